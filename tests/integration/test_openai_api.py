@@ -13,11 +13,11 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
-from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.v1 import gateway_pb2 as pb
 
-from runner.access.scopes import Scope
+from guest.tools.base import Safety, ToolContext, ToolOutput
+from tests.support.agent.repeating_model import RepeatingModel
+from tests.support.agent.turn_fakes import Text, tool
 from tests.support.gateway.http_agents import HttpAgents, open_http_agents
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,46 +31,19 @@ WEATHER: Any = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     "strict": False,
 }
-SEEN: list[list[ModelMessage]] = []
-TOLD: list[AgentInfo] = []
-GOING_ON = asyncio.Event()
-
-
-async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-    """Calls a tool that the question names, and tells its result; repeats any other question."""
-    SEEN.append(list(messages))
-    TOLD.append(info)
-    last = messages[-1].parts[-1]
-    if isinstance(last, ToolReturnPart):
-        yield f"It gave: {last.model_response_str()[:60]}"
-        return
-    asked = str(last.content) if isinstance(last, UserPromptPart) else ""
-    if asked.startswith("call "):
-        _, tool, arguments = asked.split(" ", 2)
-        yield "Let me see. "
-        yield {0: DeltaToolCall(tool, arguments, tool_call_id="c1")}
-        return
-    yield "You said: "
-    if asked == "wait":
-        await GOING_ON.wait()
-    yield asked
+MODEL_SEES = RepeatingModel()
+PYTHON = "OpenAI SDK for Python"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def agents() -> AsyncIterator[HttpAgents]:
-    async with open_http_agents(FunctionModel(stream_function=model)) as made:
+    async with open_http_agents(MODEL_SEES.made) as made:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def sdk(agents: HttpAgents) -> AsyncIterator[AsyncOpenAI]:
     async with client(agents, agents.token()) as made:
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def bob(agents: HttpAgents) -> AsyncIterator[AsyncOpenAI]:
-    async with client(agents, agents.token("bob")) as made:
         yield made
 
 
@@ -81,11 +54,6 @@ def client(agents: HttpAgents, token: str) -> AsyncOpenAI:
 async def sessions(agents: HttpAgents) -> list[pb.Session]:
     listed = await agents.alice.stub.ListSessions(pb.ListSessionsRequest(limit=1000))
     return list(listed.sessions)
-
-
-def prompts(messages: list[ModelMessage]) -> list[str]:
-    parts = [part for message in messages for part in message.parts]
-    return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
 
 
 async def raw(agents: HttpAgents, path: str, token: str, body: object) -> httpx.Response:
@@ -104,6 +72,7 @@ async def streamed(sdk: Any, **asked: Any) -> list[Any]:
     return events
 
 
+@pytest.mark.client(PYTHON, "streams responses, in the order of its own events")
 async def test_a_response_streams_in_the_order_of_the_sdks_own_events(sdk: Any) -> None:
     events = await streamed(sdk, input="hello")
     kinds = [event.type for event in events]
@@ -127,6 +96,7 @@ async def test_a_response_streams_in_the_order_of_the_sdks_own_events(sdk: Any) 
     assert done.usage.total_tokens == done.usage.input_tokens + done.usage.output_tokens
 
 
+@pytest.mark.client(PYTHON, "goes on from a response by its id, retrieves it, lists its input")
 async def test_a_conversation_goes_on_by_the_id_of_its_last_response(
     sdk: Any, agents: HttpAgents
 ) -> None:
@@ -135,7 +105,7 @@ async def test_a_conversation_goes_on_by_the_id_of_its_last_response(
     second = await sdk.responses.create(
         model=MODEL, input="two", previous_response_id=first.id, metadata={"mine": "yes"}
     )
-    assert prompts(SEEN[-1])[-2:] == ["one", "two"]
+    assert MODEL_SEES.prompts()[-2:] == ["one", "two"]
     assert second.conversation is not None
     assert first.conversation is not None
     assert second.conversation.id == first.conversation.id
@@ -149,7 +119,7 @@ async def test_a_conversation_goes_on_by_the_id_of_its_last_response(
     branch = await sdk.responses.create(model=MODEL, input="other", previous_response_id=first.id)
     assert branch.conversation is not None
     assert branch.conversation.id != first.conversation.id
-    told = prompts(SEEN[-1])
+    told = MODEL_SEES.prompts()
     assert "> User: one\n> Answer: You said: one" in told[-2]
     assert "two" not in "".join(told)
 
@@ -183,6 +153,7 @@ async def test_calls_of_the_agents_own_tools_are_items_that_clients_show_and_do_
     assert failed.output[1].error.type == "mcp_tool_execution_error"
 
 
+@pytest.mark.client(PYTHON, "has the agent call its own functions, in responses")
 async def test_the_client_runs_its_own_function(sdk: Any) -> None:
     events = await streamed(sdk, input='call weather {"city": "Ulm"}', tools=[WEATHER])
     first: Any = events[-1].response
@@ -204,6 +175,7 @@ async def test_the_client_runs_its_own_function(sdk: Any) -> None:
         await sdk.responses.create(model=MODEL, input=[output])
 
 
+@pytest.mark.client(PYTHON, "begins a response in the background, fetches and cancels it")
 async def test_a_response_in_the_background_is_fetched_and_cancelled(sdk: Any) -> None:
     made = await sdk.responses.create(model=MODEL, input="wait", background=True)
     assert made.status == "in_progress"
@@ -215,6 +187,9 @@ async def test_a_response_in_the_background_is_fetched_and_cancelled(sdk: Any) -
     assert now.status == "cancelled"
 
 
+@pytest.mark.client(
+    PYTHON, "streams chats, and sends its whole history again without a second copy"
+)
 async def test_a_chat_that_resends_its_history_is_one_session(sdk: Any, agents: HttpAgents) -> None:
     before = len(await sessions(agents))
     talk: list[Any] = [{"role": "system", "content": "Answer like a pirate."}]
@@ -234,15 +209,15 @@ async def test_a_chat_that_resends_its_history_is_one_session(sdk: Any, agents: 
         assert chunks[-1].usage is not None
         talk.append({"role": "assistant", "content": f" {said}\n"})
     assert len(await sessions(agents)) == before + 1
-    assert prompts(SEEN[-1])[-3:] == ["a", "b", "c"]
-    assert "> Answer like a pirate." in str(TOLD[-1].instructions)
+    assert MODEL_SEES.prompts()[-3:] == ["a", "b", "c"]
+    assert "> Answer like a pirate." in str(MODEL_SEES.told[-1].instructions)
     (session,) = (await sessions(agents))[:1]
     assert session.turns == 3
     talk[1] = {"role": "user", "content": "edited"}
     talk.append({"role": "user", "content": "d"})
     await sdk.chat.completions.create(model=MODEL, messages=talk)
     assert len(await sessions(agents)) == before + 2
-    assert "> User: edited\n> Answer: " in prompts(SEEN[-1])[-2]
+    assert "> User: edited\n> Answer: " in MODEL_SEES.prompts()[-2]
 
 
 async def test_a_restarted_server_finds_the_session_of_a_resent_history_again(
@@ -262,7 +237,7 @@ async def test_a_restarted_server_finds_the_session_of_a_resent_history_again(
         said = await fresh.chat.completions.create(model=MODEL, messages=talk)
     assert said.choices[0].message.content == "You said: then"
     assert len(await sessions(agents)) == before
-    assert prompts(SEEN[-1])[-2:] == ["first of all", "then"]
+    assert MODEL_SEES.prompts()[-2:] == ["first of all", "then"]
 
 
 async def test_a_header_names_the_session(sdk: Any, agents: HttpAgents) -> None:
@@ -271,7 +246,7 @@ async def test_a_header_names_the_session(sdk: Any, agents: HttpAgents) -> None:
         await sdk.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=headers
         )
-    assert prompts(SEEN[-1])[-2:] == ["plant", "water"]
+    assert MODEL_SEES.prompts()[-2:] == ["plant", "water"]
     assert [each.turns for each in await sessions(agents) if each.session_id == "garden"] == [2]
 
 
@@ -291,9 +266,10 @@ async def test_a_title_leaves_no_session(sdk: Any, agents: HttpAgents, text: str
     )
     assert said.choices[0].message.content == f"You said: {text}"
     assert len(await sessions(agents)) == before
-    assert not TOLD[-1].function_tools
+    assert not MODEL_SEES.told[-1].function_tools
 
 
+@pytest.mark.client(PYTHON, "has the agent call its own functions, in chat completions")
 async def test_a_chat_has_the_client_run_its_tool(sdk: Any, agents: HttpAgents) -> None:
     talk: list[Any] = [{"role": "user", "content": 'call weather {"city": "Ulm"}'}]
     tools: Any = [{"type": "function", "function": {**WEATHER, "type": "function"}}]
@@ -310,7 +286,7 @@ async def test_a_chat_has_the_client_run_its_tool(sdk: Any, agents: HttpAgents) 
     talk += [second.choices[0].message.to_dict(), {"role": "user", "content": "thanks"}]
     await sdk.chat.completions.create(model=MODEL, messages=talk, tools=tools)
     assert len(await sessions(agents)) == before + 1
-    assert prompts(SEEN[-1])[-1] == "thanks"
+    assert MODEL_SEES.prompts()[-1] == "thanks"
 
 
 async def test_who_leaves_and_asks_on_stops_what_it_left(sdk: Any, agents: HttpAgents) -> None:
@@ -331,49 +307,15 @@ async def test_who_leaves_and_asks_on_stops_what_it_left(sdk: Any, agents: HttpA
             except openai.ConflictError:  # the server has not seen yet that we left
                 await asyncio.sleep(0.05)
     assert said.choices[0].message.content == "You said: never mind"
-    assert prompts(SEEN[-1])[-2:] == ["wait", "never mind"]
+    assert MODEL_SEES.prompts()[-2:] == ["wait", "never mind"]
 
 
+@pytest.mark.client(PYTHON, "lists models")
 async def test_the_models_are_the_agent_and_the_model_it_asks(sdk: Any) -> None:
     listed = [each.id async for each in sdk.models.list()]
     assert listed[0] == MODEL
     assert len(listed) == 2
     assert (await sdk.models.retrieve(listed[1])).id == listed[1]
-
-
-async def test_another_users_ids_open_nothing(sdk: Any, bob: Any) -> None:
-    mine = await sdk.responses.create(model=MODEL, input="call weather {}", tools=[WEATHER])
-    call = mine.output[-1]
-    assert call.type == "function_call"
-    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "x"}
-    for attempt in (
-        bob.responses.retrieve(mine.id),
-        bob.responses.cancel(mine.id),
-        bob.responses.input_items.list(mine.id),
-        bob.responses.create(model=MODEL, input="hi", previous_response_id=mine.id),
-        bob.responses.create(model=MODEL, input=[output]),
-    ):
-        with pytest.raises(openai.NotFoundError):
-            await attempt
-    assert mine.conversation is not None
-    with pytest.raises(openai.NotFoundError):
-        await bob.responses.create(model=MODEL, input="hi", conversation=mine.conversation.id)
-    await sdk.responses.cancel(mine.id)
-
-
-async def test_a_token_without_the_scope_chat_and_an_unknown_one_are_refused(
-    agents: HttpAgents,
-) -> None:
-    async with client(agents, agents.token("alice", "notes", Scope.MEMORY)) as narrow:
-        with pytest.raises(openai.PermissionDeniedError, match="scope chat"):
-            await narrow.responses.create(model=MODEL, input="hi")
-        with pytest.raises(openai.PermissionDeniedError):
-            await narrow.models.list()
-    async with client(agents, "oxa_wrong") as nobody:
-        with pytest.raises(openai.AuthenticationError):
-            await nobody.chat.completions.create(
-                model=MODEL, messages=[{"role": "user", "content": "hi"}]
-            )
 
 
 BAD = [
@@ -408,16 +350,30 @@ async def test_what_cannot_be_served_is_refused_with_the_field(
     assert param in reply.json()["error"]["message"]
 
 
-async def test_a_tool_with_the_name_of_ours_and_too_large_a_request_are_refused(
-    agents: HttpAgents, sdk: Any
-) -> None:
-    mine = {**WEATHER, "name": "memory_save"}
-    reply = await raw(agents, "/v1/responses", sdk.api_key, {"input": "hi", "tools": [mine]})
-    assert reply.status_code == 400
-    assert "is a tool of the agent itself" in reply.json()["error"]["message"]
-    reply = await raw(agents, "/v1/responses", sdk.api_key, {"input": "x" * 5_000_000})
-    assert reply.status_code == 413
-    assert sdk.api_key not in reply.text
-    reply = await raw(agents, "/v1/embeddings", sdk.api_key, {"input": "hi"})
-    assert reply.status_code == 404
-    assert "not served" in reply.json()["error"]["message"]
+async def test_a_stream_stays_open_until_a_person_has_decided() -> None:
+    """A call that needs approval, which somebody gives elsewhere."""
+    ran: list[str] = []
+
+    async def run(_: ToolContext, arguments: Text) -> ToolOutput:
+        ran.append(arguments.text)
+        return ToolOutput("done")
+
+    dangerous = tool("dangerous", run, Safety.PRIVILEGED, Text)
+    async with (
+        open_http_agents(RepeatingModel().made, tools=[dangerous], approval="ask") as made,
+        client(made, made.token()) as careful,
+    ):
+        asked = careful.responses.create(model=MODEL, input='call dangerous {"text": "now"}')
+        answer = asyncio.ensure_future(asked)
+        async with asyncio.timeout(20):
+            while not (
+                waiting := await made.alice.stub.ListApprovals(pb.ListApprovalsRequest())
+            ).approvals:
+                await asyncio.sleep(0.02)
+            assert not ran
+            (approval,) = waiting.approvals
+            await made.alice.stub.Decide(
+                pb.DecideRequest(approval_id=approval.approval_id, approved=True)
+            )
+            assert "It gave:" in (await answer).output_text
+        assert ran == ["now"]
