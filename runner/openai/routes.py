@@ -26,6 +26,7 @@ from runner.openai.turns import Answering, Answers, ResponseRef, unknown
 log = logging.getLogger(__name__)
 
 BODY_MAX_BYTES: Final = 4 * 1024 * 1024
+BODY_WITHIN_S: Final = 60.0
 KEEP_ALIVE_S: Final = 15.0
 _DONE: Final = "data: [DONE]\n\n"
 _BEARER: Final = "bearer "
@@ -175,7 +176,7 @@ class OpenAI:
 
     def _stream(self, events: AsyncIterator[str]) -> Response:
         return StreamingResponse(
-            _kept_alive(events, self._keep_alive_s),
+            kept_alive(events, self._keep_alive_s),
             media_type="text/event-stream",
             headers=_STREAM_HEADERS,
         )
@@ -196,12 +197,16 @@ def _refused(error: WireError) -> Response:
 
 async def _body(request: Request) -> Mapping[str, Any]:
     read = bytearray()
-    async for part in request.stream():
-        read += part
-        if len(read) > BODY_MAX_BYTES:
-            raise BadRequest(
-                "body", f"it is over the maximum of {BODY_MAX_BYTES} bytes", status=413
-            )
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            async for part in request.stream():
+                read += part
+                if len(read) > BODY_MAX_BYTES:
+                    raise BadRequest(
+                        "body", f"it is over the maximum of {BODY_MAX_BYTES} bytes", status=413
+                    )
+    except TimeoutError:
+        raise BadRequest("body", "it did not arrive in time", status=408) from None
     try:
         sent = json.loads(bytes(read) or b"{}")
     except (ValueError, RecursionError):
@@ -290,7 +295,7 @@ async def _completion_chunks(writer: ChatWriter, answering: Answering) -> AsyncI
     yield _DONE
 
 
-async def _kept_alive(lines: AsyncIterator[str], every_s: float) -> AsyncIterator[str]:
+async def kept_alive(lines: AsyncIterator[str], every_s: float) -> AsyncIterator[str]:
     """`lines`, with a comment whenever there was none for a while, as when a person is asked."""
     waiting: asyncio.Task[str] | None = None
     try:
