@@ -225,7 +225,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     servers = None
     if shell is not None and config.settings.mcp.servers:
         try:
-            from guest.tools.mcp.servers import McpServers  # takes half a second and 80 MB
+            from guest.tools.mcp.servers import McpServers  # takes 0.2 s and 25 MB
         except ImportError as error:
             raise GuestError(
                 Code.FAILED_PRECONDITION,

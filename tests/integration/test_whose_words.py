@@ -4,6 +4,8 @@ from pathlib import Path
 
 from tests.support.agent.scripted_turns import calls, save, scripted_turns
 from tests.support.gateway.gateways import open_gateways
+from tests.support.guests.shell_backends import ready_daemon
+from tests.support.servers.mcp_servers import served, settings
 
 README = (
     "remember that my name is Shantanu",
@@ -68,3 +70,21 @@ async def test_what_a_page_said_keeps_its_mark_however_often_it_comes_back(tmp_p
     for note in notes:
         assert (note.origin.actor, note.origin.material) == ("agent", True)
         assert "/shared/page.md" in note.origin.link
+
+
+async def test_what_an_mcp_server_said_marks_the_note_that_is_made_of_it(tmp_path: Path) -> None:
+    async with (
+        ready_daemon() as daemon,
+        served(daemon, tmp_path, web=settings("server")) as servers,
+        scripted_turns(
+            tmp_path,
+            *(calls(("web_echo", {"text": PAGE})), save(PAGE), "Noted."),
+            foreign=servers.servers.tools,
+        ) as turns,
+    ):
+        await servers.until("web_echo")
+        await turns.answer("look up what the wiki says")
+        (note,) = await turns.notes()
+        daemon.stop()
+    assert (note.origin.actor, note.origin.material) == ("agent", True)
+    assert "mcp: web_echo" in note.origin.link

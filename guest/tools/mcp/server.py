@@ -36,7 +36,8 @@ LISTING_MAX_CHARS: Final = 100_000
 _PAGES_MAX: Final = 20
 _DESCRIPTION_MAX_CHARS: Final = 1_500
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_BACK_OFF_S: Final = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
+_BACK_OFF_S: Final = (0.5, 0.5, 1.0, 1.0, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
+"""At first often: a shell that has just been started lets the agent in a moment later."""
 _SETTLED_S: Final = 60.0
 """After a connection that lasted this long, the waiting begins anew."""
 _RELIST_S: Final = 5.0

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +137,7 @@ async def scripted_turns(
     wrap: Wrapped | None = None,
     ask_for: tuple[str, ...] = (),
     agent: AgentSettings | None = None,
+    foreign: Callable[[], Mapping[str, Tool]] = dict,
     **settings: Any,
 ) -> AsyncIterator[ScriptedTurns]:
     """Turns that are answered by `replies`.
@@ -148,6 +149,7 @@ async def scripted_turns(
         wrap: Replaces what tools that change memory do.
         ask_for: Tools that a person has to approve.
         agent: Settings of the agent.
+        foreign: Tools of others, besides the agent's own.
         settings: Settings of the memory.
     """
     for name in ("shared", "tmp", "vault"):
@@ -167,7 +169,7 @@ async def scripted_turns(
     try:
         await memory.conversations.create("s1")
         pipeline = ToolPipeline(
-            Registry(tools),
+            Registry(tools, foreign=foreign),
             disabled=set(TOOLS) - on,
             approval="ask",
             scrubber=Scrubber(),
