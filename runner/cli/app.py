@@ -24,6 +24,7 @@ from runner.cli.options import (
     program,
     warn_unconfined,
 )
+from runner.cli.packages import packages
 from runner.cli.setup.completion import (
     Shell,
     complete,
@@ -397,7 +398,8 @@ def ask(
 @app.command()
 def mcp(context: typer.Context) -> None:
     """Serve memory, files and shell to an MCP client that starts this command."""
-    from runner.cli.mcp import serve
+    with packages("mcp", "an MCP server"):
+        from runner.cli.mcp import serve
 
     asyncio.run(serve(context.obj))
 
@@ -405,7 +407,8 @@ def mcp(context: typer.Context) -> None:
 @app.command("acp")
 def editor(context: typer.Context) -> None:
     """Serve the agent to an editor that starts this command, by the Agent Client Protocol."""
-    from runner.cli.acp import serve
+    with packages("acp", "the Agent Client Protocol"):
+        from runner.cli.acp import serve
 
     asyncio.run(serve(context.obj))
 

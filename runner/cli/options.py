@@ -28,8 +28,8 @@ VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root"
 _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
 FOR_ONE_USER: Final = (
-    *("access", "acp", "ask", "chat", "config", "credentials", "doctor", "logs", "mcp", "memory"),
-    *("restart", "serve", "sessions", "start", "status", "stop", "usage"),
+    *("access", "acp", "ask", "audit", "chat", "config", "credentials", "doctor", "logs", "mcp"),
+    *("memory", "restart", "serve", "sessions", "start", "status", "stop", "usage"),
 )
 FOR_THE_MACHINE: Final = ("completion", "images", "init", "upgrade", "users")
 _PERSONAL: Final = re.compile(rf"\brunner (?=(?:{'|'.join(FOR_ONE_USER)})\b)")

@@ -43,7 +43,7 @@ async def test_a_conversation_of_any_length_is_told_in_pages(
     for number in range(40):
         turn_id, text = f"t{number // 3}", f"{number} " + "x" * 500_000
         await memory.conversations.append(
-            "long", turn_id=turn_id, role="user", text=text, payload="[]"
+            "long", turn_id=turn_id, role="tool", text=text, payload="[]"
         )
         if number % 3 == 0:
             origin = Origin("agent", "test", "long", turn_id)

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Final
 
 import typer
-from wire.errors import Code
 
 from runner.cli.operation.lifecycle import at_first_signal, launch
 from runner.cli.options import Options
+from runner.cli.packages import packages
 from runner.config.models import Config
-from runner.errors import ConfigError
 from runner.logs import printable
 from runner.serve.links import LINK_S, Links
 from runner.workspace.directories import descriptor, whole_file
@@ -40,16 +39,9 @@ def serve(options: Options, *, with_link: bool) -> int:
 
 
 async def _serve(options: Options, config: Config, links: Links, *, with_link: bool) -> int:
-    try:
+    with packages("serve", "the HTTP server"):
         from runner.serve.host import Commands
         from runner.serve.server import HttpServer
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            "the HTTP server needs packages that are not installed",
-            details=f"there is no module {error.name}",
-            resolution="pip install 'oxydra[runner,serve]'",
-        ) from None
     _show_log(config)
 
     def start(user_id: str, insecure: bool) -> list[str]:
