@@ -43,7 +43,7 @@ $ runner audit list
 $ runner audit list --tool shell_exec --since 2026-11-22 --json
 $ runner audit verify
 $ runner audit head
-& runner audit follow
+$ runner audit verify --head NUMBER:HASH
 $ runner upgrade --check
 $ runner completion SHELL
 $ source <(runner completion bash)
@@ -225,6 +225,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "printf -v": "is a command that a policy refuses",
     "runner acp": "by editors that start it: tests/clients/test_acp_client.py",
     "runner mcp": "by clients that start it: tests/clients/test_mcp_clients.py",
+    "runner audit follow": "runs until it is stopped: tests/unit/runner/audit/test_calls.py",
     "runner images build": _CI,
     "runner images build --bootstrap-base": _CI,
     "runner images wheels DIR": _INSTALLS,
