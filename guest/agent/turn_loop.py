@@ -46,6 +46,7 @@ from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import BudgetError, GuestError
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
+from guest.watch import spans
 
 log = logging.getLogger(__name__)
 
@@ -306,8 +307,11 @@ class TurnLoop:
         ) as conversation:
             async for node in conversation:
                 if Agent.is_model_request_node(node):
-                    async with node.stream(conversation.ctx) as stream:
-                        await run.stream_answer(stream, unless=unless)
+                    before = replace(conversation.usage)
+                    with spans.step("model", model=choice.label) as step:
+                        async with node.stream(conversation.ctx) as stream:
+                            await run.stream_answer(stream, unless=unless)
+                        step.counts |= _tokens(before, conversation.usage)
                     run.steps = conversation.usage.requests
                 elif Agent.is_call_tools_node(node):
                     await self._tell_fallback(run, choice, node.model_response)
@@ -364,6 +368,15 @@ class TurnLoop:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
             log.error("the turn's work was not stored in time: %s", error)
+
+
+def _tokens(before: RunUsage, after: RunUsage) -> dict[str, int]:
+    """What a request took."""
+    return {
+        "input_tokens": after.input_tokens - before.input_tokens,
+        "output_tokens": after.output_tokens - before.output_tokens,
+        "cached_tokens": after.cache_read_tokens - before.cache_read_tokens,
+    }
 
 
 def _again(request: TurnRequest, events: list[Event]) -> tuple[TurnRequest, list[Event]]:

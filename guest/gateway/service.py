@@ -93,7 +93,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._usage = UsageReport(meter)
         self._approvals = Approvals(approval_wait_s)
         records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
-        self._turns = Turns(memory.user_id, loop, memory.in_use, records, self._approvals)
+        self._turns = Turns(
+            memory.user_id, loop, memory.in_use, records, self._approvals, self._witness.spans
+        )
         self._sessions = Sessions(
             memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows
         )

@@ -39,6 +39,7 @@ from guest.memory.transfer.copying import copy_store
 from guest.memory.transfer.exporter import Part, export
 from guest.memory.transfer.importer import Importer
 from guest.memory.usage import Usage
+from guest.watch import spans
 
 LIST_MAX: Final = 1000
 SEARCH_MAX: Final = 50
@@ -119,7 +120,8 @@ class Memory:
         until the vector follows. Raises `MemoryFull`.
         """
         draft = Draft(text, tags, origin, details=details)
-        return await self._writer.save(draft)
+        with spans.step("memory", operation="save"):
+            return await self._writer.save(draft)
 
     async def update(
         self,
@@ -143,7 +145,8 @@ class Memory:
         draft = Draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
         )
-        note, embedded = await self._writer.update(draft)
+        with spans.step("memory", operation="update"):
+            note, embedded = await self._writer.update(draft)
         if embedded is None:
             return Updated(note)
         return Updated(note, await self._writer.similar(note, embedded, origin.session_id))
@@ -222,7 +225,8 @@ class Memory:
             validation.check_type(wanted)
         checked = validation.checked_tags(tags)
         await self.wait_while_loading()
-        return await self._search.search(query, top_k, checked, include_conversation, only)
+        with spans.step("memory", operation="search"):
+            return await self._search.search(query, top_k, checked, include_conversation, only)
 
     async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
         """Up to `limit` pairs of notes that say nearly the same, most similar first, and up to

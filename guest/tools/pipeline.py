@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from opentelemetry import metrics
 from wire.errors import Code, WireError
 from wire.limits import ID_PATTERN, TOOL_OUTPUT_MAX_BYTES
 from wire.settings import Approval
@@ -26,6 +25,7 @@ from guest.tools.files.roots import parse
 from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
+from guest.watch import spans
 from guest.watch.witness import Recording, Witness
 
 
@@ -171,10 +171,6 @@ class ToolPipeline:
         self._render = Renderer(
             scrubber, host_paths or HostPaths({}), max(max_output_bytes, OUTPUT_MIN_BYTES)
         )
-        meter = metrics.get_meter("oxydra.tools")
-        self._calls = meter.create_counter("oxydra.tool.calls")
-        self._failures = meter.create_counter("oxydra.tool.failures")
-        self._duration = meter.create_histogram("oxydra.tool.duration", unit="s")
 
     def tools(self) -> list[Tool]:
         """The tools on offer."""
@@ -201,9 +197,25 @@ class ToolPipeline:
         What the model can correct is a result with `is_error`. Raises `WireError`, already logged,
         if an operator must act.
         """
-        began = time.monotonic()
         tool = self._registry.get(name)
         record = self._recording(ctx, tool)
+        told = {"tool": tool.name if tool else "unknown", "safety": tool.safety if tool else ""}
+        with spans.step("tool", self._witness.spans, **told, **_where(ctx)) as step:
+            try:
+                return await self._called(ctx, name, arguments, approve, record)
+            finally:
+                step.words["outcome"] = record.outcome
+
+    async def _called(
+        self,
+        ctx: ToolContext,
+        name: str,
+        arguments: str | Mapping[str, object],
+        approve: Approve | None,
+        record: Recording,
+    ) -> ToolResult:
+        began = time.monotonic()
+        tool = self._registry.get(name)
         try:
             output, in_files = await self._run(ctx, name, arguments, approve, record)
         except ToolError as error:
@@ -358,17 +370,13 @@ class ToolPipeline:
         record: Recording,
         output: ToolOutput | None = None,
     ) -> None:
-        """Count, record and log one call: caller, tool, duration and outcome; never the content."""
+        """Record and log one call: caller, tool, duration and outcome; never the content."""
         changed = [each.note_id for each in output.receipts if each.note_id] if output else []
         record.end(outcome, _ms(began), changed)
         count = output.count if output else None
-        label = {"tool": tool.name if tool else "unknown"}
-        self._calls.add(1, label)
-        self._duration.record(time.monotonic() - began, label)
-        if outcome != "ok":
-            self._failures.add(1, label | {"outcome": outcome})
         level = tool.log_level if tool and outcome == "ok" else logging.INFO
-        extra = _who(ctx, label["tool"]) | {"duration_ms": _ms(began), "outcome": outcome}
+        name = tool.name if tool else "unknown"
+        extra = _who(ctx, name) | {"duration_ms": _ms(began), "outcome": outcome}
         if count is not None:
             extra["count"] = count
         log.log(level, "tool call", extra=extra)
@@ -376,6 +384,10 @@ class ToolPipeline:
 
 def _who(ctx: ToolContext, name: str) -> dict[str, object]:
     return {"tool": name, "session": ctx.session_id, "turn": ctx.turn_id}
+
+
+def _where(ctx: ToolContext) -> dict[str, str]:
+    return {"session": ctx.session_id, "turn": ctx.turn_id, "channel": ctx.channel}
 
 
 def _ms(began: float) -> int:

@@ -10,10 +10,13 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError
+from guest.watch.spans import Spans
 
 WAIT_S: Final = 2.0
 """How long a call waits until the runner has recorded it."""
 CAPACITY: Final = 4096
+TOGETHER_S: Final = 0.2
+"""How long steps that ended wait for others, to be taken together."""
 
 
 class Witness:
@@ -22,6 +25,8 @@ class Witness:
     With `required`, a call that may change something waits until its beginning is recorded, and is
     refused otherwise. Others wait for nobody: where there is no room for them, they are counted.
     Without it nothing is told: nobody records, because another orchestrator started this guest.
+    `spans` are the steps of turns and calls, which the runner takes a few times a second if it
+    wants any.
     """
 
     def __init__(self, *, required: bool) -> None:
@@ -32,6 +37,9 @@ class Witness:
         self._reader: asyncio.Task[None] | None = None
         self._lost = 0
         self._closed = False
+        self._due: asyncio.TimerHandle | None = None
+        self.spans = Spans()
+        self.spans.on_ended = self._soon
 
     def recording(self, begun: pb.CallBegun) -> "Recording":
         """The record of one call, which is not begun yet."""
@@ -84,16 +92,20 @@ class Witness:
             while not reader.done():
                 while self._events and not reader.done():
                     yield self._events.popleft()
-                if self._closed:
-                    return
                 self._readable.clear()
                 if self._lost:
                     lost, self._lost = self._lost, 0
                     yield pb.WitnessEvent(lost_calls=lost)
+                while (batch := self.spans.take()) is not None:
+                    yield pb.WitnessEvent(spans=batch)
+                if self._closed and not self._events:
+                    return
                 if not (self._events or reader.done() or self._closed):
                     await self._readable.wait()
         finally:
             reader.cancel()
+            if self._reader is reader:
+                self.spans.wanted = False
 
     def close(self) -> None:
         """End the stream when all events are taken."""
@@ -102,9 +114,20 @@ class Witness:
 
     async def _read(self, replies: AsyncIterator[pb.WitnessReply]) -> None:
         async for reply in replies:
+            if not reply.call_id:
+                self.spans.wanted = reply.wants_spans
             answer = self._answers.get(reply.call_id)
             if answer is not None and not answer.done():
                 answer.set_result(reply)
+
+    def _soon(self) -> None:
+        """Let steps that ended be taken, some together."""
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(TOGETHER_S, self._now)
+
+    def _now(self) -> None:
+        self._due = None
+        self._readable.set()
 
     def _put(self, event: pb.WitnessEvent, *, always: bool = False) -> bool:
         if len(self._events) >= CAPACITY and not always:
@@ -116,13 +139,14 @@ class Witness:
 
 
 class Recording:
-    """The record of one call: begun once, ended once."""
+    """The record of one call: begun once, ended once. `outcome` is empty until it has ended."""
 
     def __init__(self, witness: Witness, begun: pb.CallBegun) -> None:
         self._witness = witness
         self._begun = begun
         self._begun.call_id = f"call-{uuid.uuid4()}"
         self._told: bool | None = None
+        self.outcome = ""
 
     async def begin(self, about: str) -> None:
         """Tell that the call is about to run. Raises like `Witness.begin`."""
@@ -132,6 +156,7 @@ class Recording:
 
     def end(self, outcome: str, duration_ms: int, note_ids: Sequence[str] = ()) -> None:
         """Tell how it has ended; also of one that did not come so far as to begin."""
+        self.outcome = outcome
         if self._told is None:
             self._begun.must_be_recorded = False
             self._told = self._witness.tell(self._begun)

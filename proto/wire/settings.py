@@ -605,6 +605,32 @@ class AuditSettings(Section):
     keep_days: Annotated[int, count(1, 36_500)] = 365
 
 
+class TelemetrySettings(Section):
+    """`[telemetry]`: where traces and metrics go; nowhere, unless an address is set.
+
+    `sample_ratio` is the share of traces that are exported; metrics count all. `otlp_headers_env`
+    names a variable with headers for the collector, as name=value pairs with commas between them.
+    """
+
+    otlp_endpoint: Annotated[
+        str, text("http://… or https://…", r"^(https?://[^/\s@?#\x00][^\s@?#\x00]*)?$")
+    ] = ""
+    otlp_headers_env: EnvName = ""
+    sample_ratio: Fraction = 1.0
+    prometheus: Annotated[
+        str,
+        text(
+            "an address of this machine and a port: 127.0.0.1:9464",
+            r"^((127(\.[0-9]{1,3}){3}|\[::1\]|localhost):[0-9]{1,5})?$",
+        ),
+    ] = ""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody looks."""
+        return bool(self.otlp_endpoint or self.prometheus)
+
+
 class ContainerSettings(Section):
     """`[container]`: the engine, the images and the agent guest's limits in the container and
     micro_vm tiers.

@@ -19,6 +19,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from wire import trace
 from wire.boundary import marked
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
@@ -116,6 +117,8 @@ class _TokenOnStreams(grpc.aio.UnaryStreamClientInterceptor):
 def _with_token(details: grpc.aio.ClientCallDetails, token: str) -> grpc.aio.ClientCallDetails:
     metadata = grpc.aio.Metadata(*(details.metadata or ()))
     metadata.add(TOKEN_METADATA_KEY, token)
+    if (place := trace.here.get()) is not None:
+        metadata.add(trace.METADATA_KEY, str(place))
     return grpc.aio.ClientCallDetails(
         details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
     )
@@ -178,6 +181,9 @@ class _Guard(grpc.aio.ServerInterceptor):
         await self._check_role(context)
         if needs_token:
             await self._authenticate(context)
+        for key, value in context.invocation_metadata() or ():
+            if key == trace.METADATA_KEY and isinstance(value, str):
+                trace.here.set(trace.Place.of(value))
         try:
             yield
         except WireError as error:

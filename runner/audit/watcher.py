@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 from wire.errors import WireError
@@ -49,15 +49,22 @@ class _Open:
     began: float
 
 
+class Steps(Protocol):
+    """What wants the steps of turns and calls: `runner.telemetry.telemetry.Telemetry`."""
+
+    def take(self, batch: pb.SpanBatch) -> None: ...
+
+
 class Watcher:
-    """Records the calls of one user's agent, through all its launches.
+    """Records the calls of one user's agent, through all its launches, and passes its steps on.
 
     `attend` begins with a launch that answers; `ended` closes what it has left open. The log is
     the caller's.
     """
 
-    def __init__(self, audit: AuditLog) -> None:
+    def __init__(self, audit: AuditLog, steps: Steps | None = None) -> None:
         self._audit = audit
+        self._steps = steps
         self._open: dict[str, _Open] = {}
         self._attending: asyncio.Task[None] | None = None
         self._syncing = asyncio.create_task(audit.keep_synced())
@@ -104,7 +111,7 @@ class Watcher:
     async def _hear(self, gateway: Any, token: str) -> None:
         call = gateway.Witness(metadata=((TOKEN_METADATA_KEY, token),))
         try:
-            await call.write(pb.WitnessReply())
+            await call.write(pb.WitnessReply(wants_spans=self._steps is not None))
             async for event in call:
                 await self._slow_down()
                 if (reply := self.recorded(event)) is not None:
@@ -126,6 +133,8 @@ class Watcher:
                 return self._begun(event.begun)
             case "ended":
                 self._ended(event.ended)
+            case "spans" if self._steps is not None:
+                self._steps.take(event.spans)
             case "lost_calls":
                 self._noted("lost", count=event.lost_calls)
         return None

@@ -15,6 +15,7 @@ from wire.settings import (
     LogLevel,
     Section,
     ServeSettings,
+    TelemetrySettings,
     Tier,
     UserSettings,
 )
@@ -53,6 +54,7 @@ class Config(UserSettings):
     access: AccessSettings = AccessSettings()
     serve: ServeSettings = ServeSettings()
     audit: AuditSettings = AuditSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     users: dict[Annotated[str, AfterValidator(_known_user)], UserSettings] = Field(
         default_factory=dict
     )

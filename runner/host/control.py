@@ -39,6 +39,7 @@ class Controlled(Protocol):
     async def set_credential(self, provider: str, key: str, source: str) -> bool: ...
     async def clear_credential(self, provider: str) -> bool: ...
     async def credentials(self) -> list[control_pb2.Credential]: ...
+    def metrics(self) -> str: ...
     def request_stop(self) -> None: ...
 
 
@@ -94,6 +95,11 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
         self, request: control_pb2.ListCredentialsRequest, context: Any
     ) -> control_pb2.ListCredentialsReply:
         return control_pb2.ListCredentialsReply(credentials=await self._host.credentials())
+
+    async def Metrics(
+        self, request: control_pb2.MetricsRequest, context: Any
+    ) -> control_pb2.MetricsReply:
+        return control_pb2.MetricsReply(text=self._host.metrics())
 
 
 class ControlServer:
@@ -188,6 +194,11 @@ class ControlClient:
         request = control_pb2.ListCredentialsRequest()
         reply = await answered(self._stub.ListCredentials(request, timeout=_GUEST_S))
         return list(reply.credentials)
+
+    async def metrics(self) -> str:
+        """What the host has counted, as Prometheus reads it; empty if it counts nothing."""
+        request = control_pb2.MetricsRequest()
+        return (await answered(self._stub.Metrics(request, timeout=_ANSWER_S))).text
 
     async def stop(self) -> None:
         """Stop the host and wait until nothing of it is left.

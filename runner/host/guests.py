@@ -134,6 +134,14 @@ class Guests:
             )
         return found
 
+    def restarts(self) -> dict[str, int]:
+        """How often each guest was started again."""
+        return {
+            role: supervisor.restarts
+            for role, supervisor in ((Role.AGENT.value, self.agent), (Role.SHELL.value, self.shell))
+            if supervisor is not None
+        }
+
     @property
     def boundary(self) -> control_pb2.BoundaryReport | None:
         """The result of the last boundary self-test; None without a shell guest."""

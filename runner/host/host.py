@@ -15,11 +15,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
+from wire.installation import adding
 from wire.v1 import control_pb2
 
 from runner.audit.log import AuditLog, Place
@@ -28,7 +29,7 @@ from runner.boundary.check import check_boundary, kernel_of
 from runner.boundary.spec import build_spec
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
-from runner.errors import HostError
+from runner.errors import ConfigError, HostError
 from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
@@ -53,6 +54,9 @@ from runner.workspace.database_file import adopt_old_database
 from runner.workspace.mounts import Role
 from runner.workspace.room import check_room, keep_reserve, make_room
 from runner.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from runner.telemetry.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +100,7 @@ class Host:
         self._credentials = Credentials()
         self._authority = Authority.new()
         self._problems: list[str] = []
+        self._telemetry: Telemetry | None = None
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def __aenter__(self) -> "Host":
@@ -196,6 +201,10 @@ class Host:
         Raises `HostError` (UNAVAILABLE) if the agent is down.
         """
         return (await self._guests.agent.launch()).peer
+
+    def metrics(self) -> str:
+        """What was counted, as Prometheus reads it; empty if nothing is."""
+        return self._telemetry.exposition() if self._telemetry is not None else ""
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
         """Run the boundary self-test again."""
@@ -331,6 +340,8 @@ class Host:
         stack.push_async_callback(self._end, "control socket", control.stop)
         await control.start()
         stack.push_async_callback(self._end, "guests", self._guests.stop)
+        if self._telemetry is not None:
+            self._telemetry.restarts = self._guests.restarts
         await self._guests.start()
         log.info("the host is ready")
 
@@ -343,7 +354,21 @@ class Host:
             log.error("%s", notice)
             self.notices.append(notice)
         stack.callback(audit.close)
-        watcher = Watcher(audit)
+        if self.config.telemetry.is_wanted:
+            try:
+                from runner.telemetry.telemetry import Telemetry  # imports opentelemetry
+            except ModuleNotFoundError as missing:
+                raise ConfigError(
+                    Code.FAILED_PRECONDITION,
+                    "[telemetry] needs packages that are not installed",
+                    details=str(missing),
+                    resolution=adding("runner", "telemetry"),
+                ) from None
+            self._telemetry = Telemetry(
+                self.config.telemetry, self.user_id, self.tier, environ=self._environ
+            )
+            stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
+        watcher = Watcher(audit, self._telemetry)
         stack.push_async_callback(self._end, "audit log", watcher.close)
         return watcher
 

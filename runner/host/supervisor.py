@@ -179,6 +179,11 @@ class Supervisor:
         self._handle = self._launch = None
         self._note("stopped")
 
+    @property
+    def restarts(self) -> int:
+        """How often the guest was started again."""
+        return self._restarts
+
     async def launch(self) -> Launch:
         """The launch that answers now. Waits while one is starting.
 

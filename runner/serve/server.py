@@ -110,6 +110,11 @@ class HttpServer:
         app = application(serving, origins)
         for each in sockets:
             await _serve(stack, app, settings, each)
+        if metrics := self._config.telemetry.prometheus:
+            from runner.serve.metrics import page  # imports prometheus_client
+
+            listening = stack.enter_context(_tcp(metrics))
+            await _serve(stack, page(self._config), ServeSettings(), listening)
         address = self._links.directory / "address.json"
         with whole_file(address) as file:
             file.write(json.dumps({"url": self.url, "pid": os.getpid()}).encode())
@@ -228,7 +233,8 @@ def _tcp(listen: str) -> Iterator[socket.socket]:
             Code.UNAVAILABLE,
             f"cannot listen on {listen}",
             details=str(error),
-            resolution="correct [serve] listen in runner.toml, or end the program that is there",
+            resolution="name another address in runner.toml ([serve] listen, or [telemetry] "
+            "prometheus), or end the program that is there",
         ) from None
     with made:
         yield made

@@ -34,6 +34,7 @@ from guest.memory.conversations.sessions import InUse
 from guest.memory.models import SessionNotFound, now
 from guest.memory.storage.availability import is_away
 from guest.tools.base import Approve, Tool, ToolContext
+from guest.watch.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +128,7 @@ class Turns:
         in_use: InUse,
         records: TurnRecords,
         approvals: Approvals,
+        spans: Spans | None = None,
         *,
         remembered_ids: int = REMEMBERED_TURN_IDS,
     ) -> None:
@@ -136,6 +138,7 @@ class Turns:
         self._in_use = in_use
         self._records = records
         self._approvals = approvals
+        self._spans = spans or Spans()
         self._client_calls = ClientCalls(approvals.wait_s)
         self._by_session: dict[str, Turn] = {}
         self._running: dict[str, Turn] = {}
@@ -268,6 +271,17 @@ class Turns:
             await asyncio.wait([leaving.task], timeout=_WIND_DOWN_S)
 
     async def _drive(self, turn: Turn) -> Outcome:
+        context = turn.request.context
+        known = {"channel": context.channel, "session": context.session_id, "turn": context.turn_id}
+        with self._spans.step("turn", **known) as step:
+            outcome = await self._run(turn)
+            step.failed = isinstance(outcome, pb.TurnFailed)
+            step.words["outcome"] = getattr(outcome, "code", "ok")
+            if isinstance(outcome, pb.TurnIncomplete):
+                step.words["outcome"] = "incomplete"
+            return outcome
+
+    async def _run(self, turn: Turn) -> Outcome:
         request = turn.request
         context = request.context
         turn.events.add(pb.TurnStarted(session_id=context.session_id, model=request.model))

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import numpy as np
-from opentelemetry import metrics
 from wire.errors import Code
 
 from guest.embedding.backends import Embedded, Embedder
 from guest.errors import EmbedderError
+from guest.watch import spans
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Vectorizer:
     `model_id` is the model that answered last; empty before the first answer. `on_answer` is called
     after every answer, so that waiting work learns that the embedder is back, or that its model has
     changed. An embedder that has not answered yet and cannot be reached counts as loading for
-    `starting_s` seconds. The metric `oxydra.embedding.failures` counts every failure by its code.
+    `starting_s` seconds.
     """
 
     def __init__(self, embedder: Embedder | None, starting_s: float = 0.0) -> None:
@@ -46,18 +46,17 @@ class Vectorizer:
         self.out_of_order = False
         self.model_id = ""
         self.on_answer: Callable[[], None] = lambda: None
-        meter = metrics.get_meter("oxydra.memory")
-        self._failures = meter.create_counter("oxydra.embedding.failures")
 
     async def embed(self, texts: Sequence[str], timeout: float) -> Embedded:
         if self._embedder is None:
             raise EmbedderError(Code.FAILED_PRECONDITION, "no embedder is configured")
-        try:
-            answer = await self._ask(self._embedder, texts, timeout)
-        except EmbedderError as error:
-            self._failures.add(1, {"code": error.code.value})
-            self.out_of_order = not error.is_loading
-            raise
+        with spans.step("memory", operation="embed") as step:
+            try:
+                answer = await self._ask(self._embedder, texts, timeout)
+            except EmbedderError as error:
+                step.words["outcome"] = error.code.value
+                self.out_of_order = not error.is_loading
+                raise
         self.out_of_order = False
         self.model_id = answer.model_id
         self.on_answer()

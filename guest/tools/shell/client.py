@@ -23,6 +23,7 @@ from wire.v1 import shell_pb2, shell_pb2_grpc
 from guest.errors import GuestError, ToolError
 from guest.tools.shell.output import Kept
 from guest.tools.shell.program import Program
+from guest.watch import spans
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +125,10 @@ class ShellClient:
                 was lost when the shell restarted.
             GuestError: The shell guest cannot be used (UNAVAILABLE, UNAUTHENTICATED, …).
         """
+        with spans.step("shell"):
+            return await self._run(command)
+
+    async def _run(self, command: Command) -> Ended:
         exec_id = f"tool-{uuid.uuid4()}"
         await self._reach()
         ended = Ended(Kept(command.keep_bytes), Kept(command.keep_bytes))

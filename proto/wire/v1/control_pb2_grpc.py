@@ -81,6 +81,11 @@ class RunnerControlStub:
                 request_serializer=wire_dot_v1_dot_control__pb2.ListCredentialsRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_control__pb2.ListCredentialsReply.FromString,
                 _registered_method=True)
+        self.Metrics = channel.unary_unary(
+                '/wire.v1.RunnerControl/Metrics',
+                request_serializer=wire_dot_v1_dot_control__pb2.MetricsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.MetricsReply.FromString,
+                _registered_method=True)
 
 
 class RunnerControlServicer:
@@ -150,6 +155,13 @@ class RunnerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Metrics(self, request, context):
+        """What the host has counted and timed, as Prometheus reads it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunnerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -197,6 +209,11 @@ def add_RunnerControlServicer_to_server(servicer, server):
                     servicer.ListCredentials,
                     request_deserializer=wire_dot_v1_dot_control__pb2.ListCredentialsRequest.FromString,
                     response_serializer=wire_dot_v1_dot_control__pb2.ListCredentialsReply.SerializeToString,
+            ),
+            'Metrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.Metrics,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.MetricsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.MetricsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -443,6 +460,33 @@ class RunnerControl:
             '/wire.v1.RunnerControl/ListCredentials',
             wire_dot_v1_dot_control__pb2.ListCredentialsRequest.SerializeToString,
             wire_dot_v1_dot_control__pb2.ListCredentialsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Metrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/Metrics',
+            wire_dot_v1_dot_control__pb2.MetricsRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.MetricsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,8 @@ class RunnerControlStub:
     """Forgets a key that was set so; the one that the configuration names counts again."""
     ListCredentials: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListCredentialsRequest, _control_pb2.ListCredentialsReply]
     """Where each provider's key is from. Never the key."""
+    Metrics: _grpc.UnaryUnaryMultiCallable[_control_pb2.MetricsRequest, _control_pb2.MetricsReply]
+    """What the host has counted and timed, as Prometheus reads it."""
 
 @_typing.type_check_only
 class RunnerControlAsyncStub(RunnerControlStub):
@@ -78,6 +80,8 @@ class RunnerControlAsyncStub(RunnerControlStub):
     """Forgets a key that was set so; the one that the configuration names counts again."""
     ListCredentials: _aio.UnaryUnaryMultiCallable[_control_pb2.ListCredentialsRequest, _control_pb2.ListCredentialsReply]  # type: ignore[assignment]
     """Where each provider's key is from. Never the key."""
+    Metrics: _aio.UnaryUnaryMultiCallable[_control_pb2.MetricsRequest, _control_pb2.MetricsReply]  # type: ignore[assignment]
+    """What the host has counted and timed, as Prometheus reads it."""
 
 class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
     """The runner's own socket, in a directory that no guest mounts."""
@@ -154,5 +158,13 @@ class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListCredentialsReply, _abc.Awaitable[_control_pb2.ListCredentialsReply]]:
         """Where each provider's key is from. Never the key."""
+
+    @_abc_1.abstractmethod
+    def Metrics(
+        self,
+        request: _control_pb2.MetricsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.MetricsReply, _abc.Awaitable[_control_pb2.MetricsReply]]:
+        """What the host has counted and timed, as Prometheus reads it."""
 
 def add_RunnerControlServicer_to_server(servicer: RunnerControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

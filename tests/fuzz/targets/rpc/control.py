@@ -62,6 +62,10 @@ class _Controlled:
         self._reached.append("ListCredentials")
         return await self._host.credentials()
 
+    def metrics(self) -> str:
+        self._reached.append("Metrics")
+        return self._host.metrics()
+
     def request_stop(self) -> None:
         self._reached.append("Stop")
 

@@ -1,0 +1,173 @@
+"""A turn of a real agent as a collector and Prometheus see it: whole, counted, and without a word
+of what was said."""
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+from wire import trace
+from wire.settings import EmbedderSettings, TelemetrySettings
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
+
+from runner.config.models import Config
+from runner.host.control import connect_control
+from runner.host.host import Host
+from runner.serve.metrics import metrics_of_all
+from tests.support.otlp import Collector, collector, words_of
+
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+WORDS = "the walrus keeps its pearls under the third step"
+HEADER = "Bearer of-the-collector-alone"
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def collected() -> Iterator[Collector]:
+    with collector() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def host(collected: Collector) -> AsyncIterator[Host]:
+    with tempfile.TemporaryDirectory(prefix="oxt", dir="/tmp") as root:
+        config = Config(
+            workspace_root=Path(root) / "w",
+            runtime_dir=Path(root) / "r",
+            tier="process",
+            embedder=EmbedderSettings(backend="hashing"),
+            telemetry=TelemetrySettings(
+                otlp_endpoint=collected.url,
+                otlp_headers_env="COLLECTOR",
+                prometheus="127.0.0.1:9464",
+            ),
+        )
+        environ = {"COLLECTOR": f"authorization={HEADER}", "PATH": "/usr/bin:/bin"}
+        async with Host(config, "alice", environ=environ) as made:
+            yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def agent(host: Host) -> AsyncIterator[Any]:
+    control = await connect_control(host.config, "alice")
+    assert control is not None
+    async with control, open_channel(await control.gateway()) as channel:
+        stub = gateway_pb2_grpc.GatewayStub(channel)
+        deadline = time.monotonic() + 20
+        while not collected_any(host):  # the guest is told a moment after the start
+            await stub.CallTool(pb.CallToolRequest(name="file_list", arguments_json="{}"))
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.3)
+        yield stub
+
+
+def collected_any(host: Host) -> bool:
+    return "oxydra_tool_duration" in host.metrics()
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def turn(agent: Any, text: str) -> trace.Place:
+    """A turn below a step of the caller's, which is returned."""
+    place = trace.Place.below(None)
+    session = await agent.CreateSession(pb.CreateSessionRequest(channel="chat"))
+    trace.here.set(place)
+    request = pb.RunTurnRequest(session_id=session.session_id, text=text, channel="chat")
+    async for event in agent.RunTurn(request):
+        assert not event.HasField("failed")
+    trace.here.set(None)
+    return place
+
+
+async def test_a_turn_is_one_trace_from_the_caller_to_the_shell(
+    agent: Any, collected: Collector
+) -> None:
+    place = await turn(agent, "run echo hello")
+
+    def of_the_turn() -> dict[str, Any]:
+        spans = [span for span in collected.spans if span.trace_id == place.trace_id]
+        return {span.name: span for span in spans}
+
+    await until(lambda: {"turn", "model", "tool shell_exec", "shell"} <= of_the_turn().keys())
+    spans = of_the_turn()
+    assert spans["turn"].parent_span_id == place.span_id
+    assert spans["model"].parent_span_id == spans["turn"].span_id
+    assert spans["tool shell_exec"].parent_span_id == spans["turn"].span_id
+    assert spans["shell"].parent_span_id == spans["tool shell_exec"].span_id
+    assert words_of(spans["turn"])["outcome"] == "ok"
+    assert words_of(spans["tool shell_exec"])["safety"] == "privileged"
+    assert spans["turn"].start_time_unix_nano < spans["shell"].start_time_unix_nano
+    assert spans["shell"].end_time_unix_nano < spans["turn"].end_time_unix_nano
+    (resource,) = {
+        (value.key, value.value.string_value)
+        for request in collected.traces
+        for each in request.resource_spans
+        for value in each.resource.attributes
+        if value.key == "oxydra.user"
+    }
+    assert resource == ("oxydra.user", "alice")
+
+
+async def test_memory_is_in_the_trace_and_nothing_that_was_said_is_anywhere(
+    agent: Any, host: Host, collected: Collector
+) -> None:
+    place = await turn(agent, f"remember {WORDS} {SECRET}")
+    await turn(agent, f"what do you know about {WORDS}")
+    await turn(agent, f"run echo {WORDS} {SECRET}")
+    await agent.CallTool(
+        pb.CallToolRequest(
+            name="memory_save",
+            arguments_json=json.dumps({"content": WORDS + "!", "tags": [WORDS.replace(" ", "-")]}),
+        )
+    )
+    await agent.CallTool(pb.CallToolRequest(name=WORDS.replace(" ", "_"), arguments_json="{}"))
+    saved = await until(
+        lambda: [
+            span
+            for span in collected.spans
+            if span.trace_id == place.trace_id and span.name == "memory save"
+        ]
+    )
+    assert len(saved) == 1
+    await until(lambda: "oxydra_shell_duration" in host.metrics())
+    everything = collected.bytes.decode(errors="replace") + host.metrics()
+    for planted in ("walrus", "pearls", "third step", SECRET, SECRET[8:40], HEADER):
+        assert planted not in everything
+    assert {headers["authorization"] for headers in collected.headers} == {HEADER}
+
+
+async def test_prometheus_reads_what_was_counted(agent: Any, host: Host) -> None:
+    await turn(agent, "run echo again")
+    await until(lambda: 'tool="shell_exec"' in host.metrics())
+    page = await metrics_of_all(host.config)
+    families = {each.name: each for each in text_string_to_metric_families(page)}
+    assert {
+        "oxydra_turn_duration_seconds",
+        "oxydra_model_duration_seconds",
+        "oxydra_tool_duration_seconds",
+        "oxydra_shell_duration_seconds",
+        "oxydra_guest_restarts",
+    } <= families.keys()
+    tools = families["oxydra_tool_duration_seconds"].samples
+    assert {sample.labels["oxydra_user"] for sample in tools} == {"alice"}
+    counted = [
+        sample.value
+        for sample in tools
+        if sample.name.endswith("_count") and sample.labels["tool"] == "shell_exec"
+    ]
+    assert sum(counted) >= 1
