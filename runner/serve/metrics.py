@@ -1,8 +1,11 @@
 """The metrics of all users' hosts on this machine, as one page for Prometheus."""
 
 import asyncio
+import contextlib
+import ipaddress
 import logging
 from collections.abc import Iterable
+from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -43,12 +46,22 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def page(config: Config) -> Starlette:
-    """What answers `GET /metrics`, and nothing else."""
+    """What answers `GET /metrics`, and nothing else: no page that another name leads here."""
 
-    async def metrics(_: Request) -> Response:
+    async def metrics(request: Request) -> Response:
+        if not _is_local(request.url.hostname or ""):
+            return Response(
+                "this server is called by its address\n", HTTPStatus.MISDIRECTED_REQUEST
+            )
         return Response(await metrics_of_all(config), media_type=_CONTENT_TYPE)
 
     return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
+
+
+def _is_local(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 async def _metrics_of(config: Config, user_id: str) -> str:

@@ -3,8 +3,11 @@ of what was said."""
 
 import asyncio
 import json
+import socket
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 from wire import trace
-from wire.settings import EmbedderSettings, TelemetrySettings
+from wire.settings import EmbedderSettings, ServeSettings, TelemetrySettings
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
@@ -21,7 +24,8 @@ from wire.v1 import gateway_pb2_grpc
 from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
-from runner.serve.metrics import metrics_of_all
+from runner.serve.host import Commands
+from runner.serve.server import HttpServer
 from tests.support.otlp import Collector, collector, words_of
 
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
@@ -44,11 +48,12 @@ async def host(collected: Collector) -> AsyncIterator[Host]:
             workspace_root=Path(root) / "w",
             runtime_dir=Path(root) / "r",
             tier="process",
+            serve=ServeSettings(listen="127.0.0.1:0"),
             embedder=EmbedderSettings(backend="hashing"),
             telemetry=TelemetrySettings(
                 otlp_endpoint=collected.url,
                 otlp_headers_env="COLLECTOR",
-                prometheus="127.0.0.1:9464",
+                prometheus=f"127.0.0.1:{free_port()}",
             ),
         )
         environ = {"COLLECTOR": f"authorization={HEADER}", "PATH": "/usr/bin:/bin"}
@@ -68,6 +73,18 @@ async def agent(host: Host) -> AsyncIterator[Any]:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.3)
         yield stub
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def fetched(url: str, **headers: str) -> str:
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return str(reply.read().decode())
 
 
 def collected_any(host: Host) -> bool:
@@ -154,7 +171,13 @@ async def test_memory_is_in_the_trace_and_nothing_that_was_said_is_anywhere(
 async def test_prometheus_reads_what_was_counted(agent: Any, host: Host) -> None:
     await turn(agent, "run echo again")
     await until(lambda: 'tool="shell_exec"' in host.metrics())
-    page = await metrics_of_all(host.config)
+    nobody_starts: Any = None
+    async with HttpServer(host.config, Commands(lambda: host.config, nobody_starts)):
+        url = f"http://{host.config.telemetry.prometheus}/metrics"
+        page = await asyncio.to_thread(fetched, url)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(fetched, url, Host="elsewhere.example")
+        assert refused.value.code == 421
     families = {each.name: each for each in text_string_to_metric_families(page)}
     assert {
         "oxydra_turn_duration_seconds",

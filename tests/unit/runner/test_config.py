@@ -251,7 +251,7 @@ def test_unknown_keys_are_refused_with_the_nearest_known_name(
 
 @pytest.mark.parametrize(
     "text",
-    ["telemetry = true", "[agent]\nfoo = 1", "[users.bob.agent]\nfoo = 1", "[ui]\ntheme = 'x'"],
+    ["telepathy = true", "[agent]\nfoo = 1", "[users.bob.agent]\nfoo = 1", "[ui]\ntheme = 'x'"],
 )
 def test_a_key_that_is_like_none_is_refused_with_those_that_there_are(
     tmp_path: Path, text: str
