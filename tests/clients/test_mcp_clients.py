@@ -82,11 +82,11 @@ class Person:
 
 
 @asynccontextmanager
-async def by_stdio(house: Household, **options: Any) -> AsyncIterator[Client]:
+async def by_stdio(house: Household, *more: str, **options: Any) -> AsyncIterator[Client]:
     command, *words = house.command
     server = StdioServerParameters(
         command=command,
-        args=[*words, "mcp"],
+        args=[*words, *more, "mcp"],
         env=house.environment,
         cwd=house.working_directory,
     )
@@ -196,6 +196,33 @@ def sleeping(seconds: str) -> bool:
         process.info["cmdline"] == ["sleep", seconds]
         for process in psutil.process_iter(["cmdline"])
     )
+
+
+@pytest.mark.client(PYTHON, "goes on where the agent was started again meanwhile")
+async def test_a_restart_of_the_agent_ends_no_connection(house: Household) -> None:
+    async with by_stdio(house) as client:
+        await client.call_tool("memory_save", {"content": "the anchor weighs ten kilos"})
+        await asyncio.to_thread(house.works, "restart")
+        found = await client.call_tool("memory_search", {"query": "anchor"})
+        assert found.structured_content["results"]
+
+
+@pytest.mark.client(PYTHON, "reaches the agent of another account with an access file")
+async def test_with_an_access_file(house: Household, served: Served) -> None:
+    process = await asyncio.to_thread(house.begin, "access", "serve")
+    assert process.stderr is not None
+    assert "are let in" in await asyncio.to_thread(process.stderr.readline)
+    file = house.path / "laptop.json"
+    house.works("access", "create", "laptop", "--scope", "memory", "--file", str(file))
+    async with by_stdio(house, "--connect", str(file)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "memory_search" in names
+        assert "file_read" not in names
+        await client.call_tool("memory_save", {"content": "the pump needs oil"})
+    process.terminate()
+    process.wait(30)
+    (note,) = found(house, "pump")["notes"]
+    assert note["origin"]["channel"] == "access-laptop"
 
 
 @pytest.mark.client(PYTHON, "does the same over HTTP with an access token: saves, and asks")
