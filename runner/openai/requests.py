@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from wire.text import parsed_json
 from wire.v1 import gateway_pb2 as pb
 
 from runner.openai.errors import BadRequest
@@ -127,6 +128,20 @@ class Asked:
         return "" if self.model == OWN_MODEL else self.model
 
 
+def json_object(body: bytes) -> Mapping[str, Any]:
+    """The body of a request. Raises `BadRequest`."""
+    try:
+        sent = parsed_json(body)
+        json.dumps(sent, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise BadRequest("body", "it holds what is no text: half a character") from None
+    except (ValueError, RecursionError):
+        raise BadRequest("body", "it is not JSON") from None
+    if not isinstance(sent, dict):
+        raise BadRequest("body", "it must be a JSON object")
+    return sent
+
+
 def chat_request(sent: Mapping[str, Any]) -> Asked:
     """Read a request for a chat completion. Raises `BadRequest`."""
     _check_fields(sent, _CHAT)
@@ -200,7 +215,7 @@ class _Reader:
     def item(self, param: str, sent: object) -> None:
         """An item of a response's input."""
         item = _object(param, sent)
-        kind = item.get("type", "message")
+        kind = _string(f"{param}.type", item.get("type", "message"))
         if kind == "message":
             self.message(param, item)
         elif kind == "function_call":
@@ -210,7 +225,7 @@ class _Reader:
         elif kind not in _ECHOED:
             raise BadRequest(
                 f"{param}.type",
-                f"{str(kind)[:40]!r} is none of message, function_call, function_call_output, "
+                f"{kind[:40]!r} is none of message, function_call, function_call_output, "
                 f"{', '.join(sorted(_ECHOED))}",
             )
 
@@ -315,10 +330,11 @@ def _text(param: str, content: object) -> str:
     texts = []
     for number, part in enumerate(_list(f"{param}.content", content)):
         given = _object(f"{param}.content[{number}]", part)
-        if given.get("type") not in _TEXT_PARTS:
+        kind = _string(f"{param}.content[{number}].type", given.get("type"))
+        if kind not in _TEXT_PARTS:
             raise BadRequest(
                 f"{param}.content[{number}].type",
-                f"{str(given.get('type'))[:40]!r} cannot be shown to the agent",
+                f"{kind[:40]!r} cannot be shown to the agent",
                 _IMAGES,
             )
         texts.append(_string(f"{param}.content[{number}]", given.get("text", given.get("refusal"))))

@@ -19,7 +19,13 @@ from runner.client.gateway import GatewayClient
 from runner.openai import conversations
 from runner.openai.chat import ChatWriter
 from runner.openai.errors import BadRequest, body_of, status_of
-from runner.openai.requests import OWN_MODEL, Asked, chat_request, responses_request
+from runner.openai.requests import (
+    OWN_MODEL,
+    Asked,
+    chat_request,
+    json_object,
+    responses_request,
+)
 from runner.openai.responses import ResponseWriter, seconds
 from runner.openai.turns import Answering, Answers, ResponseRef, unknown
 
@@ -207,13 +213,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
                     )
     except TimeoutError:
         raise BadRequest("body", "it did not arrive in time", status=408) from None
-    try:
-        sent = json.loads(bytes(read) or b"{}")
-    except (ValueError, RecursionError):
-        raise BadRequest("body", "it is not JSON") from None
-    if not isinstance(sent, dict):
-        raise BadRequest("body", "it must be a JSON object")
-    return sent
+    return json_object(bytes(read) or b"{}")
 
 
 async def _consume(writer: ResponseWriter | ChatWriter, answering: Answering) -> None:

@@ -1,19 +1,24 @@
-"""OpenAI's SDK for Node and curl, before an agent with a scripted model."""
+"""OpenAI's SDK for Node and curl before a scripted model, and the guide's example before a host."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from tests.support.agent.repeating_model import RepeatingModel
+from tests.support.commands.household import Household
 from tests.support.gateway.http_agents import HttpAgents, open_http_agents
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODE = "OpenAI SDK for Node"
+PYTHON = "OpenAI SDK for Python"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "openai.md"
 PACKAGES = Path(__file__).parents[1] / "support" / "node" / "node_modules"
 SCRIPT = """
 import OpenAI from "openai";
@@ -110,3 +115,38 @@ async def test_curl(agents: HttpAgents, tmp_path: Path) -> None:
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
     said = "".join(each["choices"][0]["delta"].get("content", "") for each in chunks)
     assert said == "You said: hello"
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[Household]:
+    made = Household()
+    made.environment |= {
+        "OXYDRA_EMBEDDER__BACKEND": "none",
+        "OXYDRA_SHELL__ENABLED": "false",
+        "OXYDRA_ACCESS__SOCKET": str(made.path / "a.sock"),
+        "OXYDRA_SERVE__LISTEN": "127.0.0.1:0",
+    }
+    made.works("start", "--detach")
+    yield made
+    made.run("stop")
+    made.remove()
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.client(PYTHON, "saves what the terminal finds, word by word as the guide says")
+async def test_the_guides_example_and_the_terminal_have_one_memory(house: Household) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    serving = house.begin("serve")
+    try:
+        assert serving.stdout is not None
+        url = serving.stdout.readline().removeprefix("serving at ").strip()
+        token = json.loads(house.works("access", "create", "sdk", "--scope", "chat"))["token"]
+        code = example.replace("http://127.0.0.1:7480", url).replace("oxa_…", token)
+        assert code.count(url) == code.count(token) == 1
+        shown = await run(sys.executable, "-c", code)
+        assert "Saved: my boat is called Albatross" in shown
+        assert shown.count("Albatross") == 2
+    finally:
+        serving.terminate()
+        serving.wait(30)
+    assert "Albatross" in house.said("what do you know about my boat?")
