@@ -6,7 +6,7 @@ import { Login } from "./components/login.js";
 import { FailureNotice, Loading } from "./components/notices.js";
 import { signedOut } from "./connection.js";
 import { pagesOf } from "./pages.js";
-import { route } from "./router.js";
+import { go, route } from "./router.js";
 import { useStore } from "./store.js";
 import "./theme.js";
 import { html, render, useCallback, useEffect, useState } from "./view.js";
@@ -16,16 +16,14 @@ import { html, render, useCallback, useEffect, useState } from "./view.js";
 const USER_KEY = "oxydra.user";
 
 /**
- * The one-time link of the address, which leaves the address and the browser's history at once.
+ * The secret of the one-time link, which leaves the address and the browser's history at once.
  *
- * @returns {{link: string, user: string} | null}
+ * @returns {string} empty: the address has none
  */
 function takeLink() {
-  const given = new URLSearchParams(location.hash.replace(/^#/, ""));
-  const link = given.get("link");
-  if (!link) return null;
-  history.replaceState(null, "", location.pathname);
-  return { link, user: given.get("user") || "" };
+  const link = new URLSearchParams(location.hash.replace(/^#/, "")).get("link") || "";
+  if (link) history.replaceState(null, "", location.pathname);
+  return link;
 }
 
 const link = takeLink();
@@ -50,8 +48,8 @@ function App() {
   useEffect(() => {
     (async () => {
       if (link) {
-        if (link.user) sessionStorage.setItem(USER_KEY, link.user);
-        await login({ link: link.link }).catch((error) => setProblem(error));
+        sessionStorage.removeItem(USER_KEY); // the link says whose agent it is
+        await login({ link }).catch((error) => setProblem(error));
       }
       await begin();
     })();
@@ -72,6 +70,7 @@ function Console({ me }) {
   const choose = (/** @type {string} */ chosen) => {
     sessionStorage.setItem(USER_KEY, chosen);
     setUser(chosen);
+    go(current.page); // what was open of it is another user's
   };
   return html`<${Layout} me=${me} user=${user} onUser=${choose} pages=${pages} page=${page}>
     ${page

@@ -28,6 +28,8 @@ export class Conversation {
     this.session = new Store(/** @type {Message | null} */ (null));
     /** Whether there are turns before those that are here. */
     this.hasOlder = new Store(false);
+    /** Why the agent cannot be reached just now. */
+    this.trouble = new Store(/** @type {Failure | null} */ (null));
     this.closing = new AbortController();
     /** @type {Map<string, Turn>} */
     this.changed = new Map();
@@ -170,6 +172,7 @@ export class Conversation {
         const request = { turn_id: turn.id, after: turn.events };
         for await (const event of stream(this.user, "FollowTurn", request, signal)) {
           tries = 0;
+          this.trouble.set(null);
           turn = withEvent(turn, event);
           ended = turn.state === "ended";
           if (!quiet || wasRunning) this.show(turn);
@@ -183,6 +186,7 @@ export class Conversation {
           else this.show({ ...turn, state: "ended", problem: problemOf(error) });
           return;
         }
+        this.tell(error);
       }
       tries += 1;
       await backOff(tries, signal);
@@ -241,6 +245,11 @@ export class Conversation {
     return call(this.user, method, request, this.closing.signal);
   }
 
+  /** @param {unknown} error that the agent is away; that the server is, stands at the top */
+  tell(error) {
+    if (error instanceof Failure && error.code !== AWAY) this.trouble.set(error);
+  }
+
   /**
    * @template T
    * @param {() => Promise<T>} attempt
@@ -249,9 +258,12 @@ export class Conversation {
   async retried(attempt) {
     for (let tries = 1; ; tries += 1) {
       try {
-        return await attempt();
+        const result = await attempt();
+        this.trouble.set(null);
+        return result;
       } catch (error) {
         if (!(error instanceof Failure) || !TRANSIENT.has(error.code)) throw error;
+        this.tell(error);
       }
       await backOff(tries, this.closing.signal);
       this.closing.signal.throwIfAborted();

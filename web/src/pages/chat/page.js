@@ -19,6 +19,9 @@ import { TurnView } from "./turn.js";
 /** A conversation that this page has just made, so that opening it sends what waits for it. */
 let begun = /** @type {Conversation | null} */ (null);
 
+/** @type {Store<any>} */
+const NO_TROUBLE = new Store(null);
+
 /** @type {Store<Turn[]>} */
 const NO_TURNS = new Store(/** @type {Turn[]} */ ([]));
 
@@ -35,6 +38,7 @@ export default function Chat({ user, route, me }) {
   const running = useStore(attention.running);
   const approvals = useStore(attention.approvals);
   const turns = useStore(conversation?.turns || NO_TURNS);
+  const trouble = useStore(conversation?.trouble || NO_TROUBLE);
 
   useEffect(() => {
     setProblem(null);
@@ -94,6 +98,7 @@ export default function Chat({ user, route, me }) {
       <button type="button" class="plain list-switch" aria-expanded=${listing}
         onClick=${() => setListing(!listing)}>☰ Conversations</button>
       ${problem && html`<${FailureNotice} failure=${problem} onClose=${() => setProblem(null)} />`}
+      ${trouble && html`<${FailureNotice} failure=${trouble} />`}
       ${elsewhere.map(
         (each) => html`<${Approval} key=${each.approval_id} user=${user} approval=${each} decided=${null}
           onDecided=${() => attention.look()}>
