@@ -1,4 +1,4 @@
-.PHONY: run test test-long check coverage bench bench-quality faults fuzz proto setup setup-dev clean
+.PHONY: run serve test test-long check coverage bench bench-quality faults fuzz proto setup setup-dev clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -10,6 +10,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # The main job: an agent that remembers. Needs no key, no Docker, no network service.
 run: setup
 	@.venv/bin/runner --insecure chat $(ARGS)
+
+# The same in a browser, until Ctrl-C; the agent goes on until `runner stop`.
+serve: setup
+	@.venv/bin/runner status >/dev/null || .venv/bin/runner --insecure start --detach
+	@.venv/bin/runner --insecure serve --open $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
 # Three at a time, because tests wait for what they start; handed out one by one; those that share

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-EXTRAS=runner,guest,remote,openai,anthropic,google
+EXTRAS=runner,guest,remote,openai,anthropic,google,serve,acp
 export PYTHONSAFEPATH=1 # what is installed, and not what lies here
 
 install_newest() {
@@ -77,6 +77,21 @@ job() {
   )
 }
 
+# It serves the console, with all that a browser loads.
+console() {
+  local place path
+  place=$(mktemp -d /tmp/oxydra-console.XXXXXX)
+  (
+    trap 'kill $(jobs -p) && wait; rm -rf "$place"' EXIT
+    cd "$place"
+    OXYDRA_SERVE__LISTEN=127.0.0.1:0 "$@" --workspace-root "$place/users" serve >said 2>&1 &
+    for _ in $(seq 150); do ! grep -q '^serving at' said || break; sleep 0.2; done
+    for path in / /assets/src/main.js /assets/styles/base.css /assets/vendor/preact.js; do
+      curl --fail --silent --show-error --output /dev/null "$(sed -n 's/^serving at //p' said)$path"
+    done
+  )
+}
+
 case ${1:-} in
 newest | lowest)
   mkdir -p "$2"
@@ -87,6 +102,7 @@ newest | lowest)
   check_installed "$place"
   [ "$1" != lowest ] || test_here "$place"
   job "$place/bin/oxydra" --insecure
+  console "$place/bin/oxydra"
   ;;
 job) job "${@:2}" ;;
 *)

@@ -16,13 +16,13 @@ from runner.config.models import Config
 from runner.openai.routes import OpenAI
 from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
-from runner.serve.door import Door
 from runner.serve.failures import INTERNAL, Refusal, answer
 from runner.serve.files import Files
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
-from runner.serve.host import Commands, HostApi
+from runner.serve.login.door import Door
 from runner.serve.mcp import Mcp
-from runner.serve.samples import Samples
+from runner.serve.operator.host import Commands, HostApi
+from runner.serve.operator.samples import Samples
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from wire.v1 import gateway_pb2
 from runner.access.agents import Replies
 from runner.access.callers import Caller, Callers
 from runner.access.scopes import METHODS
-from runner.serve.door import Door
 from runner.serve.failures import INTERNAL, told
+from runner.serve.login.door import Door
 from runner.serve.requests import LARGE, json_object
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from wire.errors import WireError
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.access.callers import Callers
-from runner.serve.door import Door
+from runner.serve.login.door import Door
 from runner.serve.requests import pieces
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from wire.errors import Code
 from wire.text import parsed_json
 
 from runner.serve.connections import HEAD_MAX_BYTES
-from runner.serve.door import bearer
 from runner.serve.failures import Refusal, answer
+from runner.serve.login.door import bearer
 from runner.serve.requests import SMALL, pieces
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from runner.access.callers import Callers
 from runner.client.gateway import GatewayClient
 from runner.mcp.server import Context, build
-from runner.serve.door import Door
+from runner.serve.login.door import Door
 
 
 class Mcp:

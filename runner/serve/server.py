@@ -25,12 +25,12 @@ from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
 from runner.serve.connections import HEAD_MAX_BYTES, Connection
-from runner.serve.door import Door
-from runner.serve.host import Commands
-from runner.serve.links import Links
+from runner.serve.login.door import Door
+from runner.serve.login.links import Links
+from runner.serve.login.sessions import Sessions
 from runner.serve.mcp import Mcp
-from runner.serve.samples import Samples
-from runner.serve.sessions import Sessions
+from runner.serve.operator.host import Commands
+from runner.serve.operator.samples import Samples
 from runner.workspace.directories import descriptor, whole_file
 
 log = logging.getLogger(__name__)

@@ -117,7 +117,7 @@ $ runner --connect laptop.json chat
 $ runner --connect laptop.json memory search coffee
 + kill -INT "$(cat served.pid)"
 $ runner access revoke NAME
-+ runner --user alice stop
++ runner stop
 $ runner --insecure start --detach
 & runner --insecure serve --open
 + runner --insecure serve >web.log 2>&1 </dev/null & echo $! >web.pid
@@ -191,6 +191,7 @@ _INSTALLS: Final = "installs gigabytes from an index"
 
 NOT_HERE: Final[Mapping[str, str]] = {
     "make setup-dev": _CI,
+    "make serve": "what it runs is played in AN_OPERATOR",
     "make test": _CI,
     'make test ARGS="tests/unit -k chat"': "would run tests within a test",
     "make test SEED=5": _BY_HAND,

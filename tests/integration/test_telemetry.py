@@ -24,7 +24,7 @@ from wire.v1 import gateway_pb2_grpc
 from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
-from runner.serve.host import Commands
+from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support.otlp import Collector, collector, words_of
 

@@ -26,9 +26,10 @@ from runner.access.callers import REFUSALS_MAX
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.host.authority import Authority
-from runner.serve import connections, links, requests
+from runner.serve import connections, requests
 from runner.serve.guard import REPORTS_PATH
-from runner.serve.links import Links
+from runner.serve.login import links
+from runner.serve.login.links import Links
 from runner.serve.server import HttpServer
 from tests.support.gateway.fake_gateway import Event, FakeGateway, text
 from tests.support.gateway.front import Front, open_front

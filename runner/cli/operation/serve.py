@@ -19,7 +19,7 @@ from runner.cli.options import Options
 from runner.cli.packages import packages
 from runner.config.models import Config
 from runner.logs import printable
-from runner.serve.links import LINK_S, Links
+from runner.serve.login.links import LINK_S, Links
 from runner.workspace.directories import descriptor, whole_file
 
 _DESKTOP: Final = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -40,7 +40,7 @@ def serve(options: Options, *, with_link: bool) -> int:
 
 async def _serve(options: Options, config: Config, links: Links, *, with_link: bool) -> int:
     with packages("serve", "the HTTP server"):
-        from runner.serve.host import Commands
+        from runner.serve.operator.host import Commands
         from runner.serve.server import HttpServer
     _show_log(config)
 

@@ -16,7 +16,7 @@ from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.openai.routes import OpenAI
-from runner.serve.host import Commands
+from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support.gateway.front import USERS, FakeHost
 from tests.support.gateway.gateways import Client, open_gateways

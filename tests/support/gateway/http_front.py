@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from runner.config.models import Config
-from runner.serve.host import Commands
-from runner.serve.links import Links
+from runner.serve.login.links import Links
+from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support.gateway.front import Front
 

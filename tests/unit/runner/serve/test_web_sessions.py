@@ -6,8 +6,8 @@ import pytest
 from wire.errors import Code, WireError
 
 from runner.access.callers import Caller
-from runner.serve import sessions as module
-from runner.serve.sessions import GRACE_S, ROTATE_S, Sessions
+from runner.serve.login import sessions as module
+from runner.serve.login.sessions import GRACE_S, ROTATE_S, Sessions
 
 ALICE = Caller.at_terminal("alice", "console")
 IDLE_S, LIFETIME_S = 7_200.0, 86_400.0

@@ -36,9 +36,9 @@ from runner.doctor.finding import State
 from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, Runtime, lock_holder
-from runner.serve.door import Door
+from runner.serve.login.door import Door
+from runner.serve.operator.samples import Samples
 from runner.serve.requests import json_object
-from runner.serve.samples import Samples
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from runner.access.scopes import Scope
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.serve.failures import Refusal
-from runner.serve.links import CHANNEL, Links, not_known
+from runner.serve.login.links import CHANNEL, Links, not_known
+from runner.serve.login.sessions import Sessions
 from runner.serve.requests import json_object
-from runner.serve.sessions import Sessions
 
 _BEARER: Final = "bearer "
 _NOBODY: Final = partial(
