@@ -80,7 +80,7 @@ def told(note: gateway_pb2.Note) -> str:
 
 
 def _resource(note: gateway_pb2.Note) -> types.Resource:
-    title = " ".join(note.text.split())
+    title = visible_name(" ".join(note.text.split()))
     if len(title) > _TITLE_CHARS:
         title = f"{title[: _TITLE_CHARS - 1]}…"
     return types.Resource(
