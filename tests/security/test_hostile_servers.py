@@ -25,9 +25,13 @@ async def daemon() -> AsyncIterator[Daemon]:
         assert left_behind(running.root) == []
 
 
-async def harmed(daemon: Daemon, directory: Path, way: str) -> tuple[Served, ToolResult]:
-    """The result of a call to a server of that way, after another server has answered at once."""
-    async with served(daemon, directory, bad=settings(way), good=settings("server")) as servers:
+async def harmed(
+    daemon: Daemon, directory: Path, way: str, said: str = ""
+) -> tuple[Served, ToolResult]:
+    """The result of a call to a server of that way, after another server has answered at once.
+    Where `said` is that it did not answer, it has a second to do so."""
+    bad = settings(way, **({"timeout_s": 1} if said.startswith("did not answer") else {}))
+    async with served(daemon, directory, bad=bad, good=settings("server")) as servers:
         await servers.until("bad_echo")
         await servers.until("good_echo")
         calling = asyncio.create_task(servers.call("bad_echo", text="x"))
@@ -69,7 +73,7 @@ WAYS = [
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_it_harms_one_call(daemon: Daemon, tmp_path: Path, way: tuple[str, str]) -> None:
-    _, result = await harmed(daemon, tmp_path, way[0])
+    _, result = await harmed(daemon, tmp_path, *way)
     assert result.is_error
     assert way[1] in result.text
 
@@ -123,7 +127,8 @@ async def test_descriptions_and_schemas_are_tamed(daemon: Daemon, tmp_path: Path
             assert tool.description.startswith("A tool of the MCP server bad, which describes it")
             assert len(shown) < 4_000
             assert not {"\u202e", "\0", "\x1b"} & set(shown)
-            result, seconds = await servers.took(tool.name, text="a" * 60 + "!")
+            given = {} if tool.name == "bad_round" else {"text": "a" * 60 + "!"}
+            result, seconds = await servers.took(tool.name, **given)
             assert (result.is_error, seconds < AT_ONCE_S) == (False, True), tool.name
 
 

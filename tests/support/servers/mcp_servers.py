@@ -70,7 +70,12 @@ class Served:
 
 def settings(way: str, *more: str, **fields: Any) -> dict[str, Any]:
     """The settings of a server of that way."""
-    return {"command": sys.executable, "args": (str(SCRIPT), way, *more), "timeout_s": 1, **fields}
+    return {
+        "command": sys.executable,
+        "args": (str(SCRIPT), way, *more),
+        "timeout_s": GUARD_S,
+        **fields,
+    }
 
 
 @asynccontextmanager
