@@ -149,7 +149,9 @@ async def test_stopping_the_host_from_outside_ends_the_chat(household: Household
 
 
 @pytest.mark.usefixtures("with_shell")
-async def test_a_turn_goes_on_when_its_terminal_is_closed(household: Household) -> None:
+async def test_a_turn_outlives_its_terminal_and_tells_of_the_death_of_its_agent(
+    household: Household,
+) -> None:
     started = household.run("start", "--detach")
     assert started.returncode == 0, started.stderr
     here = household.working_directory
@@ -167,7 +169,17 @@ async def test_a_turn_goes_on_when_its_terminal_is_closed(household: Household) 
     async with Terminal(command, household.environment, here) as terminal:
         await terminal.expect("a turn runs in this session")
         (shared / "go").touch()
-        await terminal.expect("is 42")
+        position = await terminal.expect("is 42")
+        terminal.type("run touch again; sleep 600\r")
+        async with asyncio.timeout(60):
+            while not (shared / "again").exists():
+                await asyncio.sleep(0.1)
+        (guest,) = household.guest_pids("guest.app")
+        os.kill(guest, signal.SIGKILL)
+        position = await terminal.expect("connected again", after=position)
+        position = await terminal.expect("stopped in the middle of this turn", after=position)
+        terminal.type("/turns\r")
+        await terminal.expect("interrupted", after=position)
         terminal.type("\x04")
         assert await terminal.ended() == 0
     assert household.run("stop").returncode == 0

@@ -123,6 +123,26 @@ async def test_a_token_leads_to_no_other_user(front: Front) -> None:
     assert asked(front.bob) == []
 
 
+@pytest.mark.attempt("following or deciding on another user's turn", stopped_by=USER)
+async def test_a_turn_outlives_who_left_and_belongs_to_its_user(front: Front) -> None:
+    front.alice.script = waits
+    async with stub_of(front.access("alice")) as stub:
+        request = pb.RunTurnRequest(session_id="s", text="hi", turn_id="left", channel="cli")
+        await stub.StartTurn(request)
+        following = pb.FollowTurnRequest(turn_id="left")
+        call = stub.FollowTurn(following)
+        assert (await anext(aiter(call))).text.text == "begun"
+        call.cancel()
+    assert front.alice.turns[0].channel == "access-laptop"
+    async with stub_of(front.access("bob")) as stub:
+        assert (await refusal(stub.FollowTurn(following))).code is Code.NOT_FOUND
+        assert not (await stub.ListTurns(pb.ListTurnsRequest())).turns
+    async with stub_of(front.access("alice", "phone")) as stub:
+        (turn,) = (await stub.ListTurns(pb.ListTurnsRequest(running_only=True))).turns
+        assert (turn.turn_id, turn.state) == ("left", "running")
+        assert (await anext(aiter(stub.FollowTurn(following)))).text.text == "begun"
+
+
 @pytest.mark.attempt("calling a method for which the token has no scope", stopped_by=SCOPE)
 async def test_a_method_beyond_the_scopes_never_reaches_the_agent(front: Front) -> None:
     for scope in Scope:

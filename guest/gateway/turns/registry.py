@@ -6,7 +6,7 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -29,7 +29,7 @@ from guest.gateway import convert
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.client_calls import ClientCalls
 from guest.gateway.turns.events import EventLog
-from guest.gateway.turns.records import TEXT_CHARS, TurnRecords, state_of
+from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, state_of
 from guest.memory.conversations.sessions import InUse
 from guest.memory.models import SessionNotFound, now
 from guest.memory.storage.availability import is_away
@@ -215,7 +215,8 @@ class Turns:
             yield event
 
     async def list(self, session_id: str = "", *, running_only: bool = False) -> list[pb.Turn]:
-        """Turns that run and, unless `running_only`, those that ended lately; newest first."""
+        """Turns that run and, unless `running_only`, those that ended lately; newest first. While
+        a memory server is away, those of earlier launches are missing."""
         self._drop_ended()
         turns = [*self._running.values(), *(() if running_only else self._ended.values())]
         listed = [
@@ -225,7 +226,7 @@ class Turns:
         ]
         if not running_only:
             known = {turn.turn_id for turn in listed}
-            records = await self._records.latest(session_id)
+            records = await self._latest(session_id)
             listed += [each.to_message() for each in records if each.turn_id not in known]
         return sorted(listed, key=lambda turn: turn.started_at, reverse=True)[:_LISTED_MAX]
 
@@ -255,6 +256,14 @@ class Turns:
             turn.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
+
+    async def _latest(self, session_id: str) -> Sequence[Record]:
+        try:
+            return await self._records.latest(session_id)
+        except WireError as error:
+            if not is_away(error):
+                raise
+            return ()
 
     async def _is_recorded(self, turn_id: str) -> bool:
         try:

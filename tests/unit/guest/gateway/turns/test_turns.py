@@ -341,3 +341,13 @@ async def test_so_many_turns_run_and_no_more() -> None:
         await turns.start(f"s{number}", "hi", "", "")
     assert (await refused(turns, "one-more")).code is Code.RESOURCE_EXHAUSTED
     await turns.close()
+
+
+async def test_turns_are_listed_while_a_memory_server_is_away() -> None:
+    class Away(NothingStored):
+        async def latest(self, session_id: str) -> list[Any]:
+            raise StorageError(Code.UNAVAILABLE, "away")
+
+    turns = turns_of(done, records=Away())
+    await read(await turns.start("s1", "hi", "t1", ""))
+    assert [turn.turn_id for turn in await turns.list()] == ["t1"]
