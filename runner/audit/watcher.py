@@ -98,12 +98,15 @@ class Watcher:
 
     async def _attend(self, peer: Peer) -> None:
         channel = open_channel(peer)
+        told = ""
         try:
             while True:
                 try:
                     await self._hear(gateway_pb2_grpc.GatewayStub(channel), peer.token)
                 except grpc.RpcError as error:
-                    log.info("the agent's calls are not heard: %s", from_rpc_error(error).brief)
+                    if (why := from_rpc_error(error).brief) != told:
+                        log.warning("the agent's calls are not heard: %s", why)
+                    told = why
                 await asyncio.sleep(_AGAIN_S)
         finally:
             await channel.close()

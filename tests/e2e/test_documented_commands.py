@@ -330,6 +330,7 @@ PLACEHOLDERS: Final = {
     "PATH": "key",
     "SHELL": "bash",
     "NAME": "desk",
+    "NUMBER:HASH": "$(runner audit head)",
 }
 
 
