@@ -1,19 +1,22 @@
-"""The metrics of all users' hosts on this machine, as one page for Prometheus."""
+"""The metrics of the HTTP server and of all users' hosts, as one page for Prometheus."""
 
 import asyncio
 import contextlib
 import ipaddress
 import logging
+import time
 from collections.abc import Iterable
 from http import HTTPStatus
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from wire import trace
 from wire.errors import WireError
 
 from runner.config.models import Config
@@ -23,6 +26,7 @@ from runner.host.control import connect_control
 log = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FACES = ("api", "mcp", "v1")
 
 
 async def metrics_of_all(config: Config) -> str:
@@ -45,17 +49,53 @@ def joined(texts: Iterable[str]) -> str:
     return generate_latest(registry).decode()
 
 
-def page(config: Config) -> Starlette:
-    """What answers `GET /metrics`, and nothing else: no page that another name leads here."""
+class HttpMetrics:
+    """Counts and times the requests of an HTTP server, by the face that they are for."""
 
-    async def metrics(request: Request) -> Response:
-        if not _is_local(request.url.hostname or ""):
-            return Response(
-                "this server is called by its address\n", HTTPStatus.MISDIRECTED_REQUEST
-            )
-        return Response(await metrics_of_all(config), media_type=_CONTENT_TYPE)
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Histogram(
+            "oxydra_http_request_duration_seconds",
+            "From a request to the end of its answer.",
+            ["face", "status"],
+            registry=self._registry,
+        )
 
-    return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """`app`, whose requests are counted. Those that name a step of a trace are part of it."""
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            began, status = time.monotonic(), 500
+            said = dict(scope.get("headers", ())).get(trace.METADATA_KEY.encode(), b"")
+            trace.here.set(trace.Place.of(said.decode("latin-1")))
+
+            async def watched(message: Message) -> None:
+                nonlocal status
+                status = message.get("status", status)
+                await send(message)
+
+            try:
+                await app(scope, receive, watched)
+            finally:
+                first = scope.get("path", "").split("/")[1:2]
+                face = first[0] if first and first[0] in _FACES else "console"
+                took = time.monotonic() - began
+                self._requests.labels(face, str(status)).observe(took)
+
+        return counted
+
+    def page(self, config: Config) -> Starlette:
+        """What answers `GET /metrics`, and nothing else: no page that another name leads here."""
+
+        async def metrics(request: Request) -> Response:
+            if not _is_local(request.url.hostname or ""):
+                return Response(
+                    "this server is called by its address\n", HTTPStatus.MISDIRECTED_REQUEST
+                )
+            page = await metrics_of_all(config) + generate_latest(self._registry).decode()
+            return Response(page, media_type=_CONTENT_TYPE)
+
+        return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
 
 
 def _is_local(host: str) -> bool:

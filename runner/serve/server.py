@@ -108,17 +108,19 @@ class HttpServer:
         mcp = await stack.enter_async_context(Mcp(door, callers))
         serving = Serving(self._config, callers, door, samples, self._commands, mcp)
         app = application(serving, origins)
+        if address := self._config.telemetry.prometheus:
+            from runner.serve.metrics import HttpMetrics  # imports prometheus_client
+
+            metrics = HttpMetrics()
+            app = metrics.counting(app)
+            listening = stack.enter_context(_tcp(address))
+            await _serve(stack, metrics.page(self._config), ServeSettings(), listening)
         for each in sockets:
             await _serve(stack, app, settings, each)
-        if metrics := self._config.telemetry.prometheus:
-            from runner.serve.metrics import page  # imports prometheus_client
-
-            listening = stack.enter_context(_tcp(metrics))
-            await _serve(stack, page(self._config), ServeSettings(), listening)
-        address = self._links.directory / "address.json"
-        with whole_file(address) as file:
+        found_at = self._links.directory / "address.json"
+        with whole_file(found_at) as file:
             file.write(json.dumps({"url": self.url, "pid": os.getpid()}).encode())
-        stack.callback(address.unlink, missing_ok=True)
+        stack.callback(found_at.unlink, missing_ok=True)
         log.info("the console is at %s", self.url or settings.socket)
 
 

@@ -3,15 +3,18 @@ of what was said."""
 
 import asyncio
 import json
+import os
 import socket
 import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,6 +24,8 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from runner.access.scopes import Scope
+from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
@@ -41,13 +46,17 @@ def collected() -> Iterator[Collector]:
         yield made
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def host(collected: Collector) -> AsyncIterator[Host]:
+@pytest_asyncio.fixture(
+    loop_scope="module",
+    scope="module",
+    params=["process", pytest.param("container", marks=pytest.mark.docker)],
+)
+async def host(collected: Collector, request: pytest.FixtureRequest) -> AsyncIterator[Host]:
     with tempfile.TemporaryDirectory(prefix="oxt", dir="/tmp") as root:
         config = Config(
             workspace_root=Path(root) / "w",
             runtime_dir=Path(root) / "r",
-            tier="process",
+            tier=request.param,
             serve=ServeSettings(listen="127.0.0.1:0"),
             embedder=EmbedderSettings(backend="hashing"),
             telemetry=TelemetrySettings(
@@ -56,7 +65,7 @@ async def host(collected: Collector) -> AsyncIterator[Host]:
                 prometheus=f"127.0.0.1:{free_port()}",
             ),
         )
-        environ = {"COLLECTOR": f"authorization={HEADER}", "PATH": "/usr/bin:/bin"}
+        environ = {**os.environ, "COLLECTOR": f"authorization={HEADER}"}
         async with Host(config, "alice", environ=environ) as made:
             yield made
 
@@ -73,6 +82,10 @@ async def agent(host: Host) -> AsyncIterator[Any]:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.3)
         yield stub
+
+
+def nobody_starts(user_id: str, insecure: bool) -> list[str]:
+    raise AssertionError(f"nobody starts {user_id} here (insecure: {insecure})")
 
 
 def free_port() -> int:
@@ -168,10 +181,34 @@ async def test_memory_is_in_the_trace_and_nothing_that_was_said_is_anywhere(
     assert {headers["authorization"] for headers in collected.headers} == {HEADER}
 
 
+async def test_a_clients_own_trace_goes_on_through_the_http_server(
+    agent: Any, host: Host, collected: Collector
+) -> None:
+    place = trace.Place.below(None)
+    scopes = frozenset({Scope.CHAT, Scope.MEMORY})
+    tokens = Tokens.locate(host.config)
+    _, token = tokens.create("alice", f"sdk-{host.tier[:4]}", scopes, timedelta(hours=1))
+    request = {"model": "oxydra", "messages": [{"role": "user", "content": "run echo hi"}]}
+    headers = {"Authorization": f"Bearer {token}", "traceparent": str(place)}
+    async with (
+        HttpServer(host.config, Commands(lambda: host.config, nobody_starts)) as server,
+        httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60) as client,
+    ):
+        reply = await client.post("/v1/chat/completions", json=request)
+        assert reply.status_code == 200, reply.text
+    turns = await until(
+        lambda: [
+            span
+            for span in collected.spans
+            if span.trace_id == place.trace_id and span.name == "turn"
+        ]
+    )
+    assert turns[0].parent_span_id == place.span_id
+
+
 async def test_prometheus_reads_what_was_counted(agent: Any, host: Host) -> None:
     await turn(agent, "run echo again")
     await until(lambda: 'tool="shell_exec"' in host.metrics())
-    nobody_starts: Any = None
     async with HttpServer(host.config, Commands(lambda: host.config, nobody_starts)):
         url = f"http://{host.config.telemetry.prometheus}/metrics"
         page = await asyncio.to_thread(fetched, url)

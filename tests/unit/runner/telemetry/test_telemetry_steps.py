@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import Response
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 from wire.errors import WireError
 from wire.settings import TelemetrySettings
 from wire.v1 import gateway_pb2 as pb
 
-from runner.serve.metrics import joined
+from runner.config.models import Config
+from runner.serve.metrics import HttpMetrics, joined
 from runner.telemetry.steps import Step
 from runner.telemetry.telemetry import Telemetry
 
@@ -51,6 +55,20 @@ def counting(user_id: str = "alice") -> Telemetry:
     made = Telemetry(PROMETHEUS, user_id, "process", environ={})
     made.restarts = lambda: {"agent": 2}
     return made
+
+
+def page_of(metrics: HttpMetrics) -> str:
+    """What Prometheus reads after one request, where no host runs."""
+
+    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response("the walrus", 404)(scope, receive, send)
+
+    TestClient(metrics.counting(answers)).get("/v1/the/walrus?walrus=1")
+    nowhere = Config(workspace_root=Path("/nonexistent"))
+    page = TestClient(metrics.page(nowhere), base_url="http://127.0.0.1").get("/metrics").text
+    assert 'oxydra_http_request_duration_seconds_count{face="v1",status="404"} 1.0' in page
+    assert "walrus" not in page
+    return page
 
 
 def names_in(page: str) -> set[str]:
@@ -100,6 +118,7 @@ def test_every_metric_of_the_dashboard_exists_and_the_other_way_round() -> None:
     telemetry = counting()
     telemetry.take(one_of_each())
     known = names_in(telemetry.exposition()) - {"target_info"}
+    known |= names_in(page_of(HttpMetrics()))
     queries = [
         target["expr"]
         for panel in json.loads(DASHBOARD.read_text())["panels"]
@@ -107,7 +126,7 @@ def test_every_metric_of_the_dashboard_exists_and_the_other_way_round() -> None:
     ]
     shown = {name for query in queries for name in re.findall(r"oxydra_[a-z_]+(?=\{)", query)}
     assert shown <= known
-    families = {re.sub(r"_(bucket|count|sum|total)$", "", name) for name in known}
+    families = {re.sub(r"_(bucket|count|sum|total|created)$", "", name) for name in known}
     assert families == {re.sub(r"_(bucket|count|sum|total)$", "", name) for name in shown}
 
 
