@@ -238,7 +238,13 @@ async def _after(gateway: GatewayClient, response_id: str) -> tuple[str, str]:
         raise unknown(response_id)
     events = list((await gateway.get_session(session_id, conversations.EVENTS_READ)).events)
     turns = [event.turn_id for event in events]
-    if ref.turn_id not in turns or turns[-1] == ref.turn_id:
+    if ref.turn_id not in turns:
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            f"its session has gone on too far from response {response_id}",
+            resolution=f"go on at its end: conversation {session_id!r}",
+        )
+    if turns[-1] == ref.turn_id:
         return session_id, ""
     until = len(turns) - turns[::-1].index(ref.turn_id)
     created = await gateway.create_session()
