@@ -27,6 +27,9 @@ function takeLink() {
 }
 
 const link = takeLink();
+window.addEventListener("hashchange", () => {
+  if (/^#link=/.test(location.hash)) location.reload(); // opened in a tab that was here already
+});
 
 function App() {
   const [me, setMe] = useState(/** @type {Me | null} */ (null));

@@ -128,6 +128,15 @@ def test_a_token_is_shown_once_lets_one_user_in_and_is_revoked(new_window: NewWi
     expect(other.page.get_by_label("Access token")).to_be_visible()
 
 
+def test_a_link_works_in_a_tab_that_shows_the_login_already(
+    new_window: NewWindow, console: Console
+) -> None:
+    window = new_window()
+    window.page.goto(console.url)
+    window.page.get_by_label("Access token").wait_for()
+    window.enter("bob")
+
+
 def test_calls_of_tools_are_followed_and_filtered(
     new_window: NewWindow, console: Console, script: Script
 ) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -197,6 +198,43 @@ def test_what_a_page_planted_is_listed_by_page_and_vouched_for_or_forgotten(
     expect(page.get_by_text("There is no such note.")).to_be_visible()
     page.goto(f"{page.url.partition('#')[0]}#/memory/planted-2")
     expect(note(page)).to_contain_text("Written by you through console")
+
+
+def test_two_notes_that_say_nearly_the_same_are_made_one(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/memory")
+    where = "tree of the garden, between the pond and the old wall, with its head under a wing"
+    write(page, f"the egret sleeps in the third {where}")
+    write(page, f"the egret sleeps in the fourth {where}")
+    page.get_by_role("link", name="Review").click()
+    pair = page.locator("section.pair").filter(has_text="egret")
+    expect(pair).to_contain_text("alike in meaning")
+    pair.get_by_role("button", name="Merge").click()
+    dialog(page).get_by_label("Text").fill("the egret sleeps in a tree of the garden")
+    dialog(page).get_by_role("button", name="Save").click()
+    expect(dialog(page)).to_contain_text("the egret sleeps in the fourth tree")
+    dialog(page).get_by_role("button", name="Forget for good").click()
+    expect(pair).to_have_count(0)
+    page.get_by_role("link", name="Notes", exact=True).click()
+    page.get_by_role("searchbox").fill("egret")
+    expect(row(page, "egret")).to_have_count(1)
+    expect(row(page, "egret")).to_contain_text("sleeps in a tree")
+
+
+def test_an_export_is_downloaded_and_importing_it_changes_nothing(
+    new_window: NewWindow, tmp_path: Path
+) -> None:
+    page = new_window().enter("bob", "#/memory?view=transfer")
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Export to a file").click()
+    file = tmp_path / "memory.jsonl"
+    started.value.save_as(file)
+    page.get_by_label("File").set_input_files(file)
+    expect(page.get_by_text("The import would give: 0 new, 0 newer than here")).to_be_visible()
+    expect(page.get_by_text("problems")).to_have_count(0)
+    changed = tmp_path / "changed.jsonl"
+    changed.write_bytes(file.read_bytes().replace(b"egret", b"eagle"))
+    page.get_by_label("File").set_input_files(changed)
+    expect(page.get_by_text("were changed since they were exported")).to_be_visible()
 
 
 def test_ten_thousand_notes_are_imported_and_scrolled_with_few_of_them_drawn(

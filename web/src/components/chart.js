@@ -8,14 +8,15 @@ const HEIGHT = 32;
 /**
  * A line of what something was over time, the latest at the right.
  *
- * @param {{values: number[], label: string}} props
+ * @param {{values: number[], label: string, most?: number}} props `most`: at the top, where no value is
+ *   above it
  */
-export function Line({ values, label }) {
+export function Line({ values, label, most = Number.MIN_VALUE }) {
   if (values.length < 2) return null;
-  const most = Math.max(...values, Number.MIN_VALUE);
+  const top = Math.max(...values, most);
   const points = values.map((value, index) => {
     const x = (index / (values.length - 1)) * WIDTH;
-    return `${x.toFixed(1)},${(HEIGHT - 1 - (value / most) * (HEIGHT - 2)).toFixed(1)}`;
+    return `${x.toFixed(1)},${(HEIGHT - 1 - (value / top) * (HEIGHT - 2)).toFixed(1)}`;
   });
   return html`<svg class="line" role="img" aria-label=${label} viewBox="0 0 ${WIDTH} ${HEIGHT}"
     width=${WIDTH} height=${HEIGHT} preserveAspectRatio="none">

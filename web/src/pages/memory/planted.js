@@ -54,7 +54,7 @@ export function Planted({ user, onCount }) {
         ${from.map(
           (note) => html`<div class="side" key=${note.note_id}>
             <div class="note-text"><${ForeignText} text=${note.text || ""} /></div>
-            <p class="muted"><${Origin} origin=${{ ...note.origin, link: "" }} at=${note.updated_at} />
+            <p class="muted"><${Origin} origin=${{ ...note.origin, link: "" }} at=${note.updated_at} />${" "}
               · <a href=${href("memory", note.note_id)}>open</a></p>
             <p class="actions">
               <button type="button" onClick=${() => setDoing({ vouch: note })}>Vouch for it …</button>

@@ -88,7 +88,7 @@ export function Review({ user, onCount }) {
 /** @param {{title: string, note: Message}} props */
 const Side = ({ title, note }) =>
   html`<div class="side">
-    <p class="muted">${title && `${title}: `}<${Origin} origin=${note.origin} at=${note.updated_at} />
+    <p class="muted">${title && `${title}: `}<${Origin} origin=${note.origin} at=${note.updated_at} />${" "}
       · <a href=${href("memory", note.note_id)}>open</a></p>
     <div class="note-text"><${ForeignText} text=${note.text || ""} /></div>
     <p><${Marks} note=${note} /></p>

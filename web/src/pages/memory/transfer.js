@@ -120,7 +120,7 @@ function Import({ user, onCount }) {
     ${failed && html`<${FailureNotice} failure=${failed} />`}
     ${report &&
     html`<div aria-live="polite">
-      <p>${rehearsed ? "The import would give" : "The import gave"}: ${count(report.created)} new,
+      <p>${rehearsed ? "The import would give" : "The import gave"}: ${count(report.created)} new,${" "}
         ${count(report.updated)} newer than here, ${count(report.unchanged)} unchanged.</p>
       ${report.problems.length > 0 &&
       html`<p>${count(report.problems.length)} problems; lines with one are left out:</p>

@@ -143,7 +143,7 @@ const Guest = ({ guest, samples }) => {
       ${guest.reason && html`<br />${guest.reason}`}${guest.details && html`<br /><span class="muted">${guest.details}</span>`}</td>
     <td>${bytes(guest.resident_bytes)} <${Line} values=${samples.map((each) => each.resident_bytes)}
       label=${`Memory of ${guest.role}, now ${bytes(guest.resident_bytes)}`} /></td>
-    <td>${samples.length > 0 && html`${cpu.toFixed(0)} % <${Line} values=${samples.map((each) => each.cpu)}
+    <td>${samples.length > 0 && html`${cpu.toFixed(0)} % <${Line} most=${1} values=${samples.map((each) => each.cpu)}
       label=${`Processor time of ${guest.role}, now ${cpu.toFixed(0)} percent`} />`}</td>
     <td>${guest.restarts || 0}${guest.last_end && html`<br /><span class="muted">last: ${guest.last_end}</span>`}</td>
   </tr>`;
