@@ -1,6 +1,7 @@
 """`runner mcp`: the agent for programs that speak the Model Context Protocol, over standard input
 and output."""
 
+import signal
 from typing import Final
 
 from mcp.server.stdio import stdio_server
@@ -14,7 +15,12 @@ CHANNEL: Final = "mcp"
 
 
 async def serve(options: Options) -> None:
-    """Serve one client until it leaves. Raises `WireError` if there is no agent to begin with."""
+    """Serve one client until it leaves. Raises `WireError` if there is no agent to begin with.
+
+    Ctrl-C ends the process at once, because a read of standard input cannot be given up; the agent
+    ends what it does for a client that is gone.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     async with running_agent(options):
         pass
     async with lasting_agent(options, CHANNEL) as agent:

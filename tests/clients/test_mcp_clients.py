@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -276,6 +277,21 @@ def test_curl_lists_the_tools(house: Household, served: Served) -> None:
     )
     (data,) = re.findall(r"^data: (.*)$", done.stdout, re.MULTILINE) or [done.stdout]
     assert "memory_search" in {tool["name"] for tool in json.loads(data)["result"]["tools"]}
+
+
+def test_it_ends_with_its_client_and_with_a_signal(house: Household) -> None:
+    assert house.works("mcp", stdin="") == ""
+    process = house.begin("mcp")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    client = {"name": "test", "version": "1"}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    process.stdin.write(f"{json.dumps(request)}\n")
+    process.stdin.flush()
+    assert "protocolVersion" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == -signal.SIGINT
 
 
 @pytest.mark.node

@@ -216,6 +216,19 @@ async def test_state_of_another_call(world: World) -> None:
     assert world.went_off == ["a little"]
 
 
+async def test_an_older_client_over_http_cannot_be_asked(world: World) -> None:
+    """There is no way back to it; so the call is refused."""
+
+    async def accept(_: Any, __: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={})
+
+    before = list(world.went_off)
+    async with world.client(mode="legacy", elicitation_callback=accept) as client:
+        refused = await client.call_tool("detonate", {"text": "now"})
+    assert "nobody is here to give it" in text_of(refused)
+    assert world.went_off == before
+
+
 @pytest.mark.attempt("an MCP client sends more than is read", stopped_by="limits of size")
 async def test_what_is_too_large_is_refused(world: World) -> None:
     async with world.http() as http:
