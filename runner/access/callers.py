@@ -265,6 +265,12 @@ class Callers:
     def done(self, call: _Running) -> None:
         self._running.discard(call)
 
+    def end_calls(self, why: WireError) -> None:
+        """End all calls that run, with `why`."""
+        for call in list(self._running):
+            call.why = why
+            call.stop()
+
     def check_calls(self) -> None:
         """End the calls of those who are not let in any more."""
         for call in list(self._running):

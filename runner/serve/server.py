@@ -15,7 +15,7 @@ from typing import Final, Self
 
 import uvicorn
 from starlette.types import ASGIApp
-from wire.errors import Code
+from wire.errors import Code, WireError
 from wire.settings import ServeSettings
 
 from runner.access.callers import Callers
@@ -39,6 +39,9 @@ _HOUR_S: Final = 3600.0
 _END_S: Final = 2
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 _BACKLOG: Final = 512
+_ENDS: Final = WireError(
+    Code.UNAVAILABLE, "the server ends", resolution="try again once it serves again: runner serve"
+)
 
 
 class _Server(uvicorn.Server):
@@ -117,6 +120,7 @@ class HttpServer:
             await _serve(stack, metrics.page(self._config), ServeSettings(), listening)
         for each in sockets:
             await _serve(stack, app, settings, each)
+        stack.callback(callers.end_calls, _ENDS)  # first, so that streams end with a reason
         found_at = self._links.directory / "address.json"
         with whole_file(found_at) as file:
             file.write(json.dumps({"url": self.url, "pid": os.getpid()}).encode())

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -167,3 +168,19 @@ async def test_tokens_are_made_and_revoked_and_end_what_they_began(
         await client.post("/api/host/RevokeToken", json={"user_id": "carol", "name": "phone"})
         gone = await phone.get("/api/me")
         assert (gone.status_code, "revoked" in gone.text) == (401, True)
+
+
+async def test_a_server_that_ends_tells_its_streams_and_does_not_wait_for_them() -> None:
+    async with open_front() as front, AsyncExitStack() as stack:
+        front.alice.sessions["s"] = pb.Session(session_id="s")
+        front.alice.script = waits
+        server = await stack.enter_async_context(open_http(front))
+        async with (
+            operator(front, server) as client,
+            client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply,
+        ):
+            stream = reply.aiter_lines()
+            assert "begun" in await anext(stream)
+            async with asyncio.timeout(10):
+                await stack.aclose()
+            assert json.loads(await anext(stream))["error"]["code"] == "unavailable"
