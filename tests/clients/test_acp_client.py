@@ -1,6 +1,8 @@
 """The ACP SDK's own client, as an editor that starts `runner acp`."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -152,6 +154,24 @@ async def test_an_editor_cancels(house: Household) -> None:
             await editor.asking.wait()
         await agent.cancel(session_id=session)
         assert (await asking).stop_reason == "cancelled"
+
+
+@pytest.mark.client(
+    EDITOR, "is told that the agent died in the middle, and goes on with its successor"
+)
+async def test_an_agent_that_dies_says_so_to_the_editor(house: Household) -> None:
+    editor = Editor(answers=False)
+    async with opened(house, editor) as agent:
+        session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+        asking = asyncio.create_task(say(agent, session, "run sleep 600"))
+        async with asyncio.timeout(30):
+            await editor.asking.wait()
+        for pid in house.guest_pids("guest.app"):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(acp.RequestError, match="stopped in the middle"):
+            await asking
+        await say(agent, session, "help")
+        assert "remember that TEXT" in editor.said()
 
 
 async def test_a_file_of_the_editor_is_shown_and_images_are_refused(house: Household) -> None:
