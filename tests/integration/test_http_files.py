@@ -29,7 +29,7 @@ async def agents() -> AsyncIterator[HttpAgents]:
 async def alice(agents: HttpAgents) -> AsyncIterator[httpx.AsyncClient]:
     bearer = {"Authorization": f"Bearer {agents.token()}"}
     url = f"{agents.server.url}/api/users/alice/files/"
-    async with httpx.AsyncClient(base_url=url, headers=bearer) as client:
+    async with httpx.AsyncClient(base_url=url, headers=bearer, timeout=60) as client:
         yield client
 
 

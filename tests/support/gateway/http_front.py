@@ -58,7 +58,7 @@ async def open_beside(front: Front, **settings: Any) -> AsyncIterator[Beside]:
 @asynccontextmanager
 async def page(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
     """A page of the server in a browser of its own."""
-    async with httpx.AsyncClient(base_url=server.url, headers=PAGE) as client:
+    async with httpx.AsyncClient(base_url=server.url, headers=PAGE, timeout=60) as client:
         yield client
 
 
