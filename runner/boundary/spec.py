@@ -46,13 +46,14 @@ def build_spec(
     tokens: Mapping[str, str],
     canary: str = "",
     private: Iterable[Path] = (),
+    records: Path | None = None,
 ) -> BoundarySpec:
     """The specification for one shell guest.
 
     The workspaces of other users are siblings of `workspace`. `runtime` is the runner's directory,
     which no guest mounts. `tokens` are by a description such as "the gateway's token"; only their
     marks are told. `private` are more files and directories of the host that must stay hidden, such
-    as the engine's socket.
+    as the engine's socket. `records` is the directory with the record of tool calls.
     """
     marks = {label: mark_of(token) for label, token in tokens.items()} | {CANARY: canary}
     words = launch.command
@@ -69,7 +70,10 @@ def build_spec(
         shared=tuple(_shared(bound, launch) for bound in launch.mounts),
         read_only=confinement.read_only,
         absent=_absent(),
-        private=tuple(_private(workspace, runtime, launch.mounts, private)),
+        private=(
+            *_private(workspace, runtime, launch.mounts, private),
+            *(_recorded(records) if records is not None else ()),
+        ),
         other_users=tuple(_other_users(workspace)),
         host_tmpfs=() if confinement.own_kernel else tuple(_host_tmpfs()),
         host_addresses=tuple(_host_addresses()),
@@ -112,6 +116,13 @@ def _private(
     sockets = {Path(path.format(uid=uid)) for path in _ENGINE_SOCKETS}
     for path in sorted({*sockets, *further}):
         yield _place(path.name, path)
+
+
+def _recorded(records: Path) -> Iterable[PrivatePath]:
+    yield _place("the record of tool calls", records)
+    for path in _below(records):
+        with suppress(FileNotFoundError):
+            yield _nameless("a file of the record of tool calls", path.lstat())
 
 
 def _files(label: str, workspace: Path, path: Path) -> Iterable[PrivatePath]:

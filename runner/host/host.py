@@ -404,11 +404,11 @@ class Host:
         self, channel: grpc.aio.Channel, shell: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> control_pb2.BoundaryReport:
         promised = self._tier_driver.confinement(shell)
-        private = [Place.locate(self.config, self.user_id).directory]
+        private = []
         if self._capabilities.own_programs:
             from runner.tiers.container.engine import find_socket  # imports docker
 
-            private += [find_socket(self.config.container.engine)]
+            private = [find_socket(self.config.container.engine)]
         spec = build_spec(
             shell,
             promised,
@@ -417,6 +417,7 @@ class Host:
             tokens=tokens,
             canary=canary,
             private=private,
+            records=Place.locate(self.config, self.user_id).directory,
         )
         return await check_boundary(channel, spec, shell.mounts)
 

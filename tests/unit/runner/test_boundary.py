@@ -275,6 +275,16 @@ def test_what_is_private_is_named_with_its_numbers(workspaces: Path) -> None:
     assert (bobs.st_dev, bobs.st_ino) in spec.other_users
 
 
+def test_the_record_of_tool_calls_is_private_with_its_files(workspaces: Path) -> None:
+    records = workspaces / ".audit" / "alice"
+    records.mkdir(parents=True)
+    (records / "head.json").write_text("{}")
+    private = specified(workspaces, records=records).private
+    inodes = {place.inode: place.label for place in private}
+    assert inodes[records.stat().st_ino] == "the record of tool calls"
+    assert "record of tool calls" in inodes[(records / "head.json").stat().st_ino]
+
+
 def test_what_was_mounted_is_compared_with_what_was_checked_before(workspaces: Path) -> None:
     """The attack: a directory is replaced after the check, and is still there at the self-test."""
     shell = ShellLauncher(
