@@ -105,7 +105,7 @@ class Watcher:
                     await self._hear(gateway_pb2_grpc.GatewayStub(channel), peer.token)
                 except grpc.RpcError as error:
                     if (why := from_rpc_error(error).brief) != told:
-                        log.warning("the agent's calls are not heard: %s", why)
+                        log.info("the agent's calls are not heard: %s", why)
                     told = why
                 await asyncio.sleep(_AGAIN_S)
         finally:
