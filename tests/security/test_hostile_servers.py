@@ -156,6 +156,17 @@ async def test_a_changed_tool_is_refused_until_it_is_approved(
         assert servers.servers.notices() == []
 
 
+async def test_while_it_is_away_its_tools_say_why(daemon: Daemon, tmp_path: Path) -> None:
+    async with served(daemon, tmp_path, bad=settings("dying")) as servers:
+        await servers.until("bad_echo")
+        said = ""
+        async with asyncio.timeout(30):
+            while "is away: it ended with exit code 1: out of luck" not in said:
+                said = (await servers.call("bad_echo", text="x")).text
+                await asyncio.sleep(0.01)
+        assert "bad_echo" in servers.names
+
+
 @pytest.mark.parametrize(
     ("approval", "allowed", "said"),
     [

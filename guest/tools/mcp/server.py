@@ -48,7 +48,8 @@ _UNSURE: Final = "it may or may not have taken effect: check before trying again
 
 
 class McpServer:
-    """The server `name`, in the shell guest. `tools` are those that it offers at the moment."""
+    """The server `name`, in the shell guest. `tools` are those that it offered last; while it is
+    away, calls of them say why."""
 
     def __init__(
         self,
@@ -88,7 +89,6 @@ class McpServer:
                 self._away = await self._one_run()
             except Exception as error:
                 self._away = _reason(error)
-            self._client, self.tools, self._notes = None, {}, ()
             failures = 0 if loop.time() - began > _SETTLED_S else failures + 1
             pause = _BACK_OFF_S[min(failures, len(_BACK_OFF_S)) - 1 if failures else 0]
             log.warning(
