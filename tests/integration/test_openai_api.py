@@ -310,6 +310,35 @@ async def test_who_leaves_and_asks_on_stops_what_it_left(sdk: Any, agents: HttpA
     assert MODEL_SEES.prompts()[-2:] == ["wait", "never mind"]
 
 
+async def test_a_request_that_the_sdk_repeats_is_not_asked_twice(
+    sdk: Any, agents: HttpAgents
+) -> None:
+    talk = [{"role": "user", "content": "wait"}]
+    headers = {"X-Oxydra-Session": "repeated"}
+
+    async def first_words() -> None:
+        async with await sdk.chat.completions.create(
+            model=MODEL, messages=talk, stream=True, extra_headers=headers
+        ) as stream:
+            async for chunk in stream:
+                if chunk.choices[0].delta.content:
+                    return
+
+    await first_words()
+    headers["X-Stainless-Retry-Count"] = "1"
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await first_words()
+                break
+            except openai.ConflictError:  # the server has not seen yet that we left
+                await asyncio.sleep(0.05)
+    running = pb.ListTurnsRequest(session_id="repeated", running_only=True)
+    (turn,) = (await agents.alice.stub.ListTurns(running)).turns
+    await agents.alice.stub.CancelTurn(pb.CancelTurnRequest(turn_id=turn.turn_id))
+    assert [each.turns for each in await sessions(agents) if each.session_id == "repeated"] == [1]
+
+
 @pytest.mark.client(PYTHON, "lists models")
 async def test_the_models_are_the_agent_and_the_model_it_asks(sdk: Any) -> None:
     listed = [each.id async for each in sdk.models.list()]
