@@ -219,6 +219,9 @@ def test_files_go_in_and_out_and_images_are_shown(new_window: NewWindow, script:
     expect(shown).to_have_count(3)
     for image in shown.all():
         expect(image).to_have_js_property("naturalWidth", 1)
+    assert str(script.seen[-1].messages).count("'type': 'image_url'") == 2
+    page.reload()
+    expect(shown).to_have_count(3)
 
     page.get_by_role("button", name="Shared files").click()
     files = page.get_by_role("dialog", name="Shared files")
