@@ -132,6 +132,20 @@ def test_an_agent_that_is_killed_in_mid_turn_says_so_and_recovers(
     expect(answered(page, "It is back.")).to_be_visible()
 
 
+def test_an_agent_that_does_not_run_is_said_and_waited_for(
+    new_window: NewWindow, console: Console
+) -> None:
+    page = new_window().enter("bob", "#/chat")
+    ask(page, "what can you do?")
+    expect(answered(page, "Commands")).to_be_visible()
+    console.household.works("--user", "bob", "stop")
+    page.reload()
+    expect(page.get_by_label("Conversation", exact=True)).to_contain_text("no agent runs for bob")
+    console.household.works("--user", "bob", "start", "--detach")
+    expect(answered(page, "Commands")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("no agent runs for bob")).to_have_count(0)
+
+
 def test_nothing_of_others_acts(new_window: NewWindow, script: Script) -> None:
     script.play(
         calls("shell_exec", command=f"echo '{HOSTILE}'"),
@@ -184,6 +198,7 @@ def test_sessions_are_found_archived_and_forgotten_by_keyboard(
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_contain_text("New conversation")
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
     page.keyboard.press("/")
     page.keyboard.type("no such title")
     expect(page.get_by_role("link", name="help")).to_have_count(0)

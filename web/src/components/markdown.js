@@ -8,7 +8,7 @@ import DOMPurify from "../../vendor/dompurify.js";
 import { download, imageAddress, imageType } from "../shared-files.js";
 import { html, useLayoutEffect, useRef } from "../view.js";
 
-const parser = new MarkdownIt({ html: false, linkify: true });
+const parser = new MarkdownIt({ html: false, linkify: true, breaks: true });
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 
 // An image is a link to it; one of the shared directory is shown (`prepare`).

@@ -12,6 +12,7 @@ import { answerOf, fromHistory, newTurn, withEvent } from "./turn-state.js";
 const PAGE_EVENTS = 200;
 const FOLLOWED_AT_MOST = 20;
 const TRANSIENT = new Set([AWAY, "unavailable"]);
+const UNTIL_IT_RUNS = new Set([...TRANSIENT, "failed_precondition"]); // no agent is started
 
 /** Turns that run go on without this; it only looks on. */
 export class Conversation {
@@ -133,10 +134,11 @@ export class Conversation {
     const request = { session_id: this.sessionId, turn_id: turn.id, model, channel: "web" };
     const asked = retry ? { ...request, retry } : { ...request, text, attachments };
     try {
-      await this.retried(() =>
-        this.ask("StartTurn", asked).catch((error) => {
+      await this.retried(
+        () => this.ask("StartTurn", asked).catch((error) => {
           if (error.code !== "already_exists") throw error; // an earlier try arrived
         }),
+        TRANSIENT,
       );
     } catch (error) {
       this.show({ ...turn, state: "ended", problem: { ...problemOf(error), notSent: true } });
@@ -181,7 +183,7 @@ export class Conversation {
       } catch (error) {
         if (signal.aborted) return;
         const code = error instanceof Failure ? error.code : "";
-        if (!TRANSIENT.has(code)) {
+        if (!UNTIL_IT_RUNS.has(code)) {
           if (code === "not_found") await this.reread(turn);
           else this.show({ ...turn, state: "ended", problem: problemOf(error) });
           return;
@@ -253,16 +255,17 @@ export class Conversation {
   /**
    * @template T
    * @param {() => Promise<T>} attempt
-   * @returns {Promise<T>} once the server can be reached
+   * @param {Set<string>} [codes] of failures after which it is tried again
+   * @returns {Promise<T>} once the agent can be reached
    */
-  async retried(attempt) {
+  async retried(attempt, codes = UNTIL_IT_RUNS) {
     for (let tries = 1; ; tries += 1) {
       try {
         const result = await attempt();
         this.trouble.set(null);
         return result;
       } catch (error) {
-        if (!(error instanceof Failure) || !TRANSIENT.has(error.code)) throw error;
+        if (!(error instanceof Failure) || !codes.has(error.code)) throw error;
         this.tell(error);
       }
       await backOff(tries, this.closing.signal);

@@ -7,12 +7,13 @@ import { useShortcuts } from "../../components/shortcuts.js";
 import { VirtualList } from "../../components/virtual-list.js";
 import { go, href } from "../../router.js";
 import { count, fullTime, shortTime } from "../../text.js";
-import { html, useEffect, useMemo, useRef, useState } from "../../view.js";
+import { html, useEffect, useMemo, useReducer, useRef, useState } from "../../view.js";
 
 /** @typedef {import("../../api.js").Message} Message */
 
 const MOST = 500;
 const SEARCH_AFTER_MS = 350;
+const TRIED_AFTER_MS = 3000;
 const MOST_WORDS = 0.6;
 
 /**
@@ -27,6 +28,7 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
   const [said, setSaid] = useState(/** @type {Message[]} */ ([]));
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [open, setOpen] = useState(/** @type {{what: string, session: Message} | null} */ (null));
+  const [tries, tryAgain] = useReducer((/** @type {number} */ n) => n + 1, 0);
   const field = useRef(/** @type {HTMLInputElement | null} */ (null));
   useShortcuts([
     { keys: "n", does: "New conversation", act: () => go("chat") },
@@ -38,7 +40,12 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
       setSessions(reply.sessions || []);
       setProblem(null);
     }, setProblem);
-  }, [user, archived, version]);
+  }, [user, archived, version, tries]);
+  useEffect(() => {
+    if (!problem) return undefined;
+    const timer = setTimeout(() => tryAgain(undefined), TRIED_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, [problem]);
 
   useEffect(() => {
     setSaid([]);
