@@ -5,13 +5,15 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.support.browser.console import Console, served
 from tests.support.browser.window import Window, chromium, window
 from tests.support.servers.scripted_provider import Script, scripted
 
 NewWindow = Callable[..., Window]
+
+expect.set_options(timeout=15_000)  # a busy machine is slower than Playwright's 5 s allow
 
 
 @pytest.fixture(scope="module")
