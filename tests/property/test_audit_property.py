@@ -64,6 +64,26 @@ def test_any_change_of_any_byte_is_found(data: st.DataObject) -> None:
     found_after(change)
 
 
+def test_a_change_of_each_single_byte_is_found(tmp_path: Path) -> None:
+    place = Place(tmp_path, "alice")
+    log = AuditLog(place, keep_days=365)
+    log.open()
+    log.note("begin", call="call-1")
+    log.close()
+    missed = []
+    for path in (*place.files(), place.head):
+        content = path.read_bytes()
+        for index in range(len(content)):
+            changed = bytearray(content)
+            changed[index] ^= 1
+            path.write_bytes(changed)
+            if not verify(place).findings:
+                missed.append((path.name, index))
+        path.write_bytes(content)
+    assert missed == []
+    assert verify(place).findings == ()
+
+
 @once
 @given(st.data())
 def test_lines_removed_doubled_or_moved_are_found(data: st.DataObject) -> None:
