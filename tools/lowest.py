@@ -8,12 +8,13 @@ Exits with 1 if a requirement has no lower bound.
 import re
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_BOUND: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9.]+)")
+_BOUND: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9.]+(?:b[0-9]+)?)")
+_OWN: Final = re.compile(r"oxydra\[([a-z,]+)\]")
 
 
 def lowest(requirements: Iterable[str]) -> dict[str, str]:
@@ -27,11 +28,21 @@ def lowest(requirements: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def required(extras: Iterable[str], optional: Mapping[str, list[str]]) -> Iterator[str]:
+    """What the extras require, also by way of other extras."""
+    for extra in extras:
+        for requirement in optional[extra]:
+            if own := _OWN.fullmatch(requirement):
+                yield from required(own[1].split(","), optional)
+            else:
+                yield requirement
+
+
 def main(extras: list[str]) -> int:
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
-    chosen = [project["optional-dependencies"][extra] for extra in extras]
+    chosen = required(extras, project["optional-dependencies"])
     try:
-        bounds = lowest(sum(chosen, project["dependencies"]))
+        bounds = lowest([*project["dependencies"], *chosen])
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

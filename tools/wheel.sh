@@ -24,7 +24,7 @@ install_lowest() {
   mkdir "$1/bin"
   ln -s ../environment/bin/{runner,oxydra} "$1/bin"
   .venv/bin/python tools/lowest.py ${EXTRAS//,/ } >"$1/lowest.txt"
-  grep -E '^(pytest|pytest-asyncio|pytest-timeout|hypothesis|opentelemetry-sdk)==' constraints.txt \
+  grep -E '^(pytest|pytest-asyncio|pytest-timeout|hypothesis)==' constraints.txt \
     >"$1/tests.txt"
   "$1/environment/bin/python" -m pip --require-virtualenv --quiet --disable-pip-version-check install \
     --constraint "$1/lowest.txt" "$wheel[$EXTRAS]" --requirement "$1/tests.txt"

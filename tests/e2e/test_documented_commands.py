@@ -217,9 +217,15 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "python -m bench.tiers": _BY_HAND,
     "python -m bench.prompt_cache": _BY_HAND,
     "python -m bench.consoles": _BY_HAND,
-    'curl -H "Authorization: Bearer $TOKEN" --json \'{"query": "coffee", "limit": 5}\' '
+    'curl -H @token.txt --json \'{"query": "coffee", "limit": 5}\' '
     "http://127.0.0.1:7480/api/users/alice/SearchNotes": "tests/integration/test_http_server.py "
     "sends such requests",
+    ".venv/bin/python tools/console_screens.py": _BY_HAND,
+    "curl -sS http://127.0.0.1:7480/mcp -H @token.txt -H 'Content-Type: application/json' "
+    "-H 'Accept: application/json, text/event-stream' "
+    '-d \'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\'': "asked by "
+    "tests/clients/test_mcp_clients.py",
+    "runner chat --model": _NAMED,
     "docker exec CONTAINER true": _NAMED,
     "docker exec": _NAMED,
     "docker run": _NAMED,
