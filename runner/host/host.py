@@ -60,7 +60,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FIXED_WHILE_RUNNING: Final = ("workspace_root", "runtime_dir", "tier", "embedder", "container")
+_FIXED_WHILE_RUNNING: Final = (
+    *("workspace_root", "runtime_dir", "tier", "embedder", "container", "audit", "telemetry"),
+)
 
 
 class Host:

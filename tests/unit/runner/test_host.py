@@ -16,9 +16,11 @@ from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.settings import (
     AgentSettings,
+    AuditSettings,
     ContainerSettings,
     EmbedderSettings,
     MemorySettings,
+    TelemetrySettings,
     from_json,
 )
 from wire.status import from_rpc_error
@@ -497,3 +499,17 @@ async def test_a_guest_with_an_operators_error_fails_the_start_with_its_words(
         await house.host().start()
     assert raised.value.code is Code.DATA_LOSS
     assert house.leftovers() == set()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"audit": AuditSettings(keep_days=1)}, {"telemetry": TelemetrySettings(sample_ratio=0.5)}],
+    ids=lambda changed: next(iter(changed)),
+)
+async def test_what_holds_until_the_end_is_not_taken_up_by_a_restart(
+    house: House, changed: dict[str, Any]
+) -> None:
+    other = house.config.model_copy(update=changed)
+    async with house.host(reload=lambda: other) as host:
+        with pytest.raises(WireError, match=f"{next(iter(changed))} has changed"):
+            await host.restart("agent")
