@@ -109,6 +109,7 @@ $ runner --user alice access create laptop --file laptop.json
 $ runner --user alice access create open-webui --scope chat --file open-webui.json
 $ runner access create NAME
 $ runner --user alice access create phone
+$ runner access create mine --file token.txt
 $ runner access list
 & runner access serve
 + runner access serve >served.log 2>&1 </dev/null & echo $! >served.pid
