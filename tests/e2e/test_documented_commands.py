@@ -426,6 +426,8 @@ def borrow_packages(clone: Path) -> None:
     made.mkdir()
     for name in ("bin", "lib", "pyvenv.cfg"):
         (made / name).symlink_to(ROOT / ".venv" / name)
-    asked = ("pyproject.toml", "constraints.txt", "tools/setup.sh")
-    content = b"".join((clone / name).read_bytes() for name in asked)
+    (clone / "web" / "vendor").symlink_to(ROOT / "web" / "vendor")
+    setup = (clone / "tools" / "setup.sh").read_text()
+    asked = re.findall(r"^wanted=\$\(cat (.+?) \|", setup, re.MULTILINE)
+    content = b"".join((clone / name).read_bytes() for name in asked[0].split())
     (made / ".ready").write_text(f"{hashlib.sha256(content).hexdigest()} dev\n")
