@@ -82,6 +82,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(front: Front, callers: Ca
     caller = let_in(front, callers, "lost")
     left = len(front.alice.left)
     async with client(callers, caller) as agent:
+        await agent.create_session("s")
         events = agent.run_turn("s", "hi", "turn-2")
         assert (await anext(events)).text.text == "begun"
         front.tokens.revoke("alice", "lost")
