@@ -100,6 +100,7 @@ async def test_calls_that_were_left_are_counted_no_more(front: Front, callers: C
     front.alice.script = waits
     caller = let_in(front, callers, "busy")
     async with client(callers, caller) as agent:
+        await agent.create_session("s")
         turns = [agent.run_turn("s", "hi", f"turn-{number}") for number in range(CALLS_MAX)]
         for turn in turns:
             await anext(turn)
