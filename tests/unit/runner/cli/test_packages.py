@@ -11,7 +11,7 @@ from runner.errors import ConfigError
 
 @pytest.mark.parametrize(
     ("command", "module", "extra"),
-    [("serve", "uvicorn", "serve"), ("mcp", "mcp", "mcp"), ("acp", "acp", "acp")],
+    [("serve", "uvicorn", "serve"), ("mcp", "mcp.server.stdio", "mcp"), ("acp", "acp", "acp")],
 )
 def test_a_command_names_the_extra_that_it_needs(
     monkeypatch: pytest.MonkeyPatch, command: str, module: str, extra: str
