@@ -258,7 +258,7 @@ class TerminalChat:
             except EOFError:
                 return
             except KeyboardInterrupt:
-                if self._job is not None:
+                if self._job is not None and not self._job.done():
                     await self._cancel(self._job)
                 elif leaving:
                     return
@@ -278,7 +278,8 @@ class TerminalChat:
                 self._screen.waiting.append(line)
 
     async def _work(self) -> None:
-        await self._finish(self._do(self._conversation.attach()))
+        if self._conversation.session_id:
+            await self._finish(self._do(self._conversation.attach()))
         while True:
             line = await self._waiting.get()
             self._screen.waiting.pop(0)
