@@ -175,7 +175,7 @@ async def test_a_call_of_a_killed_agent_is_recorded_as_interrupted(
     (agent_status,) = [each for each in (await host.status()).guests if each.role == "agent"]
     async with agent_of(control) as agent:
         waiting = asyncio.ensure_future(call(agent, "shell_exec", command="sleep 61"))
-        await until(lambda: recorded(host)[-1].about == "sleep 61")
+        await until(lambda: [each for each in recorded(host) if each.about == "sleep 61"])
         assert recorded(host)[-1].outcome == "running"
         os.kill(agent_status.pid, signal.SIGKILL)
         with pytest.raises(grpc.RpcError):
