@@ -186,7 +186,13 @@ async def _log_in(
     for number in range(_CONSOLES):
         user_id = users[number % len(users)]
         client = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=url, headers={"X-Oxydra": "1"}, timeout=_LIMIT_S)
+            httpx.AsyncClient(
+                base_url=url,
+                headers={"X-Oxydra": "1"},
+                timeout=_LIMIT_S,
+                # Sooner than the server, which could close one just as it is used again.
+                limits=httpx.Limits(keepalive_expiry=2.0),
+            )
         )
         (await client.post("/api/login", json={"token": secrets[user_id]})).raise_for_status()
         console = Console(client, user_id)
