@@ -8,6 +8,7 @@ import psutil
 
 from bench import (
     consoles,
+    egress,
     many_users,
     memory,
     processes,
@@ -27,7 +28,18 @@ async def main() -> None:
         f"{platform.system()} {platform.release()}, {psutil.cpu_count()} cores, "
         f"{psutil.virtual_memory().total / 2**30:.0f} GiB, Python {platform.python_version()}"
     )
-    parts = (memory, sizes, remote, many_users, prompt_cache, consoles, processes, shell, tiers)
+    parts = (
+        memory,
+        sizes,
+        remote,
+        many_users,
+        prompt_cache,
+        consoles,
+        processes,
+        shell,
+        egress,
+        tiers,
+    )
     for part in parts:
         print()
         print("\n".join(await part.run(full)), flush=True)

@@ -30,6 +30,7 @@ from wire.settings import from_json
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
 from guest.config import GuestConfig, load
+from guest.confinement import confine
 from guest.errors import GuestError
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure("agent", "", "info")
     logging.captureWarnings(True)
     try:
+        confine()
         received = _read_envelope(arguments.bootstrap_file)
         if arguments.try_model:
             asyncio.run(_try_model(received))
@@ -186,6 +188,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     from guest import composition
     from guest.agent.models.models import Models
     from guest.agent.models.providers import build_model
+    from guest.door import NO_KEY
     from guest.embedding.client import RemoteEmbedder
     from guest.memory.memory import Memory
     from guest.tools.files.roots import Roots
@@ -194,8 +197,11 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     gc.freeze()
     gc.enable()
     agent = config.settings.agent
-    build = partial(build_model, no_shell_reason=config.shell.unavailable_reason)
-    keys = {**config.secrets.provider_keys, agent.provider: config.secrets.api_key}
+    if config.door is not None:
+        _close_later(stack, "door", config.door.close)
+    no_shell = config.shell.unavailable_reason
+    build = partial(build_model, no_shell_reason=no_shell, door=config.door)
+    keys = {name: "" if why else NO_KEY for name, why in config.upstreams.items()}
     models = Models(agent, keys, build=build)
     models.choose()  # a model that cannot be built is refused before anything is opened
     embedder = None
@@ -223,7 +229,8 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
         shell = ShellClient(config.shell.peer)
         _close_later(stack, "shell", shell.close)
     servers = None
-    if shell is not None and config.settings.mcp.servers:
+    mcp = config.settings.mcp
+    if any(each.url or shell is not None for each in mcp.servers.values()):
         try:
             from guest.tools.mcp.servers import McpServers  # takes 0.2 s and 25 MB
         except ImportError as error:
@@ -233,8 +240,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
                 details=str(error),
                 resolution=adding("mcp"),
             ) from error
-        mcp = config.settings.mcp
-        servers = McpServers(mcp, shell, config.paths.internal, config.secrets.servers)
+        servers = McpServers(mcp, shell, config.paths.internal, config.secrets.servers, config.door)
         _close_later(stack, "MCP servers", servers.close)
     service = composition.gateway(
         config, models=models, memory=memory, roots=roots, shell=shell, servers=servers

@@ -69,8 +69,10 @@ def gateway(
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
     if refused := meter.unpriced(model):
         notices.append(f"no request is sent: {refused.brief}; {refused.resolution}")
-    if settings.mcp.servers and shell is None:
-        notices.append(f"no MCP server runs without a shell: {config.shell.unavailable_reason}")
+    if shell is None and any(each.command for each in settings.mcp.servers.values()):
+        notices.append(
+            f"no MCP server with a command runs without a shell: {config.shell.unavailable_reason}"
+        )
     return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,

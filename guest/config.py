@@ -19,6 +19,7 @@ from wire.settings import LogLevel, Tier, UserSettings, from_json
 from wire.transport import grpc_target
 from wire.v1 import bootstrap_pb2
 
+from guest.door import Door
 from guest.errors import GuestError
 from guest.memory.models import MemoryConfig, RemoteConfig
 
@@ -54,7 +55,8 @@ class Paths:
 
 @dataclass(frozen=True)
 class GuestConfig:
-    """Everything that one agent guest needs: its settings, secrets and endpoints."""
+    """Everything that one agent guest needs: its settings, secrets and endpoints. `upstreams` are
+    the servers behind its door, each with the reason why it cannot be used."""
 
     user_id: str
     tier: str
@@ -68,6 +70,8 @@ class GuestConfig:
     memory: MemoryConfig
     embedder: Link
     shell: Link
+    door: Door | None
+    upstreams: Mapping[str, str]
     log_level: str
     witnessed: bool = False
 
@@ -78,7 +82,9 @@ class GuestConfig:
         Shorter keys are placeholders that some local servers require ("ollama", "none"): redacting
         them would only damage ordinary text.
         """
-        others = [link.peer.token for link in (self.embedder, self.shell) if link.peer]
+        others = [
+            link.peer.token for link in (self.embedder, self.shell, self.door) if link and link.peer
+        ]
         candidates = (self.token, *others, *self.secrets.values())
         return tuple(secret for secret in candidates if len(secret) >= SECRET_MIN_CHARS)
 
@@ -98,11 +104,17 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
             "token", "too short", f"at least {SECRET_MIN_CHARS} characters, new every launch"
         )
     settings, secrets = from_json(envelope.settings), Secrets.of(envelope.secrets)
+    egress = _link(Party.EGRESS, envelope.egress).peer
+    door = None if egress is None else Door(egress)
+    if door is None and settings.agent.provider != "offline":
+        raise _no_door(f"provider {settings.agent.provider!r}")
+    if door is None and any(each.url for each in settings.mcp.servers.values()):
+        raise _no_door("an MCP server with an address")
     remote = None
     if url := settings.memory.server_of(envelope.user_id):
-        remote = RemoteConfig(
-            url, secrets.memory_token, envelope.memory_ca_pem, settings.memory.remote_timeout_s
-        )
+        if door is None:
+            raise _no_door("a memory on a server")
+        remote = RemoteConfig(url, timeout_s=settings.memory.remote_timeout_s, door=door)
     database = _path("paths.database", envelope.paths.database)
     return GuestConfig(
         user_id=envelope.user_id,
@@ -122,8 +134,19 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         memory=MemoryConfig(str(database), settings.memory, secrets.memory_key, remote),
         embedder=_link(Party.EMBEDDER, envelope.embedder),
         shell=_link(Party.SHELL, envelope.shell),
+        door=door,
+        upstreams=dict(envelope.upstreams),
         log_level=_one_of("log_level", envelope.log_level or "info", get_args(LogLevel)),
         witnessed=envelope.witnessed,
+    )
+
+
+def _no_door(what: str) -> GuestError:
+    return GuestError(
+        Code.FAILED_PRECONDITION,
+        f"{what} needs a way out, and the envelope names none",
+        details="nothing leaves an agent guest but by the egress guest",
+        resolution="start guests through the runner of the same version: runner restart",
     )
 
 

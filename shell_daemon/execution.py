@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 
 from wire.v1 import shell_pb2
@@ -17,6 +17,7 @@ from shell_daemon.streams import InputStream, OutputStream
 
 _CHUNK_BYTES = 65536
 _SEALED = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_REFUSALS_MAX = 20
 _NEVER_BEGUN = 128 + 15
 """The exit code of a command that was cancelled before it started, as after SIGTERM."""
 
@@ -30,7 +31,6 @@ class Execution:
         timeout: float | None,
         settings: Settings,
         *,
-        environment: Mapping[str, str],
         open_stdin: bool,
     ) -> None:
         self.fingerprint = fingerprint
@@ -43,39 +43,59 @@ class Execution:
         self.stdout = OutputStream(settings.buffer_bytes, self._notify)
         self.stderr = OutputStream(settings.buffer_bytes, self._notify)
         self.stdin = InputStream() if open_stdin else None
-        self._environment = {**settings.environment(), **environment}
         self._readers = 0
         self._unattended: asyncio.TimerHandle | None = None
         self._process: Process | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._begun: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._timed_out = False
         self._cancelled = False
         self._stopped = ""
+        self._refusals: set[str] = set()
 
     async def run(
-        self, processes: Processes, argv: list[str], directory: int, stdin: bytes
+        self,
+        processes: Processes,
+        argv: list[str],
+        directory: int,
+        stdin: bytes,
+        environment: dict[str, str],
     ) -> None:
         """Run `argv` in the open `directory` to its end; do nothing if it was cancelled before."""
         if self.exit is not None:
             return
         self._begun = self._loop.time()
         try:
-            self._process = await self._spawn(processes, argv, directory, stdin)
+            self._process = await self._spawn(processes, argv, directory, stdin, environment)
         except OSError as error:
             self.fail(f"cannot start the command: {error.strerror}")
             return
         if self._cancelled or self._stopped:
             self._process.end()
-        timer = None
         if self._timeout is not None:
-            timer = self._loop.call_later(self._timeout, self._time_out)
+            self._timer = self._loop.call_later(self._timeout, self._time_out)
         self._attend()
         exited = await self._process.exited
-        if timer is not None:
-            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._process.gone.add_done_callback(lambda _: self._close())
         self._finish(exited)
+
+    def extend(self, seconds: float) -> None:
+        """Give it more time; nothing changes for what has ended or may take any time."""
+        if self._timeout is None or self.exit is not None:
+            return
+        self._timeout += seconds
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._timer.when() + seconds, self._time_out)
+
+    def tell_refused(self, why: str) -> None:
+        """Write to standard error why something of the command did not go out, each reason once."""
+        if why not in self._refusals and len(self._refusals) < _REFUSALS_MAX and self.exit is None:
+            self._refusals.add(why)
+            self.stderr.add(f"oxydra: {why}\n".encode())
 
     def cancel(self) -> None:
         """Start to end the process tree; `ended` is set when it is gone."""
@@ -126,7 +146,12 @@ class Execution:
         yield shell_pb2.ExecOutputEvent(exit=self.exit)
 
     async def _spawn(
-        self, processes: Processes, argv: list[str], directory: int, stdin: bytes
+        self,
+        processes: Processes,
+        argv: list[str],
+        directory: int,
+        stdin: bytes,
+        environment: dict[str, str],
     ) -> Process:
         with ExitStack() as closing:
 
@@ -144,9 +169,7 @@ class Execution:
                 descriptor, write = os.pipe() if argv else _socket_pair()
                 stream.attach(descriptor)
                 descriptors.append(close_later(write))
-            return await processes.spawn(
-                argv, self._environment, descriptors, grace=self._settings.grace
-            )
+            return await processes.spawn(argv, environment, descriptors, grace=self._settings.grace)
 
     @contextlib.contextmanager
     def _attended(self) -> Iterator[None]:

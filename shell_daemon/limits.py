@@ -16,14 +16,19 @@ from wire.limits import COMMAND_MAX_CHARS, COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOU
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+EXTENSION_MAX_MS: Final = 60_000
 _ENVIRONMENT_MAX_CHARS: Final = 32_000
+_CALLER: Final = re.compile(r"[!-~]{1,256}")
+_FILES_MAX_BYTES: Final = 1024 * 1024
+_FILE_DEPTH_MAX: Final = 8
 
 
 @dataclass(frozen=True)
 class Settings:
     """Where commands run and what they may use. Times are in seconds.
 
-    `shared` and `tmp` are the directories behind those virtual paths. `commands_max` may run at
+    `shared` and `tmp` are the directories behind those virtual paths, `run` one for files of the
+    daemon that commands read. `commands_max` may run at
     once. `buffer_bytes` of each output stream are kept. `free_bytes_min` must stay free on a disk
     (see `disk_guard`). The guest may hold `memory_bytes` (see `memory_guard`); where it is not
     given, a control group limits that. `ended_max` ended commands are remembered, for `ended_age`.
@@ -33,6 +38,7 @@ class Settings:
 
     shared: Path = Path("/shared")
     tmp: Path = Path("/tmp")  # noqa: S108 - the guest's own
+    run: Path = Path("/run")
     commands_max: int = 32
     buffer_bytes: int = 256 * 1024
     stdin_bytes: int = 1024 * 1024
@@ -115,6 +121,13 @@ def check_command(command: str, argv: Sequence[str]) -> None:
         raise refused("command", "it contains NUL", accepted)
 
 
+def check_extension(by_ms: int) -> float:
+    """How many seconds more a command gets."""
+    if not 0 < by_ms <= EXTENSION_MAX_MS:
+        raise refused("by_ms", f"{by_ms}", f"1 to {EXTENSION_MAX_MS}")
+    return by_ms / 1000
+
+
 def check_timeout(timeout_ms: int, settings: Settings, *, endless: bool) -> float | None:
     """The timeout in seconds; 0 means none for an `endless` command, and the default for others."""
     if timeout_ms > settings.timeout_max * 1000:
@@ -138,6 +151,24 @@ def check_environment(environment: Mapping[str, str]) -> None:
             raise refused("environment", f"{name[:80]!r} is not a name", _VARIABLE.pattern)
         if "\0" in value:
             raise refused("environment", f"{name} contains NUL", "text without NUL")
+
+
+def check_caller(session_id: str, turn_id: str) -> None:
+    """Of whom egress is told; they stand in one line of text."""
+    for field, value in (("session_id", session_id), ("turn_id", turn_id)):
+        if value and not _CALLER.fullmatch(value):
+            raise refused(field, f"{value[:80]!r} is not an id", _CALLER.pattern)
+
+
+def check_files(files: Mapping[str, bytes]) -> None:
+    """Of the home directory, by their paths there."""
+    size = sum(len(name) + len(content) for name, content in files.items())
+    if size > _FILES_MAX_BYTES:
+        raise refused("files", f"{size} bytes", f"up to {_FILES_MAX_BYTES}")
+    for name in files:
+        parts = name.split("/")
+        if "\0" in name or len(parts) > _FILE_DEPTH_MAX or {"", ".", ".."} & {*parts}:
+            raise refused("files", f"{name[:80]!r}", "a path below the home directory, without ..")
 
 
 def open_directory(virtual: str, settings: Settings) -> int:

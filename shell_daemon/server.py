@@ -3,10 +3,8 @@
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, NoReturn
@@ -14,6 +12,7 @@ from typing import Final, NoReturn
 from wire import envelope, logs, transport
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
+from wire.parent import when_ended
 from wire.v1 import shell_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
@@ -26,6 +25,7 @@ log = logging.getLogger(__name__)
 _SETTINGS: Final = {
     "--root-shared": ("shared", Path),
     "--root-tmp": ("tmp", Path),
+    "--root-run": ("run", Path),
     "--max-commands": ("commands_max", int),
     "--buffer-bytes": ("buffer_bytes", int),
     "--memory-bytes": ("memory_bytes", int),
@@ -102,14 +102,15 @@ async def serve(
 
     loop.add_signal_handler(signal.SIGTERM, stop, 0)
     async with AsyncExitStack() as stack:
+        identity = Identity.of(received.identity)
         server = transport.Server(
             transport.unix_endpoint(socket),
             received.token,
-            Identity.of(received.identity),
+            identity,
             {Party.RUNNER, Party.AGENT},
             sealed=sealed,
         )
-        shell = Shell(settings, admit=server.admit, on_lost=lambda: stop(_EXIT_LOST))
+        shell = Shell(settings, identity, admit=server.admit, on_lost=lambda: stop(_EXIT_LOST))
         shell.open()
         loop.add_signal_handler(signal.SIGCHLD, shell.reap)
         stack.push_async_callback(shell.close)
@@ -119,32 +120,13 @@ async def serve(
         stack.push_async_callback(server.set_serving, False)
         await server.set_serving(True)
         if watch is not None:
-            _when_ended(watch, lambda: stop(0))
+            when_ended(watch, lambda: stop(0), resolution="start the daemon through the runner")
         log.info("shell daemon ready", extra={"event": "ready"})
         code = await stopped
         # Commands end first, so that their readers still get the exit.
         await shell.close()
         await asyncio.sleep(_LAST_WORDS_SECONDS)
     return code
-
-
-def _when_ended(descriptor: int, then: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-
-    def readable() -> None:
-        if not os.read(descriptor, 4096):
-            loop.remove_reader(descriptor)
-            then()
-
-    try:
-        loop.add_reader(descriptor, readable)
-    except PermissionError:
-        raise WireError(
-            Code.INVALID_ARGUMENT,
-            "standard input is a file, which never ends",
-            details="--exit-with-parent waits for the end of a pipe or socket",
-            resolution="start the daemon through the runner",
-        ) from None
 
 
 def main() -> None:

@@ -7,6 +7,7 @@
     CONFLICT             the id is taken by a different request
     FAILED_PRECONDITION  a running command cannot be released; standard input is not open
     RESOURCE_EXHAUSTED   too many commands, or no room on a disk or in memory
+    PERMISSION_DENIED    only the runner may ask for it
     UNAVAILABLE          the daemon is stopping
 """
 
@@ -17,7 +18,9 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from wire import transport
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from shell_daemon import limits
@@ -25,6 +28,7 @@ from shell_daemon.disk_guard import DiskGuard
 from shell_daemon.execution import Execution
 from shell_daemon.limits import PATH, Settings
 from shell_daemon.memory_guard import MemoryGuard
+from shell_daemon.outside import Outside
 from shell_daemon.processes.pool import Processes
 
 # ruff: noqa: ARG002, N802 - gRPC names the methods and passes requests and contexts
@@ -40,9 +44,15 @@ class Shell(shell_pb2_grpc.ShellServicer):
     """
 
     def __init__(
-        self, settings: Settings, *, admit: Callable[[str], None], on_lost: Callable[[], None]
+        self,
+        settings: Settings,
+        identity: Identity,
+        *,
+        admit: Callable[[str], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self._settings = settings
+        self._outside = Outside(settings, identity)
         self._admit = admit
         self._processes = Processes(on_lost)
         self._shell = ""
@@ -76,6 +86,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
                 resolution="install bash in the shell guest",
             )
         self._shell = shell
+        self._outside.clear()
         self._processes.start(hiding=self._settings.memory_bytes is None)
 
     async def close(self) -> None:
@@ -103,6 +114,13 @@ class Shell(shell_pb2_grpc.ShellServicer):
         self._admit(request.token)
         return shell_pb2.AdmitReply()
 
+    async def SetEgress(
+        self, request: shell_pb2.SetEgressRequest, context: Any
+    ) -> shell_pb2.SetEgressReply:
+        transport.require(context, Party.RUNNER)
+        self._outside.set(request)
+        return shell_pb2.SetEgressReply()
+
     async def Start(
         self, request: shell_pb2.StartExecRequest, context: Any
     ) -> shell_pb2.StartExecReply:
@@ -120,6 +138,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
             limits.check_command(request.command, request.argv)
         limits.check_stdin(request.stdin, self._settings)
         limits.check_environment(request.environment)
+        limits.check_caller(request.session_id, request.turn_id)
         if request.open_stdin and (request.stdin or request.probe):
             raise limits.refused("open_stdin", "stdin or probe is given too", "one of them")
         timeout = limits.check_timeout(
@@ -134,13 +153,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
         for guard in self._guards:
             guard.check()
         directory = limits.open_directory(request.cwd or "/shared", self._settings)
-        execution = Execution(
-            fingerprint,
-            timeout,
-            self._settings,
-            environment=request.environment,
-            open_stdin=request.open_stdin,
-        )
+        execution = Execution(fingerprint, timeout, self._settings, open_stdin=request.open_stdin)
         self._executions[request.exec_id] = execution
         task = asyncio.create_task(self._run(request, execution, directory))
         self._tasks.add(task)
@@ -180,6 +193,14 @@ class Shell(shell_pb2_grpc.ShellServicer):
         if request.close:
             stdin.close()
         return shell_pb2.ExecInputReply(offset=stdin.total)
+
+    async def Extend(
+        self, request: shell_pb2.ExtendExecRequest, context: Any
+    ) -> shell_pb2.ExtendExecReply:
+        """Give a command more time."""
+        more = limits.check_extension(request.by_ms)
+        self._execution(request.exec_id).extend(more)
+        return shell_pb2.ExtendExecReply()
 
     async def Cancel(
         self, request: shell_pb2.CancelExecRequest, context: Any
@@ -223,7 +244,15 @@ class Shell(shell_pb2_grpc.ShellServicer):
         """Run a command; whatever goes wrong, it gets an exit that its callers can read."""
         try:
             argv = self._argv(request)
-            await execution.run(self._processes, argv, directory, request.stdin)
+            with self._outside.opened(
+                request.session_id, request.turn_id, execution.tell_refused
+            ) as way_out:
+                environment = {
+                    **self._settings.environment(),
+                    **way_out,
+                    **request.environment,
+                }
+                await execution.run(self._processes, argv, directory, request.stdin, environment)
         except WireError as error:
             execution.fail(error.brief)
         except Exception:

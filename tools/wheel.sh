@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-EXTRAS=runner,guest,remote,openai,anthropic,google,serve,acp,telemetry
+EXTRAS=runner,guest,remote,openai,anthropic,google,serve,acp,telemetry,egress
 export PYTHONSAFEPATH=1 # what is installed, and not what lies here
 
 install_newest() {
@@ -35,7 +35,7 @@ check_installed() {
   "$1/environment/bin/python" - "$wheel" "$1" <<'CHECK'
 import importlib, pkgutil, sys, zipfile
 from pathlib import Path
-import guest, runner, shell_daemon, wire
+import egress, guest, runner, shell_daemon, wire
 from runner.images.own_wheel import packed_again
 
 given, place = Path(sys.argv[1]), Path(sys.argv[2])
@@ -46,7 +46,7 @@ def content(wheel):
 assert content(packed_again(place)) == content(given)
 
 LEFT_OUT = {"runner.testing", "guest.embedding.server"}  # other extras, programs of their own
-for package in (wire, shell_daemon, guest, runner):
+for package in (wire, shell_daemon, egress, guest, runner):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         name = module.name
         if name.endswith("__main__") or any(name.startswith(each) for each in LEFT_OUT):

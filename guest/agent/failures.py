@@ -11,6 +11,8 @@ from wire.errors import Code, WireError
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
+from guest.door import MISSING, refusal_in
+
 _CONFIG = "in the [agent] section of runner.toml, then: runner restart"
 _KEY = "runner credentials set --provider {provider}, and ask again"
 
@@ -56,8 +58,13 @@ def out_of_steps(settings: AgentSettings) -> pb.TurnFailed:
 
 
 def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | None:
-    """The failure to show for `error`; None if neither the model nor its provider caused it."""
+    """The failure to show for `error`; None if neither the model, nor its provider, nor the way to
+    it caused it."""
     who = f"provider {provider!r}"
+    if (refused := refusal_in(error)) is not None:
+        if refused.details == MISSING:
+            refused.resolution = _KEY.format(provider=provider)
+        return failed(refused.code, f"{who}: {refused.brief}", refused.resolution)
     for kind, code, message, resolution in _KINDS:
         if isinstance(error, kind):
             given = {"who": who, "model": model, "provider": provider}

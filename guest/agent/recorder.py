@@ -18,7 +18,6 @@ from wire.v1 import gateway_pb2 as pb
 from guest.agent import history
 from guest.agent.budget.meter import Bill
 from guest.agent.client_tools import result_of
-from guest.agent.clock import TurnClock
 from guest.agent.incomplete import Reason
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
@@ -28,6 +27,7 @@ from guest.agent.turn import AskClient, Emit, Pipeline, TurnRequest
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, Tool, ToolContext, ToolResult
+from guest.tools.clock import Clock
 
 _SUMMARY_CHARS = 200
 _BREAK = "\n\n"
@@ -56,7 +56,7 @@ class Run:
         emit: Emit,
         approve: Approve | None,
         *,
-        clock: TurnClock,
+        clock: Clock,
         bill: Bill,
         ask_client: AskClient | None = None,
         earlier: Sequence[Event] = (),

@@ -25,7 +25,6 @@ from wire.v1 import gateway_pb2 as pb
 from guest.agent import failures, history, incomplete
 from guest.agent.budget.meter import Meter
 from guest.agent.client_tools import ClientToolset
-from guest.agent.clock import TurnClock
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
@@ -46,6 +45,7 @@ from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import BudgetError, GuestError
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
+from guest.tools.clock import Clock
 from guest.watch import spans
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class TurnLoop:
             self._redact,
             emit,
             approve,
-            clock=TurnClock(self._settings.turn_timeout_s),
+            clock=Clock(self._settings.turn_timeout_s),
             bill=self._meter.bill(context),
             ask_client=ask_client,
             earlier=events,
@@ -215,13 +215,14 @@ class TurnLoop:
         clock = run.clock
         try:
             async with clock:
-                prepared = await self._context.build(
-                    run.request, events, latest, run.notice, [run.bill.counting("summary")]
-                )
-                run.shown(prepared.material, prepared.vouched)
-                outcome = await self._converse(run, choice, prepared)
-                self._models.uses[choice.provider].answered()
-                return outcome
+                with run.request.context.pause.stopping(clock):
+                    prepared = await self._context.build(
+                        run.request, events, latest, run.notice, [run.bill.counting("summary")]
+                    )
+                    run.shown(prepared.material, prepared.vouched)
+                    outcome = await self._converse(run, choice, prepared)
+                    self._models.uses[choice.provider].answered()
+                    return outcome
         except TimeoutError as error:
             if clock.expired:
                 return failures.out_of_time(self._settings)

@@ -11,12 +11,15 @@ from wire.errors import Code
 from wire.identity import Party
 from wire.settings import ToolsSettings
 from wire.tools import TOOLS
+from wire.transport import require
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
+from wire.ways_out import try_all
 
 from guest.agent.budget.meter import Meter
 from guest.agent.models.models import PROVIDERS, Models
 from guest.agent.turn import Answer, Pipeline
+from guest.door import NO_KEY
 from guest.errors import GuestError
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
@@ -270,26 +273,45 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def SetMemoryToken(
         self, request: pb.SetMemoryTokenRequest, context: Context
     ) -> pb.SetMemoryTokenReply:
-        token = validation.secret("auth_token", request.auth_token)
-        self._scrubber.learn(token)
-        await self._memory.set_token(token)
+        await self._memory.set_token(request.auth_token)
         return pb.SetMemoryTokenReply()
 
     async def SetProviderKey(
         self, request: pb.SetProviderKeyRequest, context: Context
     ) -> pb.SetProviderKeyReply:
-        key = request.key and validation.secret("key", request.key)
-        self._scrubber.learn(key)
-        self._models.set_key(request.provider, key)
+        self._models.set_key(request.provider, "" if request.missing else NO_KEY)
         return pb.SetProviderKeyReply()
 
     async def Witness(
         self, request_iterator: AsyncIterator[pb.WitnessReply], context: Context
     ) -> AsyncIterator[pb.WitnessEvent]:
-        if list(context.peer_identities() or ()) != [Party.RUNNER.value.encode()]:
-            raise GuestError(Code.PERMISSION_DENIED, "only the runner watches this guest")
+        _of_the_runner(context)
         async for event in self._witness.stream(request_iterator):
             yield event
+
+    async def TryWaysOut(
+        self, request: pb.TryWaysOutRequest, context: Context
+    ) -> pb.TryWaysOutReply:
+        require(context, Party.RUNNER)
+        ways = await asyncio.to_thread(try_all, validation.ways_out(request.spec))
+        return pb.TryWaysOutReply(ways=[pb.WayOut(**way._asdict()) for way in ways])
+
+    async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskReply:
+        _of_the_runner(context)
+        turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
+        session_id = validation.identifier("session_id", request.session_id)
+        if not turn_id:
+            await self._sessions.require(session_id)
+        decision = await self._turns.ask(
+            validation.identifier("tool", request.tool),
+            validation.at_most(
+                "arguments_json", request.arguments_json, validation.ARGUMENTS_MAX_CHARS
+            ),
+            validation.at_most("question", request.question, validation.QUESTION_MAX_CHARS),
+            session_id=session_id,
+            turn_id=turn_id,
+        )
+        return pb.AskReply(approved=decision.approved, by=decision.by, channel=decision.channel)
 
     async def ReadFile(
         self, request: pb.ReadFileRequest, context: Context
@@ -302,3 +324,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ) -> AsyncIterator[pb.ExportMemoryReply]:
         async for part in self._transfer.export():
             yield part
+
+
+def _of_the_runner(context: Context) -> None:
+    if list(context.peer_identities() or ()) != [Party.RUNNER.value.encode()]:
+        raise GuestError(Code.PERMISSION_DENIED, "only the runner may ask that of this guest")

@@ -19,6 +19,7 @@ from wire.limits import (
     TURN_TEXT_MAX_CHARS,
 )
 from wire.v1 import gateway_pb2 as pb
+from wire.ways_out import Spec
 
 from guest.agent.turn import ClientTool, FromClient
 from guest.errors import GuestError
@@ -31,6 +32,7 @@ LINK_MAX_CHARS: Final = 1_000
 SECRET_MAX_CHARS: Final = 100_000
 CURSOR_MAX_CHARS: Final = 1_000
 ARGUMENTS_MAX_CHARS: Final = 1_000_000
+QUESTION_MAX_CHARS: Final = 2_000
 LIMIT_MAX: Final = 1_000
 STALE_DAYS_MAX: Final = 36_500
 CALL_OUTPUT_MAX_CHARS: Final = 262_144
@@ -229,3 +231,11 @@ async def largest_page(
         limit //= 2
         reply = await page(limit)
     return reply
+
+
+def ways_out(content: bytes) -> Spec:
+    """What the runner says for a trial of the ways out."""
+    try:
+        return Spec.from_json(content)
+    except ValueError as error:
+        raise _bad("spec", str(error)) from None

@@ -4,10 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from wire.limits import USER_ID_PATTERN
 from wire.settings import MemorySettings
+
+if TYPE_CHECKING:
+    from guest.door import Door
 
 HIT_TEXT_MAX_CHARS: Final = 1200
 """A search shows notes up to this length whole, and of longer ones the best passage."""
@@ -394,7 +397,8 @@ class Statistics:
 
 @dataclass(frozen=True)
 class RemoteConfig:
-    """A libSQL server that holds the memory of one user."""
+    """A libSQL server that holds the memory of one user. It is asked by its `door`, where the
+    token is put in; without one directly."""
 
     url: str
     auth_token: str = field(default="", repr=False)
@@ -402,6 +406,7 @@ class RemoteConfig:
     timeout_s: float = MemorySettings().remote_timeout_s
     first_wait_s: float = 0.1
     """How long to wait at most before a request is repeated for the first time."""
+    door: "Door | None" = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -11,6 +11,7 @@ from wire.errors import Code
 from wire.settings import Approval
 
 from guest.memory.models import MemoryAction, Receipt
+from guest.tools.clock import Pause
 
 EXCERPT_CONTEXT_CHARS: Final = 8192
 """How much surrounding text an `Excerpt` has on either side: more than the longest common
@@ -37,7 +38,8 @@ class ToolContext:
     model or the runtime. `asked` is the user's text in this turn, `vouched` is what the user said
     before and the model has seen again: earlier messages of the session, the user's own notes.
     `material` names the material that the model has read: virtual paths, commands, notes made from
-    material. `link` is the source of what the runtime writes, if that is not material.
+    material. `link` is the source of what the runtime writes, if that is not material. `pause`
+    tells whether a person is asked for the turn; clocks stand still meanwhile.
     """
 
     user_id: str
@@ -49,15 +51,16 @@ class ToolContext:
     vouched: tuple[str, ...] = ()
     material: tuple[str, ...] = ()
     link: str = ""
+    pause: Pause = field(default_factory=Pause, compare=False, repr=False)
 
 
 def _plain(schema: dict[str, Any]) -> None:
     """Drop what a model does not need: titles, and null as a default."""
     schema.pop("title", None)
-    for field in schema.get("properties", {}).values():
-        field.pop("title", None)
-        if field.get("default", ...) is None:
-            del field["default"]
+    for each in schema.get("properties", {}).values():
+        each.pop("title", None)
+        if each.get("default", ...) is None:
+            del each["default"]
 
 
 class Arguments(BaseModel):

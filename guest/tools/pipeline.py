@@ -20,6 +20,7 @@ from wire.v1 import gateway_pb2 as pb
 from guest.errors import GuestError, ToolError
 from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
+from guest.tools.clock import Clock
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files.roots import parse
 from guest.tools.output import HostPaths, Reader, Renderer
@@ -202,20 +203,20 @@ class ToolPipeline:
         told = {"tool": tool.name if tool else "unknown", "safety": tool.safety if tool else ""}
         with spans.step("tool", self._witness.spans, **told, **_where(ctx)) as step:
             try:
-                return await self._called(ctx, name, arguments, approve, record)
+                return await self._called(ctx, tool, name, arguments, approve, record)
             finally:
                 step.words["outcome"] = record.outcome
 
     async def _called(
         self,
         ctx: ToolContext,
+        tool: Tool | None,
         name: str,
         arguments: str | Mapping[str, object],
         approve: Approve | None,
         record: Recording,
     ) -> ToolResult:
         began = time.monotonic()
-        tool = self._registry.get(name)
         try:
             output, in_files = await self._run(ctx, name, arguments, approve, record)
         except ToolError as error:
@@ -313,12 +314,13 @@ class ToolPipeline:
 
     async def _within_time(self, tool: Tool, ctx: ToolContext, checked: Arguments) -> ToolOutput:
         seconds = tool.timeout_of(checked) if tool.timeout_of else tool.timeout
-        clock = asyncio.timeout(seconds)
+        clock = Clock(seconds)
         try:
             async with clock:
-                return await tool.run(ctx, checked)
+                with ctx.pause.stopping(clock):
+                    return await tool.run(ctx, checked)
         except TimeoutError:
-            if not clock.expired():
+            if not clock.expired:
                 raise
         message = f"{tool.name} took longer than {seconds:g} s and was stopped"
         if tool.safety is not Safety.READ_ONLY:

@@ -87,11 +87,12 @@ class Mark(NamedTuple):
 class BoundarySpec(NamedTuple):
     """What must hold inside. Numbers of devices and namespaces are the host's.
 
-    The guest must not share the `namespaces`. `read_only` are mount points of programs that the
-    tier adds. `host_tmpfs` are device numbers ("0:25") of the host's in-memory file systems. During
-    the test the runner listens on `listener_port` of the host's 127.0.0.1 and on the abstract Unix
-    socket `listener_name`. With `own_kernel` the guest must have another boot id, and the numbers
-    of the host's kernel mean nothing in it.
+    The guest must not share the `namespaces`. `network` is what its tier has given it. `read_only`
+    are mount points of programs that the tier adds. `host_tmpfs` are device numbers ("0:25") of the
+    host's in-memory file systems. During the test the runner listens on `listener_port` of the
+    host's 127.0.0.1 and on the abstract Unix socket `listener_name`. With `own_kernel` the guest
+    must have another boot id, and the numbers of the host's kernel mean nothing in it. `door` is
+    the path of egress's socket, the only one that is served from outside.
     """
 
     uid: int
@@ -113,6 +114,7 @@ class BoundarySpec(NamedTuple):
     marks: tuple[Mark, ...]
     listener_port: int = 0
     listener_name: str = ""
+    door: str = ""
 
     def to_json(self) -> bytes:
         return json.dumps(self._asdict(), separators=(",", ":")).encode()

@@ -25,6 +25,7 @@ class Party(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
     EMBEDDER = "embedder"
+    EGRESS = "egress"
     ACCESS = "access"
     """The server for people with access tokens; they have no certificates."""
 

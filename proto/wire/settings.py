@@ -7,6 +7,7 @@ validates them with the same models. Secrets are separate: a setting only names 
 found, and `wire.envelope.Secrets` carries the key itself.
 """
 
+import ipaddress
 import json
 import re
 import types
@@ -27,6 +28,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from wire.egress import hosts
+from wire.egress.presets import PRESETS
+from wire.egress.rules import Rule
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
 from wire.text import parsed_json
@@ -56,6 +60,59 @@ def _expression(value: str) -> str:
             "{value} is no regular expression: {why}",
             {"value": repr(value[:80]), "why": str(error)},
         ) from None
+    return value
+
+
+def _preset(value: str) -> str:
+    if value not in PRESETS:
+        raise ValueError
+    return value
+
+
+def _rule(value: str) -> str:
+    try:
+        Rule.parse(value)
+    except ValueError as error:
+        raise PydanticCustomError("rule", "is no rule: {why}", {"why": str(error)}) from None
+    return value
+
+
+def _named_host(value: str) -> str:
+    name, _, port = value.partition(":")
+    if port and not 0 < int(port) < 65536:
+        raise PydanticCustomError("host", "has no port from 1 to 65535")
+    try:
+        host = hosts.canonical(name)
+    except ValueError as error:
+        raise PydanticCustomError("host", "is no host: {why}", {"why": str(error)}) from None
+    if hosts.is_address(host):
+        raise PydanticCustomError("host", "is an address; certificates are issued for names")
+    return f"{host}:{port}" if port else host
+
+
+def _network(value: str) -> str:
+    ipaddress.ip_network(value)
+    return value
+
+
+def _proxy(value: str) -> str:
+    if value and not 1 <= int(value.rpartition(":")[2]) <= 65_535:
+        raise ValueError
+    return value
+
+
+def _server_address(value: str) -> str:
+    """An IP address, and a port behind it if need be; with a port, IPv6 has brackets."""
+    found = re.fullmatch(r"(\[(?P<six>[^]]+)\]|(?P<four>[^:]+))(:(?P<port>[0-9]{1,5}))?", value)
+    if found is None:
+        ipaddress.IPv6Address(value)
+        return value
+    if found["six"]:
+        ipaddress.IPv6Address(found["six"])
+    else:
+        ipaddress.IPv4Address(found["four"])
+    if found["port"] and not 1 <= int(found["port"]) <= 65_535:
+        raise ValueError
     return value
 
 
@@ -117,6 +174,10 @@ Globs = Annotated[
     Field(description="a list of globs over commands, such as 'git *'"),
 ]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Rules = Annotated[
+    tuple[Annotated[str, Field(strict=True), AfterValidator(_rule)], ...],
+    Field(max_length=1000, description='a list of rules as "GET https://example.org/public/*"'),
+]
 OptionalPath = Annotated[
     AbsolutePath | None, BeforeValidator(lambda value: None if value == "" else value)
 ]
@@ -131,8 +192,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 TypedScope = Literal["user", "session"]
 """Who sees what `remember` stores: all of a user's sessions, or the one it was said in."""
 Approval = Literal["auto", "ask", "deny"]
-ShellNetwork = Literal["none", "outbound"]
-AgentNetwork = Literal["auto", "internal", "outbound"]
 Provider = Literal["offline", "openai", "anthropic", "google"]
 Thinking = Literal["default", "off", "low", "medium", "high"]
 """How much a model thinks before it answers; "default" is the provider's own choice."""
@@ -401,7 +460,6 @@ class ShellSettings(Section):
     """
 
     enabled: Switch = True
-    network: ShellNetwork = "none"
     allow: Globs = ()
     deny: Globs = ()
     operators: Switch = True
@@ -423,15 +481,29 @@ def _server_name(value: str) -> str:
 
 class McpServerSettings(Section):
     """`[mcp.servers.NAME]`: a server of the Model Context Protocol, whose tools the agent has as
-    `NAME_tool`. `command` is started with `args` in the shell guest, without a shell, and spoken to
-    over its standard streams.
+    `NAME_tool`. Either `command` is started with `args` in the shell guest, without a shell, and
+    spoken to over its standard streams, or `url` is an address where it serves HTTP.
 
-    `secret_env` gives it variables with values of the runner's own environment. `tools` are globs
+    `secret_env` gives a command variables with values of the runner's own environment, and
+    `headers_env` the requests to an address headers, which no guest sees. `tools` are globs
     over the names of its tools; without any, all are offered. `approved` is the digest of a list of
     tools that the operator accepts in the place of the first one.
     """
 
-    command: Annotated[str, text("a program", r"^[^\x00]+$", max_length=4096)]
+    command: Annotated[str, text("a program", max_length=4096)] = ""
+    url: Annotated[
+        str,
+        text(
+            "http://… or https://… without credentials and options",
+            r"^(https?://[^/\s@?#\x00]+[^\s@?#\x00]*)?$",
+        ),
+    ] = ""
+    headers_env: Annotated[
+        dict[
+            Annotated[str, text("the name of a header", r"^[A-Za-z][A-Za-z0-9-]{0,63}$")], EnvName
+        ],
+        Field(max_length=16, description="a table: a header = the NAME of the runner's variable"),
+    ] = Field(default_factory=dict)
     args: Annotated[
         tuple[Annotated[str, text("a text", max_length=16_000)], ...],
         Field(max_length=100, description="a list of texts"),
@@ -454,6 +526,16 @@ class McpServerSettings(Section):
     start_timeout_s: Annotated[float, number(1, 600, "of seconds ")] = 30
     approved: Annotated[str, text("a digest of 16 characters", r"^([0-9a-f]{16})?$")] = ""
 
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise PydanticCustomError("mcp", "set either command or url")
+        if self.url and (self.args or self.env or self.secret_env):
+            raise PydanticCustomError("mcp", "args, env and secret_env go with command")
+        if self.command and self.headers_env:
+            raise PydanticCustomError("mcp", "headers_env goes with url")
+        return self
+
 
 class McpSettings(Section):
     """`[mcp]`: the servers whose tools the agent has besides its own."""
@@ -469,6 +551,166 @@ class McpSettings(Section):
         return {each: secrets[key] for each in wanted if (key := f"{name}/{each}") in secrets}
 
 
+NamedHost = Annotated[
+    str,
+    text("a host", r"^[a-z0-9.-]{1,253}(:[0-9]{1,5})?$"),
+    AfterValidator(_named_host),
+]
+
+
+class EgressRoleSettings(Section):
+    """`[egress.shell]` and `[egress.agent]`: what commands, and what the agent's own tools, may
+    reach. What the settings name as a server, such as the model's provider, the agent reaches
+    besides.
+
+    A rule is `[METHODS ][scheme://]host[:port][/path]`, as "files.example.org", "*.example.org",
+    "GET,HEAD https://api.example.org:8443/v1/*". A preset opens all that its name needs. What is
+    denied counts more than what is allowed. With `ask`, a person is asked about what no rule names.
+    """
+
+    presets: Annotated[
+        tuple[Annotated[str, Field(strict=True), AfterValidator(_preset)], ...],
+        Field(description=f"a list of presets: {', '.join(PRESETS)}"),
+    ] = ()
+    allow: Rules = ()
+    deny: Rules = ()
+    ask: Switch = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may leave at all, if only after a question."""
+        return bool(self.presets or self.allow or self.ask)
+
+
+class EgressLimitSettings(Section):
+    """`[egress.limits]`: how much may leave and come in; 0 sets no limit. A day is one of the
+    host's time zone. Servers that the settings name, such as the memory's, are not counted."""
+
+    connections: Annotated[int, count(1, 10_000)] = 256
+    turn_requests: Annotated[int, count(0, 10**9)] = 2_000
+    turn_mb: Annotated[int, count(0, 10**9)] = 2_000
+    host_day_requests: Annotated[int, count(0, 10**9)] = 20_000
+    host_day_mb: Annotated[int, count(0, 10**9)] = 10_000
+    day_requests: Annotated[int, count(0, 10**9)] = 100_000
+    day_mb: Annotated[int, count(0, 10**9)] = 50_000
+
+
+class EgressCredentialSettings(Section):
+    """`[egress.credentials.NAME]`: a key that commands use without having it.
+
+    Commands have a placeholder, in the environment variable `variable` or in the `file` of their
+    home directory whose `content` has {placeholder} in its place. On the way to one of `hosts`, by
+    one of `methods` (none: all), at its `place`, it becomes the value of the runner's own variable
+    `env`; anywhere else it stops the request. `place` is "bearer" (an Authorization header),
+    "basic" (its user or password), "header:NAME" or "query:NAME".
+    """
+
+    env: EnvName
+    hosts: Annotated[
+        tuple[NamedHost, ...],
+        Field(min_length=1, max_length=32, description="a list of hosts without wildcards"),
+    ]
+    methods: Annotated[
+        tuple[Annotated[str, text("a method", r"^[A-Z]{1,20}$")], ...],
+        Field(description="a list of methods in capitals"),
+    ] = ()
+    place: Annotated[
+        str,
+        text(
+            '"bearer", "basic", "header:NAME" or "query:NAME"',
+            r"^(bearer|basic|header:[A-Za-z][A-Za-z0-9-]{0,63}|query:[A-Za-z0-9_.-]{1,64})$",
+        ),
+    ] = "bearer"
+    variable: EnvName = ""
+    file: Annotated[
+        str,
+        text(
+            "a path below the home directory",
+            r"^([A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,3})?$",
+        ),
+    ] = ""
+    content: Annotated[str, text("a text with {placeholder}", max_length=4096)] = "{placeholder}"
+
+    @model_validator(mode="after")
+    def _reaches_commands(self) -> Self:
+        if not self.env:
+            raise PydanticCustomError("credential", "env names no variable that holds its value")
+        if not (self.variable or self.file):
+            raise PydanticCustomError(
+                "credential", "commands would not have it; set variable or file"
+            )
+        if {".", ".."} & set(self.file.split("/")):
+            raise PydanticCustomError("credential", "file leads out of the home directory")
+        if "{placeholder}" not in self.content:
+            raise PydanticCustomError(
+                "credential", "content has no {mark} in it", {"mark": "{placeholder}"}
+            )
+        return self
+
+
+class EgressSettings(Section):
+    """`[egress]`: what may leave the guests, and by which way.
+
+    `private_networks` are networks, such as "10.1.0.0/16", in which the hosts of rules may lie
+    besides public addresses; a cloud's metadata address is never reached. `inspect` are hosts to
+    which commands' requests are read, so that rules with methods and paths count there.
+    `name_servers` are asked instead of the system's. `proxy` is a proxy that everything goes on
+    to, with the user:password of the runner's variable `proxy_auth_env`, and `ca_file` holds
+    authorities to trust besides the world's.
+    """
+
+    agent: EgressRoleSettings = EgressRoleSettings()
+    shell: EgressRoleSettings = EgressRoleSettings()
+    limits: EgressLimitSettings = EgressLimitSettings()
+    credentials: Annotated[
+        dict[Annotated[str, text("a name", r"^[a-z][a-z0-9-]{0,23}$")], EgressCredentialSettings],
+        Field(max_length=32, description="tables of credentials by name"),
+    ] = Field(default_factory=dict)
+    inspect: Annotated[
+        tuple[NamedHost, ...],
+        Field(max_length=64, description="a list of hosts without wildcards"),
+    ] = ()
+    private_networks: Annotated[
+        tuple[Annotated[str, text("a network"), AfterValidator(_network)], ...],
+        Field(description="a list of networks as 10.1.0.0/16 or fd00:1::/32"),
+    ] = ()
+    name_servers: Annotated[
+        tuple[
+            Annotated[
+                str,
+                text("an address", r"^[0-9A-Fa-f:.\[\]]{2,60}$"),
+                AfterValidator(_server_address),
+            ],
+            ...,
+        ],
+        Field(description="a list of addresses as 10.0.0.53 or 10.0.0.53:5353"),
+    ] = ()
+    proxy: Annotated[
+        str,
+        text("http://HOST:PORT", r"^(http://[A-Za-z0-9.\[\]:-]+:[0-9]{1,5})?$"),
+        AfterValidator(_proxy),
+    ] = ""
+    proxy_auth_env: EnvName = ""
+    ca_file: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+
+    @model_validator(mode="after")
+    def _credentials_apart(self) -> Self:
+        for key in ("variable", "file"):
+            named = [found for each in self.credentials.values() if (found := getattr(each, key))]
+            if twice := sorted({each for each in named if named.count(each) > 1}):
+                raise PydanticCustomError(
+                    "credential",
+                    "two credentials have the {key} {name}",
+                    {"key": key, "name": twice[0]},
+                )
+        return self
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether commands or tools may reach anything."""
+        return self.agent.is_open or self.shell.is_open
+
+
 class UserSettings(Section):
     """The settings of one user; their agent guest gets these and no others."""
 
@@ -477,6 +719,7 @@ class UserSettings(Section):
     agent: AgentSettings = AgentSettings()
     shell: ShellSettings = ShellSettings()
     mcp: McpSettings = McpSettings()
+    egress: EgressSettings = EgressSettings()
 
 
 class EmbedderSettings(Section):
@@ -637,9 +880,7 @@ class ContainerSettings(Section):
 
     If the runner is root, guests run as one of the `guest_uid_count` uids from `guest_uid`: the
     embedder as the first, and the guests of each user as another one. Otherwise they run as the
-    runner's own user. With `agent_network` "auto", the agent guest reaches the outside only if a
-    model provider or a memory server is configured. `runtime` is the OCI runtime of the micro_vm
-    tier.
+    runner's own user. `runtime` is the OCI runtime of the micro_vm tier.
     """
 
     engine: Annotated[
@@ -651,7 +892,6 @@ class ContainerSettings(Section):
     runtime: Annotated[str, text("an OCI runtime", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "kata"
     guest_uid: Annotated[int, count(1, UID_MAX - 1)] = 10_001
     guest_uid_count: Annotated[int, count(2, GUEST_UID_COUNT_MAX)] = 10_000
-    agent_network: AgentNetwork = "auto"
     agent_memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024
     agent_processes: Annotated[int, count(32, 32_768)] = 256
     agent_cpus: Cpus = 2.0
@@ -704,10 +944,19 @@ Key = tuple[str, ...]
 _TABLE: Final = "a table of settings"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
-_MAY_HOLD_SECRETS: Final = ("env", "_url")
+_MAY_HOLD_SECRETS: Final = ("env", "url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
+_GONE: Final = {
+    ("shell", "network"): "[egress.shell] says what commands may reach: presets, allow, ask",
+    ("container", "agent_network"): "the agent reaches the servers that its settings name; "
+    "[egress.agent] allows more",
+}
+"""What took the place of settings that there were, by the ends of their keys."""
 _BETWEEN_SETTINGS: Final = frozenset(
-    ("weights", "model", "credential", "key", "summary", "uids", "access", "prices", "fallbacks")
+    (
+        *("weights", "model", "credential", "key", "summary", "uids", "access", "prices"),
+        *("fallbacks", "mcp"),
+    )
 )
 """Kinds of problems that concern several settings together."""
 
@@ -766,11 +1015,14 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
         key = (*key, part)
     found = lookup(model, key)
     if item["type"] == "extra_forbidden" and isinstance(found, type):
+        name = str(item["loc"][-1])
+        if instead := _GONE.get((".".join(key[-1:]), name)):
+            return (*key, name), f"no such setting any more: {instead}"
         known = ", ".join(found.model_fields)
-        return (*key, str(item["loc"][-1])), f"no such setting; accepted: {known}"
+        return (*key, name), f"no such setting; accepted: {known}"
     if isinstance(item["input"], Mapping) and item["type"] in _BETWEEN_SETTINGS:
         return key, item["msg"]
-    if item["type"] in ("user_id", "server"):
+    if item["type"] in ("user_id", "server", "host", "rule"):
         return key, f"{_shown(item['input'])} {item['msg']}"
     accepted = _accepted(found) or item["msg"]
     if item["type"] == "missing":

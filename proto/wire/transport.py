@@ -329,6 +329,12 @@ class Server:
             self._socket.unlink(missing_ok=True)
 
 
+def require(context: grpc.aio.ServicerContext[Any, Any], party: Party) -> None:
+    """Raise `WireError` (PERMISSION_DENIED) if another party than `party` makes this call."""
+    if list(context.peer_identities() or ()) != [party.value.encode()]:
+        raise WireError(Code.PERMISSION_DENIED, f"only the {party} may call this")
+
+
 async def check_health(channel: grpc.aio.Channel, timeout: float = 2.0) -> bool:
     """Whether the server behind `channel` says SERVING within `timeout` seconds. False if the
     channel is closed in the meantime."""

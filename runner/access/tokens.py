@@ -68,6 +68,18 @@ class Token(BaseModel):
         """For how many seconds it is still good; negative after its end."""
         return (self.expires_at - datetime.now(UTC)).total_seconds()
 
+    def listed(self, last_used: str | None) -> dict[str, object]:
+        """What lists of tokens show of it, for JSON; never its digest."""
+        return {
+            "user_id": self.user_id,
+            "name": self.name,
+            "scopes": sorted(self.scopes),
+            "created_at": self.created_at.isoformat(),
+            "expires_at": self.expires_at.isoformat(),
+            "expired": self.lifetime_s() <= 0,
+            "last_used_at": last_used,
+        }
+
 
 class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid")

@@ -46,7 +46,16 @@ class Updates:
             yield _by_itself(f"{self._turn_id}-{event.index}", event.receipt)
 
     def asked(self, approval: pb.ApprovalRequested) -> schema.ToolCallUpdate:
-        """The call that a person is asked about: the one that began last."""
+        """The call that a person is asked about: the one that began last, or the question that it
+        led to."""
+        if approval.question:
+            return schema.ToolCallUpdate(
+                tool_call_id=approval.approval_id,
+                title=approval.question[:_TITLE_CHARS],
+                kind="fetch",
+                status="pending",
+                raw_input=_read(approval.arguments_json),
+            )
         call_id = next(reversed(self._open.values()), approval.approval_id)
         return schema.ToolCallUpdate(
             tool_call_id=call_id,

@@ -1,25 +1,47 @@
 """The tool calls of a user, as the audit log tells them to people."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Any, Final, Literal, Self, get_args
 
 from wire.errors import Code
 
-from runner.audit.chain import Link, opened
+from runner.audit.chain import Link
 from runner.audit.log import Place
+from runner.audit.reading import Pairs
 from runner.config.models import Config
 from runner.errors import HostError
 
 LIMIT_MAX: Final = 1000
-POLL_S: Final = 0.25
+NETWORK: Final = "network"
+"""What requests that egress let out or refused are called among the tools. They are listed only
+where they are asked for by this name; `runner egress log` tells all about them."""
+_TOOLS: Final = partial(Pairs, begin="begin", end="end")
+_NETWORK: Final = partial(Pairs, begin="egress", end="egress-end")
 
 Outcome = Literal["running", "ok", "refused", "failed", "cancelled", "interrupted"]
 """How a call ended. `refused`: a rule, a person or the tool's own check said no; the model could
 correct it. `failed`: an operator must act. `interrupted`: the guest died, or it cannot be told."""
+_OUTCOMES: Final[Mapping[str, Outcome]] = {
+    "done": "ok",
+    "refused": "refused",
+    "limit": "refused",
+    "credential": "refused",
+    "failed": "failed",
+    "cut": "interrupted",
+}
+
+
+def place_of(request: Mapping[str, Any]) -> str:
+    """Where a request wanted to go, as an address without a query."""
+    scheme, host, port = (request.get(name, "") for name in ("scheme", "host", "port"))
+    usual = {"http": 80, "https": 443}.get(scheme) == port
+    origin = host if usual or not port else f"{host}:{port}"
+    return origin if scheme == "tunnel" else f"{scheme}://{origin}{request.get('path', '')}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +72,8 @@ class Call:
     def of(cls, begin: Link, end: Link | None = None) -> Self:
         """The call that a line began, and another one ended."""
         said, ended = begin.entry, end.entry if end is not None else {}
+        if said.get("event") == "egress":
+            return cls._request(begin, said, ended)
         return cls(
             number=begin.number,
             user_id=said.get("user", ""),
@@ -65,6 +89,26 @@ class Call:
             outcome=ended.get("outcome", "running"),
             duration_ms=ended.get("duration_ms", 0),
             notes=tuple(ended.get("notes", ())),
+        )
+
+    @classmethod
+    def _request(cls, begin: Link, said: Mapping[str, Any], ended: Mapping[str, Any]) -> Self:
+        refused = said.get("decision") == "refused"
+        outcome = "refused" if refused else _OUTCOMES.get(ended.get("outcome", ""), "running")
+        return cls(
+            number=begin.number,
+            user_id=said.get("user", ""),
+            call_id="",
+            tool=NETWORK,
+            safety="",
+            session_id=said.get("session", ""),
+            turn_id=said.get("turn", ""),
+            channel="",
+            actor=said.get("role", ""),
+            about=f"{said.get('method', '')} {place_of(said)}",
+            began_at=said.get("time", ""),
+            outcome=outcome,
+            duration_ms=ended.get("duration_ms", 0),
         )
 
 
@@ -134,7 +178,7 @@ class Calls:
                 details=f"accepted: 1 to {LIMIT_MAX}",
             )
         found: list[Call] = []
-        for call in self._backwards(cursor):
+        for call in itertools.starmap(Call.of, self._pairs(wanted).backwards(cursor)):
             if wanted.before(call):
                 break
             if not wanted.fits(call):
@@ -147,110 +191,13 @@ class Calls:
     async def follow(self, wanted: Filter | None = None) -> AsyncIterator[Call]:
         """Every call that begins or ends from now on: first as running, then as it ended."""
         wanted = wanted or Filter()
-        tail = _Tail(self._place)
-        begun: dict[int, Link] = {}
-        while True:
-            for link in await asyncio.to_thread(tail.more):
-                match link.entry:
-                    case {"event": "begin"}:
-                        begun[link.number] = link
-                        call = Call.of(link)
-                    case {"event": "end", "begin": int(number)}:
-                        begin = begun.pop(number, None) or self._line(number)
-                        if begin is None:
-                            continue
-                        call = Call.of(begin, link)
-                    case _:
-                        continue
-                if wanted.fits(call):
+        async with aclosing(self._pairs(wanted).follow()) as pairs:
+            async for begin, end in pairs:
+                if wanted.fits(call := Call.of(begin, end)):
                     yield call
-            await asyncio.sleep(POLL_S)
 
-    def _backwards(self, cursor: int) -> Iterator[Call]:
-        """Calls before `cursor` (0: all), newest first."""
-        self._place.check()
-        files = self._place.files()
-        ends: dict[int, Link] = {}
-        later: list[Path] = []
-        for path in reversed(files):
-            if cursor and int(path.stem) >= cursor:
-                later.insert(0, path)
-                continue
-            for link in _links(reversed(_read(path).splitlines(keepends=True))):
-                match link.entry:
-                    case {"event": "end", "begin": int(number)}:
-                        ends[number] = link
-                    case {"event": "begin"} if not cursor or link.number < cursor:
-                        end = ends.pop(link.number, None) or _end_in(later, link.number)
-                        yield Call.of(link, end)
-
-    def _line(self, number: int) -> Link | None:
-        """The line with this number."""
-        before = [path for path in self._place.files() if int(path.stem) <= number]
-        if before:
-            for link in _links(_read(before[-1]).splitlines(keepends=True)):
-                if link.number == number:
-                    return link
-        return None
-
-
-@dataclass
-class _Tail:
-    """The end of a log, from where it was first looked at."""
-
-    place: Place
-    _path: Path | None = None
-    _offset: int = 0
-    _rest: bytes = field(default=b"")
-
-    def __post_init__(self) -> None:
-        self.place.check()
-        if files := self.place.files():
-            self._path, self._offset = files[-1], files[-1].stat().st_size
-
-    def more(self) -> list[Link]:
-        """The lines since the last time."""
-        found: list[Link] = []
-        for path in self.place.files():
-            if self._path is not None and path < self._path:
-                continue
-            if path != self._path:
-                self._path, self._offset, self._rest = path, 0, b""
-            content = self._rest + _read(path, self._offset)
-            self._offset += len(content) - len(self._rest)
-            *lines, self._rest = content.split(b"\n")
-            found += _links(line + b"\n" for line in lines)
-        return found
-
-
-def _links(lines: Any) -> Iterator[Link]:
-    for line in lines:
-        try:
-            yield opened(line)
-        except ValueError:
-            continue
-
-
-def _end_in(files: list[Path], number: int) -> Link | None:
-    """The line in later files that ends the call which line `number` began."""
-    mark = b'"begin":%d,' % number
-    for path in files:
-        content = _read(path)
-        if mark in content:
-            lines = (line for line in content.splitlines(keepends=True) if mark in line)
-            for link in _links(lines):
-                if link.entry.get("event") == "end":
-                    return link
-    return None
-
-
-def _read(path: Path, offset: int = 0) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read()
-    except FileNotFoundError:  # it was too old, and is gone
-        return b""
+    def _pairs(self, wanted: Filter) -> Pairs:
+        return _NETWORK(self._place) if wanted.tool == NETWORK else _TOOLS(self._place)
 
 
 def _moment(text: str) -> datetime:

@@ -106,7 +106,10 @@ class AuditLog:
         unfinished = self._unfinished()
         self.note("opened", torn_bytes=torn, wrong=wrong)
         for number, call in unfinished.items():
-            self.note("end", begin=number, call=call, outcome="interrupted", duration_ms=0)
+            if call:
+                self.note("end", begin=number, call=call, outcome="interrupted", duration_ms=0)
+            else:
+                self.note("egress-end", begin=number, outcome="cut", duration_ms=0)
         self._drop_old()
         return wrong
 
@@ -123,6 +126,11 @@ class AuditLog:
                     os.fsync(fd)
                 os.close(fd)
         self._fd = self._head_fd = -1
+
+    @property
+    def place(self) -> Place:
+        """Where it lies."""
+        return self._place
 
     @property
     def head(self) -> Head:
@@ -175,7 +183,8 @@ class AuditLog:
         return {"event": event, "time": now, "user": self._place.user_id, **fields}
 
     def _unfinished(self) -> dict[int, str]:
-        """The calls that the last recording has left open, by the numbers of their lines."""
+        """What the last recording has left open, by the numbers of the lines: the ids of calls, and
+        nothing for requests that left by egress."""
         begun: dict[int, str] = {}
         ended: set[int] = set()
         for path in reversed(self._place.files()):
@@ -187,8 +196,10 @@ class AuditLog:
                 match link.entry:
                     case {"event": "opened" | "closed"}:
                         return dict(reversed(begun.items()))
-                    case {"event": "end", "begin": int(number)}:
+                    case {"event": "end" | "egress-end", "begin": int(number)}:
                         ended.add(number)
+                    case {"event": "egress", "decision": "allowed"} if link.number not in ended:
+                        begun[link.number] = ""
                     case {"event": "begin", "call": str(call)} if link.number not in ended:
                         begun[link.number] = call
         return dict(reversed(begun.items()))

@@ -16,13 +16,13 @@ import grpc
 from wire.errors import WireError
 from wire.identity import Peer
 from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
-from wire.status import from_rpc_error
 from wire.text import visible_name
-from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from runner.audit.attendance import Attendance
 from runner.audit.log import AuditLog
+from runner.audit.pace import Pace
 from runner.errors import HostError
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ BURST: Final = 2_000
 PER_SECOND: Final = 200
 """Events of one guest: as many at once, and so many more each second."""
 OPEN_MAX: Final = 5_000
-_AGAIN_S: Final = 0.2
 _ABOUT_CHARS: Final = 300
 _NOTES_MAX: Final = 64
 _DURATION_MAX_MS: Final = 2**31
@@ -66,68 +65,39 @@ class Watcher:
         self._audit = audit
         self._steps = steps
         self._open: dict[str, _Open] = {}
-        self._attending: asyncio.Task[None] | None = None
+        self._attendance = Attendance("the agent", self._hear)
         self._syncing = asyncio.create_task(audit.keep_synced())
-        self._credit = float(BURST)
-        self._credited = time.monotonic()
+        self._pace = Pace(BURST, PER_SECOND)
 
     async def attend(self, peer: Peer) -> None:
         """Hear the guest behind `peer` instead of an earlier one."""
-        await self._leave()
+        await self._attendance.leave()
         self._close_open()
-        self._attending = asyncio.create_task(self._attend(peer))
+        self._attendance.begin(peer)
 
     def ended(self) -> None:
         """The guest has ended: what it had begun was interrupted."""
-        if self._attending is not None:
-            self._attending.cancel()
+        self._attendance.cancel()
         self._close_open()
 
     async def close(self) -> None:
         """Stop hearing. Idempotent."""
-        await self._leave()
+        await self._attendance.leave()
         self._close_open()
         self._syncing.cancel()
         await asyncio.wait({self._syncing})
 
-    async def _leave(self) -> None:
-        if self._attending is not None:
-            self._attending.cancel()
-            await asyncio.wait({self._attending})
-            self._attending = None
-
-    async def _attend(self, peer: Peer) -> None:
-        channel = open_channel(peer)
-        told = ""
-        try:
-            while True:
-                try:
-                    await self._hear(gateway_pb2_grpc.GatewayStub(channel), peer.token)
-                except grpc.RpcError as error:
-                    if (why := from_rpc_error(error).brief) != told:
-                        log.info("the agent's calls are not heard: %s", why)
-                    told = why
-                await asyncio.sleep(_AGAIN_S)
-        finally:
-            await channel.close()
-
-    async def _hear(self, gateway: Any, token: str) -> None:
+    async def _hear(self, channel: grpc.aio.Channel, token: str) -> None:
+        gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
         call = gateway.Witness(metadata=((TOKEN_METADATA_KEY, token),))
         try:
             await call.write(pb.WitnessReply(wants_spans=self._steps is not None))
             async for event in call:
-                await self._slow_down()
+                await self._pace.slow_down()
                 if (reply := self.recorded(event)) is not None:
                     await call.write(reply)
         finally:
             call.cancel()
-
-    async def _slow_down(self) -> None:
-        now = time.monotonic()
-        self._credit = min(BURST, self._credit + (now - self._credited) * PER_SECOND) - 1
-        self._credited = now
-        if self._credit < 0:
-            await asyncio.sleep(-self._credit / PER_SECOND)
 
     def recorded(self, event: pb.WitnessEvent) -> pb.WitnessReply | None:
         """Record one event; returns what the guest waits to hear."""

@@ -1,28 +1,30 @@
-"""The boundary self-test: the runner asks one shell guest, from inside, what it can reach.
+"""The boundary self-test: the runner asks guests, from inside, what they can reach.
 
     spec = build_spec(launch, driver.confinement(launch), …)
     report = await check_boundary(channel, spec, launch.mounts)
     require_passed(report)
 
-A check that cannot run, or whose answer is missing or malformed, counts as failed.
+The agent is asked for its ways out alone (`check_ways_out`): its files are its own. A check that
+cannot run, or whose answer is missing or malformed, counts as failed.
 """
 
 import asyncio
 import contextlib
 import secrets
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 from wire.boundary import CHECKS, KERNELS, BoundarySpec
-from wire.errors import Code
+from wire.errors import Code, WireError
 from wire.status import answered, from_rpc_error
 from wire.text import parsed_json, visible_name
 from wire.transport import was_cancelled
-from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
+from wire.v1 import control_pb2, gateway_pb2, gateway_pb2_grpc, shell_pb2, shell_pb2_grpc
+from wire.ways_out import WAYS, Spec
 
 from runner.boundary.directories import beacons, reachable
 from runner.errors import TierError
@@ -30,10 +32,15 @@ from runner.workspace.mounts import BoundMount
 
 PROBE: Final = "probe"
 """The name of the failed check when the probe itself did not work."""
+AGENT: Final = "agent: "
+"""What the names of the agent's checks begin with."""
 TIMEOUT_S: Final = 60.0
+_WAYS_OUT_S: Final = 10.0
 _CONNECTION_S: Final = 5.0
 _OUTPUT_MAX_BYTES: Final = 128 * 1024
 _DETAILS_MAX_CHARS: Final = 1000
+
+_Asked = TypeVar("_Asked", BoundarySpec, Spec)
 
 
 async def check_boundary(
@@ -64,21 +71,46 @@ async def check_boundary(
         checks = [_failed(PROBE, f"no answer within {TIMEOUT_S:g} seconds")]
     except (OSError, ValueError) as error:
         checks = [_failed(PROBE, str(error))]
+    return _report(checks)
+
+
+async def check_ways_out(
+    channel: grpc.aio.Channel, spec: Spec, known: Mapping[str, str] | None = None
+) -> control_pb2.BoundaryReport:
+    """Have the agent guest try every way out. `channel` carries the gateway's token. `known` says
+    of the ways that may be open in this tier why they may.
+
+    Never raises: a failure of the test itself is a failed check.
+    """
+    stub: Any = gateway_pb2_grpc.GatewayStub(channel)
+    try:
+        async with _listeners(spec) as complete:
+            request = gateway_pb2.TryWaysOutRequest(spec=complete.to_json())
+            reply = await answered(stub.TryWaysOut(request, timeout=_WAYS_OUT_S))
+        ways = {way.name: way for way in reply.ways}
+        checks = [_way_out(name, ways.get(name), (known or {}).get(name, "")) for name in WAYS]
+    except (WireError, OSError) as error:
+        checks = [_failed(AGENT + PROBE, f"the agent could not try its ways out: {error}")]
+    return _report(checks)
+
+
+def together(reports: Sequence[control_pb2.BoundaryReport]) -> control_pb2.BoundaryReport:
+    """One report of several guests, as old as the oldest of theirs."""
     return control_pb2.BoundaryReport(
-        passed=all(check.passed for check in checks),
-        checked_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        checks=checks,
+        passed=all(report.passed for report in reports),
+        checked_at=min(report.checked_at for report in reports),
+        checks=[check for report in reports for check in report.checks],
     )
 
 
-def require_passed(report: control_pb2.BoundaryReport) -> None:
-    """Raise `TierError` (FAILED_PRECONDITION) that lists every failed check."""
+def require_passed(report: control_pb2.BoundaryReport, guest: str = "shell") -> None:
+    """Raise `TierError` (FAILED_PRECONDITION) that lists every failed check of a guest."""
     if report.passed:
         return
     failures = [f"{check.name}: {check.details}" for check in report.checks if not check.passed]
     raise TierError(
         Code.FAILED_PRECONDITION,
-        "the boundary of the shell guest does not hold",
+        f"the boundary of the {guest} guest does not hold",
         details="\n".join(failures) or "the report holds no check",
         resolution="fix what is listed, then check again: runner doctor --boundary",
     )
@@ -96,8 +128,31 @@ async def admit(channel: grpc.aio.Channel, token: str) -> None:
     await answered(stub.Admit(shell_pb2.AdmitRequest(token=token), timeout=_CONNECTION_S))
 
 
+async def set_egress(channel: grpc.aio.Channel, way_out: shell_pb2.SetEgressRequest) -> None:
+    """Say how commands get out. Raises `WireError`."""
+    stub: Any = shell_pb2_grpc.ShellStub(channel)
+    await answered(stub.SetEgress(way_out, timeout=_CONNECTION_S))
+
+
+def _report(checks: Sequence[control_pb2.BoundaryCheck]) -> control_pb2.BoundaryReport:
+    return control_pb2.BoundaryReport(
+        passed=all(check.passed for check in checks),
+        checked_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        checks=checks,
+    )
+
+
+def _way_out(name: str, way: gateway_pb2.WayOut | None, known: str) -> control_pb2.BoundaryCheck:
+    if way is None:
+        return _failed(AGENT + name, "the agent did not report it")
+    if not (way.shut or known):
+        return _failed(AGENT + name, way.found or "it is open")
+    details = "shut" if way.shut else f"open: {known}"
+    return control_pb2.BoundaryCheck(name=AGENT + name, passed=True, details=details)
+
+
 @asynccontextmanager
-async def _listeners(spec: BoundarySpec) -> AsyncIterator[BoundarySpec]:
+async def _listeners(spec: _Asked) -> AsyncIterator[_Asked]:
     """Listen on the loopback interface of the host, which no guest may reach."""
     name = f"oxydra-boundary-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:

@@ -9,11 +9,19 @@ from typing import Final
 
 import psutil
 from wire.boundary import CANARY, BoundarySpec, Mark, PrivatePath, SharedDirectory, mark_of
+from wire.ways_out import Spec
 
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.directories import descriptor
-from runner.workspace.mounts import MOUNTS, Access, BoundMount, Role, workspace_directories
+from runner.workspace.mounts import (
+    DOOR,
+    MOUNTS,
+    Access,
+    BoundMount,
+    Role,
+    workspace_directories,
+)
 
 _PROC: Final = Path("/proc/self")
 _NAMESPACES: Final = ("pid", "mnt", "ipc", "uts", "net")
@@ -79,7 +87,19 @@ def build_spec(
         host_addresses=tuple(_host_addresses()),
         socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
         marks=tuple(Mark(label, mark) for label, mark in marks.items() if mark),
+        door=_door(launch.mounts),
     )
+
+
+def ways_out_spec(door: Path) -> Spec:
+    """The specification for one agent guest, which has egress's socket at `door`."""
+    return Spec(host_addresses=tuple(_host_addresses()), door=str(door))
+
+
+def _door(mounts: Iterable[BoundMount]) -> str:
+    """Where the guest has egress's socket; empty if nowhere."""
+    found = (each.mount.virtual for each in mounts if each.mount.name == Role.EGRESS)
+    return next((f"{virtual}/{DOOR}" for virtual in found), "")
 
 
 def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:

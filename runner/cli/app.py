@@ -24,7 +24,7 @@ from runner.cli.options import (
     program,
     warn_unconfined,
 )
-from runner.cli.packages import packages
+from runner.cli.servers.packages import packages
 from runner.cli.setup.completion import (
     Shell,
     complete,
@@ -102,6 +102,13 @@ app.add_typer(
     ),
     name="audit",
 )
+app.add_typer(
+    group(
+        "runner.cli.operation.egress.group:egress",
+        "Show, try and change what may leave the guests, and see what has left.",
+    ),
+    name="egress",
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -120,7 +127,7 @@ def root(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Run in the process tier, where nothing confines the agent itself."
+            "--insecure", help="Run in the process tier, without a container around the agent."
         ),
     ] = False,
     workspace_root: Annotated[
@@ -248,7 +255,7 @@ def stop(
 @app.command()
 def restart(
     context: typer.Context,
-    role: Annotated[str, typer.Option(help="Only this guest: agent or shell.")] = "",
+    role: Annotated[str, typer.Option(help="Only this guest: agent, shell or egress.")] = "",
 ) -> None:
     """Restart guests in place, with the settings that hold now."""
     from runner.cli.agent import ask_host
@@ -288,7 +295,7 @@ def doctor(
 def logs(
     context: typer.Context,
     role: Annotated[
-        Literal["agent", "shell", "embedder", "host"], typer.Option(help="Whose log.")
+        Literal["agent", "shell", "egress", "embedder", "host"], typer.Option(help="Whose log.")
     ] = "agent",
     tail: Annotated[int, typer.Option(min=0, help="How many of the last lines.")] = 100,
     since: Annotated[
@@ -314,7 +321,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the web console of all users over HTTP, until Ctrl-C."""
-    from runner.cli.operation.serve import serve as serve_all
+    from runner.cli.servers.http import serve as serve_all
 
     raise typer.Exit(serve_all(context.obj, with_link=with_link))
 
@@ -399,7 +406,7 @@ def ask(
 def mcp(context: typer.Context) -> None:
     """Serve memory, files and shell to an MCP client that starts this command."""
     with packages("mcp", "an MCP server"):
-        from runner.cli.mcp import serve
+        from runner.cli.servers.mcp import serve
 
     asyncio.run(serve(context.obj))
 
@@ -408,7 +415,7 @@ def mcp(context: typer.Context) -> None:
 def editor(context: typer.Context) -> None:
     """Serve the agent to an editor that starts this command, by the Agent Client Protocol."""
     with packages("acp", "the Agent Client Protocol"):
-        from runner.cli.acp import serve
+        from runner.cli.servers.acp import serve
 
     asyncio.run(serve(context.obj))
 

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from runner.config.models import Config
 
 UNCONFINED: Final = (
-    "insecure: nothing confines the agent itself in the process tier; it runs with your rights "
-    "and can reach every file and network that you can"
+    "insecure: no container is around the agent itself in the process tier; it has no network, "
+    "but runs with your rights and can reach every file that you can"
 )
 
 VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root", "--log-level")
 _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
 FOR_ONE_USER: Final = (
-    *("access", "acp", "ask", "audit", "chat", "config", "credentials", "doctor", "logs", "mcp"),
-    *("memory", "restart", "serve", "sessions", "start", "status", "stop", "usage"),
+    *("access", "acp", "ask", "audit", "chat", "config", "credentials", "doctor", "egress", "logs"),
+    *("mcp", "memory", "restart", "serve", "sessions", "start", "status", "stop", "usage"),
 )
 FOR_THE_MACHINE: Final = ("completion", "images", "init", "upgrade", "users")
 _PERSONAL: Final = re.compile(rf"\brunner (?=(?:{'|'.join(FOR_ONE_USER)})\b)")
@@ -144,8 +144,8 @@ class Options:
             raise ConfigError(
                 Code.FAILED_PRECONDITION,
                 "the process tier must be asked for with --insecure",
-                details="nothing confines the agent itself there: it runs with your rights and can "
-                "reach every file and network that you can",
+                details="no container is around the agent itself there: it has no network, but "
+                "runs with your rights and can reach every file that you can",
                 resolution=self.command("start", insecure=True),
             )
         driver_for(config.tier, config.container)

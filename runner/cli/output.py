@@ -1,11 +1,12 @@
 """Text for terminals: neutralised, cut to width, in lines and tables; JSON in one shape for each
 message of the contract; and questions."""
 
+import asyncio
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, TextIO
 
@@ -137,6 +138,22 @@ def discard(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def print_as_they_come(texts: AsyncIterator[str]) -> None:
+    """Print each text on a line of its own at once, until Ctrl-C or until nobody reads."""
+
+    async def print_all() -> None:
+        async for text in texts:
+            typer.echo(text)
+            sys.stdout.flush()
+
+    try:
+        asyncio.run(print_all())
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:  # the reader of `| head` is gone
+        discard(sys.stdout)
 
 
 def neutralise(text: str) -> str:

@@ -340,14 +340,15 @@ class GatewayClient:
         request = gateway_pb2.ReembedMemoryRequest()
         return (await _call(self._stub.ReembedMemory, request, _ADMIN_S)).passages
 
-    async def set_memory_token(self, token: str) -> None:
-        """Let the guest use another token, if the memory server accepts it."""
-        request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
+    async def set_memory_token(self) -> None:
+        """Let the guest try the token that egress has for the upstream "memory-next"; raises
+        `WireError` if the memory server does not accept it."""
+        request = gateway_pb2.SetMemoryTokenRequest()
         await _call(self._stub.SetMemoryToken, request, _ADMIN_S)
 
-    async def set_provider_key(self, provider: str, key: str) -> None:
-        """Let the guest use another key for a model's provider; none if it is empty."""
-        request = gateway_pb2.SetProviderKeyRequest(provider=provider, key=key)
+    async def set_provider_key(self, provider: str, missing: str) -> None:
+        """Tell the guest whether egress has a key for a model's provider: why not, or nothing."""
+        request = gateway_pb2.SetProviderKeyRequest(provider=provider, missing=missing)
         await _call(self._stub.SetProviderKey, request)
 
     async def back_up_memory(self) -> gateway_pb2.BackupMemoryReply:

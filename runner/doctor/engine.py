@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wire.errors import WireError
-from wire.settings import AgentSettings, ContainerSettings
+from wire.settings import ContainerSettings, UserSettings
 
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.errors import TierError
@@ -22,7 +22,7 @@ from runner.tiers.container.engine import (
     find_socket,
     judge,
 )
-from runner.tiers.container.host_address import unreachable_server
+from runner.tiers.container.host_address import unreachable_servers
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,16 @@ def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineRepor
         )
 
 
-def server(
-    agent: AgentSettings, container: ContainerSettings, environ: Mapping[str, str]
+def servers(
+    settings: UserSettings,
+    user_id: str,
+    container: ContainerSettings,
+    environ: Mapping[str, str],
 ) -> list[Finding]:
-    """Whether the agent reaches a model server of this host from its container."""
-    found = unreachable_server(agent, container, environ)
-    return [warning("model server", *found)] if found else []
+    """Whether egress reaches the servers of this host from its container; for that of the memory
+    see `runner.doctor.memory`."""
+    found = unreachable_servers(settings, user_id, container, environ)
+    return [warning("servers", *each) for each in found if not each[0].startswith("memory.")]
 
 
 def unusable(error: WireError, *, needed: bool) -> Finding:

@@ -55,7 +55,8 @@ def _checks(
     disks = {places.existing(path).stat().st_dev for path in (config.workspace_root, base)}
     return (
         lambda: [settings.credential(own.agent, environ)],
-        lambda: engine.server(own.agent, config.container, environ) if in_containers else [],
+        lambda: [settings.egress(user_id, own, environ)],
+        lambda: engine.servers(own, user_id, config.container, environ) if in_containers else [],
         lambda: [] if in_containers else [settings.packages(own)],
         lambda: [settings.access(config)],
         lambda: [places.workspace(config, user_id)],

@@ -44,7 +44,7 @@ def _server(url: str, ca_pem: str, *, in_container: bool) -> list[Finding]:
         return [
             problem(
                 _SERVER,
-                f"{host} is the agent guest itself in the container tiers",
+                f"{host} is the egress guest itself in the container tiers",
                 "name the server by an address that containers reach, such as the bridge's",
             )
         ]

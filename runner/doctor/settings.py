@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from wire.envelope import Secrets
 from wire.errors import WireError
 from wire.installation import adding
 from wire.settings import AgentSettings, EmbedderSettings, UserSettings
@@ -13,6 +14,7 @@ from runner.access.server import check_files
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, refused, warning
+from runner.egress.configuration import Kept, build, is_wanted
 from runner.host.weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
 from runner.tiers.process.packages import check_packages
 from runner.workspace.credentials import read_api_key
@@ -33,6 +35,18 @@ def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
         return ok("credential", f"provider {agent.provider} is used without one")
     named = agent.key_env(agent.provider)
     return ok("credential", f"{named} is set for provider {agent.provider}")
+
+
+def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> Finding:
+    """Whether what `[egress]` names is there: files, and variables with the keys of commands."""
+    try:
+        configuration = build(user_id, settings, Secrets(), Kept(), environ)
+    except WireError as error:
+        return refused("egress", error)
+    if not is_wanted(configuration):
+        return ok("egress", "disabled: nothing is configured to leave")
+    keys = len(configuration.credentials)
+    return ok("egress", f"runs; {keys or 'no'} key{'' if keys == 1 else 's'} for commands")
 
 
 def access(config: Config) -> Finding:

@@ -47,10 +47,9 @@ async def clear_leftovers(
         log.warning("%s", notice)
         notices.append(notice)
     ours = (runtime.state, runtime.token, runtime.identity, runtime.socket)
-    theirs = (workspace.gateway_socket, workspace.shell_socket)
     for path, home in (
         *((path, runtime.directory) for path in ours),
-        *((path, workspace.path) for path in theirs),
+        *((path, workspace.path) for path in workspace.sockets),
     ):
         if notice := clear(path, home):
             notices.append(notice)

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final, Protocol
 
 import psutil
@@ -10,7 +12,7 @@ from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.status import answered
 from wire.transport import Server, new_token, open_channel, unix_endpoint
-from wire.v1 import control_pb2, control_pb2_grpc, gateway_pb2
+from wire.v1 import control_pb2, control_pb2_grpc, egress_pb2, gateway_pb2
 
 from runner.config.models import Config
 from runner.errors import HostError
@@ -40,6 +42,12 @@ class Controlled(Protocol):
     async def clear_credential(self, provider: str) -> bool: ...
     async def credentials(self) -> list[control_pb2.Credential]: ...
     def metrics(self) -> str: ...
+    async def egress(self) -> control_pb2.GetEgressReply: ...
+    async def reload_egress(self) -> list[str]: ...
+    async def grant_egress(
+        self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
+    ) -> bool: ...
+    def follow_egress(self) -> AsyncGenerator[egress_pb2.EgressEvent]: ...
     def request_stop(self) -> None: ...
 
 
@@ -100,6 +108,31 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
         self, request: control_pb2.MetricsRequest, context: Any
     ) -> control_pb2.MetricsReply:
         return control_pb2.MetricsReply(text=self._host.metrics())
+
+    async def GetEgress(
+        self, request: control_pb2.GetEgressRequest, context: Any
+    ) -> control_pb2.GetEgressReply:
+        return await self._host.egress()
+
+    async def ReloadEgress(
+        self, request: control_pb2.ReloadEgressRequest, context: Any
+    ) -> control_pb2.ReloadEgressReply:
+        return control_pb2.ReloadEgressReply(notices=await self._host.reload_egress())
+
+    async def GrantEgress(
+        self, request: control_pb2.GrantEgressRequest, context: Any
+    ) -> control_pb2.GrantEgressReply:
+        changed = await self._host.grant_egress(
+            request.role, request.grant, withdraw=request.withdraw
+        )
+        return control_pb2.GrantEgressReply(changed=changed)
+
+    async def FollowEgress(
+        self, request: control_pb2.FollowEgressRequest, context: Any
+    ) -> AsyncIterator[egress_pb2.EgressEvent]:
+        async with aclosing(self._host.follow_egress()) as events:
+            async for event in events:
+                yield event
 
 
 class ControlServer:
@@ -199,6 +232,24 @@ class ControlClient:
         """What the host has counted, as Prometheus reads it; empty if it counts nothing."""
         request = control_pb2.MetricsRequest()
         return (await answered(self._stub.Metrics(request, timeout=_ANSWER_S))).text
+
+    async def get_egress(self) -> control_pb2.GetEgressReply:
+        """What may leave and what has left."""
+        request = control_pb2.GetEgressRequest()
+        return await answered(self._stub.GetEgress(request, timeout=_ANSWER_S))
+
+    async def reload_egress(self) -> list[str]:
+        """Take up the settings of egress that are valid now. Returns what there is to know."""
+        request = control_pb2.ReloadEgressRequest()
+        return list((await answered(self._stub.ReloadEgress(request, timeout=_GUEST_S))).notices)
+
+    async def grant_egress(
+        self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
+    ) -> bool:
+        """Allow or deny something until the host ends, or take that back. False if nothing was
+        changed by it."""
+        request = control_pb2.GrantEgressRequest(role=role, grant=grant, withdraw=withdraw)
+        return (await answered(self._stub.GrantEgress(request, timeout=_GUEST_S))).changed
 
     async def stop(self) -> None:
         """Stop the host and wait until nothing of it is left.

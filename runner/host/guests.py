@@ -1,7 +1,8 @@
-"""A user's agent guest and, if there is one, the shell guest.
+"""A user's guests: the agent, the shell if there is one, and egress while anything may leave.
 
-They start in parallel and are watched separately: either can die and come back without the other.
-The shell guest is ready only once its boundary has passed the self-test.
+They start in parallel and are watched separately: each can die and come back without the others.
+The shell guest is ready only once its boundary has passed the self-test, and learns its way out
+only then.
 """
 
 import asyncio
@@ -10,17 +11,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from wire.errors import Code, WireError
-from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2
+from wire.status import answered
+from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
 from runner.audit.watcher import Watcher
-from runner.boundary.check import admit, require_passed
+from runner.boundary.check import admit, require_passed, set_egress, together
 from runner.boundary.spec import new_canary
 from runner.client.gateway import GatewayClient
+from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
+from runner.host.egress import NOTHING, Egress
 from runner.host.launch import Launchers
 from runner.host.runtime import save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
@@ -38,15 +42,18 @@ Probe = Callable[
 launched, the tokens that it must not hold, by their descriptions, and the canary, which stands for
 all else in the agent's envelope."""
 
-ROLES: Final = (Role.AGENT.value, Role.SHELL.value)
+AgentProbe = Callable[[grpc.aio.Channel, LaunchSpec], Awaitable[control_pb2.BoundaryReport]]
+"""Has the agent guest try its ways out, over a connection to its gateway."""
+
+ROLES: Final = (Role.AGENT.value, Role.SHELL.value, Role.EGRESS.value)
 
 
 class Guests:
-    """Both supervisors of one user, and what they share.
+    """The supervisors of one user, and what they share.
 
     `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
     descriptions. From the file `state` the next runner recovers. `watcher` records what the agent
-    tells of its calls.
+    tells of its calls, `egress_watcher` what leaves. Egress runs in the tier of `beside`.
     """
 
     def __init__(
@@ -56,21 +63,28 @@ class Guests:
         *,
         embedder: Callable[[], bootstrap_pb2.Link],
         probe: Probe,
+        probe_agent: AgentProbe,
         tokens: Mapping[str, str],
         state: Path,
         watcher: Watcher,
+        egress_watcher: EgressWatcher,
+        beside: TierDriver,
         policy: Policy | None = None,
     ) -> None:
         self._watcher = watcher
         self._launchers = launchers
         self._embedder = embedder
         self._probe = probe
+        self._probe_agent = probe_agent
         self._tokens = tokens
         self._state = state
         self._handles: dict[Role, Handle] = {}
         self._canary = new_canary()
         self._launched: dict[Role, Launch] = {}
-        self._boundary: control_pb2.BoundaryReport | None = None
+        self._admitted: grpc.aio.Channel | None = None
+        self._shell_has_door = False
+        self._telling = asyncio.Lock()
+        self._reports: dict[Role, control_pb2.BoundaryReport] = {}
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
         supervise = partial(Supervisor, driver, policy=policy)
         self.agent = supervise(
@@ -87,78 +101,107 @@ class Guests:
                 on_handle=partial(self._record, Role.SHELL),
                 verify=self._verify,
             )
+        self.egress = Egress(
+            beside,
+            launchers.egress,
+            egress_watcher,
+            on_handle=partial(self._record, Role.EGRESS),
+            configured=self._egress_configured,
+            policy=policy,
+        )
 
     async def start(self) -> None:
-        """Start both; return when both are ready.
+        """Start all; return when all are ready.
 
-        Raises the first failure. The other guest may then still run: call `stop`.
+        Raises the first failure. The other guests may then still run: call `stop`.
         """
-        await _together(supervisor.start() for supervisor in self._all())
+        await _together([*(supervisor.start() for supervisor in self._all()), self.egress.start()])
 
     async def stop(self) -> None:
-        """End both, even if one fails to end. Idempotent."""
+        """End all, even if one fails to end. Idempotent."""
         ended = await asyncio.gather(
-            *(supervisor.stop() for supervisor in self._all()), return_exceptions=True
+            *(supervisor.stop() for supervisor in self._all()),
+            self.egress.stop(),
+            return_exceptions=True,
         )
         for failure in ended:
             if isinstance(failure, BaseException):
                 raise failure
 
-    async def restart(self, role: str, launchers: Launchers) -> None:
-        """Restart one guest or ("") both with other settings. The agent's token for the shell
-        stays.
+    def take(self, launchers: Launchers) -> None:
+        """Use other settings from the next launches on. The tokens that the guests have for each
+        other stay.
 
-        Raises `HostError` if the settings turn the shell on or off.
+        Raises `HostError` if the settings turn the shell on or off; then nothing changes.
         """
         if (launchers.shell is None) is not (self.shell is None):
             raise changed_while_running("shell.enabled")
         if launchers.shell is not None and self._launchers.shell is not None:
             launchers.shell.agent_token = self._launchers.shell.agent_token
         self._launchers = launchers
-        chosen = {Role.AGENT: self.agent, Role.SHELL: self.shell}
-        if role:
-            chosen = {Role(role): chosen[Role(role)]}
-        await _together(each.restart() for each in chosen.values() if each is not None)
+        self.egress.take(launchers.egress)
+
+    async def restart(self, role: str) -> None:
+        """Restart one guest or ("") all. Egress takes up its settings in any case."""
+        steps = [
+            each.restart
+            for each, own in ((self.agent, Role.AGENT), (self.shell, Role.SHELL))
+            if each is not None and role in ("", own)
+        ]
+        again = role in ("", Role.EGRESS)
+        change = self.egress.restart if again else self.egress.reconfigure
+        await _together([*(restart() for restart in steps), change()])
 
     async def statuses(self) -> list[control_pb2.GuestStatus]:
-        """The current state of both, which are asked."""
-        found = list(await asyncio.gather(*(each.status() for each in self._all())))
+        """The current state of all, which are asked."""
+        asked = [supervisor.status() for supervisor in self._all()]
+        found = list(await asyncio.gather(*asked, self.egress.status()))
         if self.shell is None:
-            found.append(
-                control_pb2.GuestStatus(
-                    role=Role.SHELL,
-                    state="disabled",
-                    reason=self._launchers.no_shell,
-                    since=self._since,
-                )
+            none = control_pb2.GuestStatus(
+                role=Role.SHELL,
+                state="disabled",
+                reason=self._launchers.no_shell,
+                since=self._since,
             )
+            found.insert(1, none)
         return found
 
     def restarts(self) -> dict[str, int]:
         """How often each guest was started again."""
-        return {
-            role: supervisor.restarts
-            for role, supervisor in ((Role.AGENT.value, self.agent), (Role.SHELL.value, self.shell))
-            if supervisor is not None
-        }
+        supervisors = zip(ROLES, (self.agent, self.shell, self.egress.supervisor), strict=True)
+        return {role: each.restarts for role, each in supervisors if each is not None}
 
     @property
     def boundary(self) -> control_pb2.BoundaryReport | None:
-        """The result of the last boundary self-test; None without a shell guest."""
-        return self._boundary
+        """The results of the last boundary self-test, of the shell and of the agent; None before
+        the first."""
+        known = [self._reports[role] for role in (Role.SHELL, Role.AGENT) if role in self._reports]
+        return together(known) if known else None
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
-        """Run the boundary self-test. Raises `HostError` if no shell guest answers."""
-        if self.shell is None:
-            raise HostError(
-                Code.FAILED_PRECONDITION,
-                "there is no shell guest, so there is no boundary to probe",
-                details=self._launchers.no_shell,
-            )
-        return await self._probe_shell(await self.shell.channel())
+        """Run the boundary self-test. Raises `HostError` if a guest does not answer."""
+        reports = [await self._try_ways_out(await self.agent.channel())]
+        if self.shell is not None:
+            reports.insert(0, await self._probe_shell(await self.shell.channel()))
+        return together(reports)
 
-    async def _attend(self, _: grpc.aio.Channel) -> None:
+    async def ask(self, request: gateway_pb2.AskRequest) -> gateway_pb2.AskReply:
+        """Ask a person through the agent; waits for the answer. Raises `WireError`."""
+        gateway: Any = gateway_pb2_grpc.GatewayStub(await self.agent.channel())
+        reply: gateway_pb2.AskReply = await answered(gateway.Ask(request))
+        return reply
+
+    async def _attend(self, channel: grpc.aio.Channel) -> None:
+        try:
+            require_passed(await self._try_ways_out(channel), Role.AGENT)
+        except WireError as error:
+            raise NeedsOperator(error) from None
         await self._watcher.attend(self._launched[Role.AGENT].peer)
+
+    async def _try_ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
+        report = await self._probe_agent(channel, self._launched[Role.AGENT].spec)
+        self._reports[Role.AGENT] = report
+        return report
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
         try:
@@ -167,13 +210,39 @@ class Guests:
             raise NeedsOperator(error) from None
         assert self._launchers.shell is not None
         await admit(channel, self._launchers.shell.agent_token)
+        self._admitted = channel
+        await self._tell_shell()
+
+    async def _tell_shell(self) -> None:
+        """Say to a shell guest that has passed the self-test how its commands get out. Raises
+        `WireError`."""
+        async with self._telling:
+            if (channel := self._admitted) is None:
+                return
+            way_out = self.egress.for_shell()
+            if not (way_out.door or self._shell_has_door):
+                return
+            await set_egress(channel, way_out)
+            self._shell_has_door = bool(way_out.door)
+
+    async def _egress_configured(self) -> None:
+        try:
+            await self._tell_shell()
+        except WireError as error:  # the shell's own supervisor finds out what is wrong with it
+            log.error("the shell does not hear of its way out: %s", error)
 
     def _prepare_agent(self) -> Launch:
         shell = bootstrap_pb2.Link(unavailable_reason=self._launchers.no_shell)
         if self._launchers.shell is not None:
             shell = self._launchers.shell.link
+        egress = self.egress.launcher
         launch = self._launchers.agent.prepare(
-            self._embedder(), shell, self._canary, witnessed=True
+            self._embedder(),
+            shell,
+            self._canary,
+            egress=egress.link,
+            upstreams=egress.upstreams,
+            witnessed=True,
         )
         self._launched[Role.AGENT] = launch
         return launch
@@ -191,17 +260,21 @@ class Guests:
             "the agent's token for the shell": self._launchers.shell.agent_token,
             "the embedder's token": self._embedder().token,
             "the shell's own token": shell.peer.token,
+            "the agent's token for egress": self.egress.launcher.kept.agent_token,
         }
         if (agent := self._launched.get(Role.AGENT)) is not None:
             tokens["the gateway's token"] = agent.peer.token
-        self._boundary = await self._probe(channel, shell.spec, tokens, self._canary)
-        return self._boundary
+        report = await self._probe(channel, shell.spec, tokens, self._canary)
+        self._reports[Role.SHELL] = report
+        return report
 
     def _record(self, role: Role, handle: Handle | None) -> None:
         if handle is None:
             self._handles.pop(role, None)
             if role is Role.AGENT:
                 self._watcher.ended()
+            if role is Role.SHELL:
+                self._admitted, self._shell_has_door = None, False
         else:
             self._handles[role] = handle
         if self._handles:
@@ -225,6 +298,10 @@ def changed_while_running(setting: str) -> HostError:
 
 def not_restartable(role: str, no_shell: str) -> HostError:
     """The error for a `role` that cannot restart. `no_shell` says why there is no shell guest."""
+    if role == Role.EGRESS:
+        return HostError(
+            Code.FAILED_PRECONDITION, "there is no egress guest to restart", details=NOTHING
+        )
     if role == Role.SHELL:
         return HostError(
             Code.FAILED_PRECONDITION, "there is no shell guest to restart", details=no_shell
@@ -237,7 +314,7 @@ def not_restartable(role: str, no_shell: str) -> HostError:
             resolution="runner status",
         )
     return HostError(
-        Code.INVALID_ARGUMENT, f"unknown role {role!r}", details="accepted: agent, shell"
+        Code.INVALID_ARGUMENT, f"unknown role {role!r}", details=f"accepted: {', '.join(ROLES)}"
     )
 
 
@@ -271,7 +348,7 @@ async def _asked(
         return None
 
 
-async def _together(steps: Iterable[Coroutine[None, None, None]]) -> None:
+async def _together(steps: Iterable[Coroutine[None, None, object]]) -> None:
     """Run all in parallel. The first failure cancels the others and is raised unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,14 +21,15 @@ import grpc
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.installation import adding
-from wire.v1 import control_pb2
+from wire.v1 import control_pb2, egress_pb2
 
 from runner.audit.log import AuditLog, Place
 from runner.audit.watcher import Watcher
-from runner.boundary.check import check_boundary, kernel_of
-from runner.boundary.spec import build_spec
+from runner.boundary.check import check_boundary, check_ways_out, kernel_of
+from runner.boundary.spec import build_spec, ways_out_spec
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
+from runner.egress.watcher import EgressWatcher
 from runner.errors import ConfigError, HostError
 from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
@@ -43,7 +44,7 @@ from runner.host.guests import (
     memory_status,
     not_restartable,
 )
-from runner.host.launch import AGENT_COMMAND, Launchers
+from runner.host.launch import AGENT_COMMAND, GuestMounts, Launchers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NO_NAMESPACE: Final = "the agent has no network namespace of its own here"
 _FIXED_WHILE_RUNNING: Final = (
     *("workspace_root", "runtime_dir", "tier", "embedder", "container", "audit", "telemetry"),
 )
@@ -208,6 +210,10 @@ class Host:
         """What was counted, as Prometheus reads it; empty if nothing is."""
         return self._telemetry.exposition() if self._telemetry is not None else ""
 
+    def follow_egress(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
+        """What begins, ends and is refused by egress from now on."""
+        return self._guests.egress.follow()
+
     async def check_boundary(self) -> control_pb2.BoundaryReport:
         """Run the boundary self-test again."""
         return await self._guests.check_boundary()
@@ -221,24 +227,58 @@ class Host:
         async with self._restart_lock:
             if self._reload is not None:
                 self._take_up(self._reload())
-            await self._guests.restart(role, self._launchers)
+            egress = self._guests.egress
+            if role == Role.EGRESS and not (egress.wanted or egress.launcher.is_wanted):
+                raise not_restartable(role, self.no_shell)
+            await self._guests.restart(role)
+
+    async def egress(self) -> control_pb2.GetEgressReply:
+        """What may leave and what has left."""
+        return await self._guests.egress.described()
+
+    async def reload_egress(self) -> list[str]:
+        """Take up the settings of egress that are valid now, without any restart.
+
+        Returns what there is to know. Raises `WireError` if they cannot be read or used; then the
+        old ones stay.
+        """
+        async with self._restart_lock:
+            if self._reload is not None:
+                settings = self._reload().for_user(self.user_id)
+                self._launchers.egress.take_settings(settings)
+            taken = await self._guests.egress.reconfigure()
+        return [] if taken else ["egress does not run now, and takes this up when it does"]
+
+    async def grant_egress(
+        self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
+    ) -> bool:
+        """Allow or deny something until the host ends, or take that back; false if that changes
+        nothing."""
+        return await self._guests.egress.grant(role, grant, withdraw=withdraw)
 
     async def set_memory_token(self, token: str) -> None:
         """Use another token for the memory server, now and after restarts of the agent guest.
 
         Raises `WireError` if the server refuses it; then nothing changes.
         """
-        launcher = self._launchers.agent
-        async with await self._agent() as agent:
-            await agent.set_memory_token(token)
-        self._environ = {**self._environ, launcher.memory.auth_token_env: token}
-        launcher.secrets = replace(launcher.secrets, memory_token=token)
+        launcher, egress = self._launchers.agent, self._guests.egress
+        async with self._restart_lock, await self._agent() as agent:
+            egress.launcher.memory_next = token
+            try:
+                await egress.reconfigure()
+                await agent.set_memory_token()
+                self._environ = {**self._environ, launcher.memory.auth_token_env: token}
+                launcher.secrets = replace(launcher.secrets, memory_token=token)
+            finally:
+                egress.launcher.memory_next = ""
+                await egress.reconfigure()
 
     async def set_credential(self, provider: str, key: str, source: str) -> bool:
         """Use another key for a model's provider, now and after restarts of the agent guest.
 
-        It stays in the memory of this host. Returns whether a running agent has taken it; otherwise
-        the next one gets it. Raises `WireError` for what is no provider and no key.
+        It stays in the memory of this host and of its egress guest. Returns whether running guests
+        have taken it; otherwise the next ones do. Raises `WireError` for what is no provider and no
+        key.
         """
         self._credentials.give(provider, key, source)
         return await self._hand_over(provider)
@@ -260,17 +300,19 @@ class Host:
         return self._credentials.listed(self.config.for_user(self.user_id).agent, states)
 
     async def _hand_over(self, provider: str) -> bool:
-        """Bring the key of `provider` to the launcher, and to the agent if one runs."""
+        """Bring the key of `provider` to egress, and tell the agent of it, if they run."""
         launcher = self._launchers.agent
-        keys = launcher.take_keys(self._environ, self._credentials.keys)
+        launcher.take_keys(self._environ, self._credentials.keys)
+        taken = await self._guests.egress.reconfigure()
         try:
             agent = await self._agent()
         except WireError as error:
-            log.info("no agent has the new key of %s yet: %s", provider, error.brief)
+            log.info("no agent knows of the new key of %s yet: %s", provider, error.brief)
             return False
+        upstreams = self._launchers.egress.upstreams
         async with agent:
-            await agent.set_provider_key(provider, keys.get(provider, ""))
-        return True
+            await agent.set_provider_key(provider, upstreams.get(provider, "no key"))
+        return taken
 
     async def _agent(self) -> GatewayClient:
         return await GatewayClient.open(await self.gateway(), channel_name="host")
@@ -291,8 +333,10 @@ class Host:
         home = EmbedderHome.locate(config, self._runtime.base)
         _ = home.endpoint
         # Its sockets and locks need the host's kernel.
-        beside = driver_for("container", config.container) if self.tier == "micro_vm" else driver
-        self._embedder = Embedder(home, beside, environ=self._environ)
+        self._beside = driver
+        if self.tier == "micro_vm":
+            self._beside = driver_for("container", config.container)
+        self._embedder = Embedder(home, self._beside, environ=self._environ)
         self.workspace.check()
         self.notices += await driver.check()
         self.notices += await asyncio.to_thread(self._server_notices)
@@ -323,7 +367,7 @@ class Host:
                 self._launchers.agent.db_path,
             )
 
-        watcher = self._watcher(stack)
+        watcher, egress_watcher = self._watchers(stack)
         LastStart(self.tier, home.path).save(self._runtime)
         stack.push_async_callback(self._end, "embedder", self._embedder.stop)
         await self._embedder.start()
@@ -334,9 +378,12 @@ class Host:
             self._launchers,
             embedder=self._embedder.link,
             probe=self._probe,
+            probe_agent=self._probe_agent,
             tokens={"the control token": control.token},
             state=self._runtime.state,
             watcher=watcher,
+            egress_watcher=egress_watcher,
+            beside=self._beside,
             policy=self._policy,
         )
         stack.push_async_callback(self._end, "control socket", control.stop)
@@ -347,8 +394,8 @@ class Host:
         await self._guests.start()
         log.info("the host is ready")
 
-    def _watcher(self, stack: AsyncExitStack) -> Watcher:
-        """Open the audit log, and what writes to it."""
+    def _watchers(self, stack: AsyncExitStack) -> tuple[Watcher, EgressWatcher]:
+        """Open the audit log, and what writes to it: about calls of tools, and about requests."""
         place = Place.locate(self.config, self.user_id)
         audit = AuditLog(place, self.config.audit.keep_days)
         if wrong := audit.open():
@@ -372,17 +419,23 @@ class Host:
             stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
         watcher = Watcher(audit, self._telemetry)
         stack.push_async_callback(self._end, "audit log", watcher.close)
-        return watcher
+        egress_watcher = EgressWatcher(
+            audit,
+            lambda request: self._guests.ask(request),
+            lambda role, grant: self._guests.egress.granted(role, grant),
+            self._telemetry,
+        )
+        return watcher, egress_watcher
 
     def _server_notices(self) -> list[str]:
-        """What to know of the model's server before the agent asks it."""
+        """What to know of servers before the agent asks them."""
         if not self._capabilities.own_programs:
             return []
-        from runner.tiers.container.host_address import unreachable_server  # imports docker
+        from runner.tiers.container.host_address import unreachable_servers  # imports docker
 
-        agent = self.config.for_user(self.user_id).agent
-        found = unreachable_server(agent, self.config.container, self._environ)
-        return [": ".join(found)] if found else []
+        settings, container = self.config.for_user(self.user_id), self.config.container
+        found = unreachable_servers(settings, self.user_id, container, self._environ)
+        return [": ".join(each) for each in found]
 
     def _new_launchers(self, config: Config) -> Launchers:
         return Launchers(
@@ -399,8 +452,9 @@ class Host:
         for name in _FIXED_WHILE_RUNNING:
             if getattr(config, name) != getattr(self.config, name):
                 raise changed_while_running(name)
-        self._launchers = self._new_launchers(config)
-        self.config = config
+        launchers = self._new_launchers(config)
+        self._guests.take(launchers)
+        self._launchers, self.config = launchers, config
 
     async def _probe(
         self, channel: grpc.aio.Channel, shell: LaunchSpec, tokens: Mapping[str, str], canary: str
@@ -422,6 +476,14 @@ class Host:
             records=Place.locate(self.config, self.user_id).directory,
         )
         return await check_boundary(channel, spec, shell.mounts)
+
+    async def _probe_agent(
+        self, channel: grpc.aio.Channel, agent: LaunchSpec
+    ) -> control_pb2.BoundaryReport:
+        seen = GuestMounts(agent.mounts, Role.AGENT in self._capabilities.own_files)
+        spec = ways_out_spec(seen.path(self.workspace.agent_door))
+        known = {} if self._capabilities.own_network else {"abstract": _NO_NAMESPACE}
+        return await check_ways_out(channel, spec, known)
 
     async def _stop_quietly(self) -> None:
         try:

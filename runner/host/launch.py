@@ -4,26 +4,30 @@ import os
 import site
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from wire import envelope
 from wire.boundary import CROWD_MAX
+from wire.envelope import Secrets
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
-from wire.settings import to_json
+from wire.settings import EgressSettings, UserSettings, to_json
 from wire.transport import new_token, unix_endpoint
-from wire.v1 import bootstrap_pb2
+from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
 
 from runner.config.models import Config
+from runner.egress.configuration import Kept, build, is_wanted
+from runner.egress.upstreams import without_secrets
+from runner.errors import ConfigError
 from runner.host.authority import Authority
 from runner.host.supervisor import Launch
 from runner.host.time_zone import time_zone
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
 from runner.workspace.beneath import directory_beneath
-from runner.workspace.credentials import read_certificates, read_provider_keys, read_secrets
+from runner.workspace.credentials import read_provider_keys, read_secrets
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
@@ -40,10 +44,12 @@ AGENT_COMMAND: Final = (
     "--exit-with-parent",
 )
 _SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
+_EGRESS_MODULE: Final = (sys.executable, "-P", "-m", "egress.server")
 _PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 OWN_ENVIRONMENT: Final = {"PYTHONUTF8": "1", "GRPC_VERBOSITY": "NONE"}
 """gRPC's own log would tell of everybody who knocks without a certificate."""
 _SHELL_HOME: Final = "/run"
+_EGRESS_LIMITS: Final = Limits(memory_bytes=256 * 1024 * 1024, processes=64, cpus=1.0)
 _MIB: Final = 1024 * 1024
 
 
@@ -114,20 +120,18 @@ class AgentLauncher:
             self._environment = {"HOME": "/.oxydra", "TZ": zone or "UTC0", **OWN_ENVIRONMENT}
         self.memory = self._settings.memory
         self.secrets = read_secrets(self._settings, environ, keys)
-        self._ca_pem = read_certificates(self.memory.ca_file)
         self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
         self.provider = " ".join(
             filter(None, (self._settings.agent.provider, self._settings.agent.model))
         )
 
-    def take_keys(self, environ: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, str]:
-        """Use these keys of providers from the next launch on. Returns all keys by provider."""
+    def take_keys(self, environ: Mapping[str, str], keys: Mapping[str, str]) -> None:
+        """Let egress use these keys of providers from its next configuration on."""
         agent = self._settings.agent
         found = read_provider_keys(agent, environ, keys)
         others = {name: key for name, key in found.items() if name != agent.provider}
         api_key = found.get(agent.provider, "")
         self.secrets = replace(self.secrets, api_key=api_key, provider_keys=others)
-        return found
 
     def prepare(
         self,
@@ -137,11 +141,15 @@ class AgentLauncher:
         maintenance: bootstrap_pb2.MaintenanceJob | None = None,
         job_key: str = "",
         *,
+        egress: bootstrap_pb2.Link | None = None,
+        upstreams: Mapping[str, str] | None = None,
         witnessed: bool = False,
     ) -> Launch:
         """A new launch with its own token and id.
 
-        `embedder` and `shell` say where those are, as paths on the host, or why there is none.
+        `embedder` and `shell` say where those are, as paths on the host, or why there is none;
+        `egress` where the only way out is, and `upstreams` what is behind it by name, and why it
+        cannot be used.
         `canary` is a random word that must be found nowhere in the shell guest. With `maintenance`
         the guest does that job instead of serving, and begins with `job_key`. A guest that is
         `witnessed` runs no call that changes something before somebody records it.
@@ -157,6 +165,8 @@ class AgentLauncher:
             embedder = _at(embedder, seen.endpoint(socket))
         if shell.endpoint:
             shell = _at(shell, seen.endpoint(self._workspace.shell_socket))
+        if egress is not None:
+            egress = _at(egress, seen.endpoint(self._workspace.agent_door))
         paths = {
             bound.mount.name: str(seen.path(bound.host_path))
             for bound in self._workspace.mounts(Role.AGENT)
@@ -171,11 +181,12 @@ class AgentLauncher:
             token=new_token(),
             gateway=seen.endpoint(self._workspace.gateway_socket),
             paths=bootstrap_pb2.GuestPaths(**paths, database=str(seen.path(self.db_path))),
-            settings=to_json(self._settings),
-            secrets=replace(self.secrets, job_key=job_key).message(),
-            memory_ca_pem=self._ca_pem,
+            settings=to_json(_for_agent(self._settings)),
+            secrets=_agents_own(self._settings, self.secrets, job_key).message(),
             embedder=embedder,
             shell=shell,
+            egress=egress,
+            upstreams=upstreams or {},
             log_level=self._config.log_level,
             canary=canary,
             maintenance=maintenance,
@@ -198,7 +209,6 @@ class AgentLauncher:
             if self._own_files
             else self._workspace.path,
             owner=self._workspace.owner.ids,
-            network=self._network(),
             limits=Limits(
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
             ),
@@ -223,12 +233,23 @@ class AgentLauncher:
         """The path in the guest of a place in the workspace."""
         return str(GuestMounts(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
 
-    def _network(self) -> Network:
-        chosen = self._config.container.agent_network
-        if chosen == "auto":
-            stays = self._settings.agent.provider == "offline" and not self.memory.remote_url
-            return Network.INTERNAL if stays else Network.OUTBOUND
-        return Network(chosen)
+
+def _for_agent(settings: UserSettings) -> UserSettings:
+    """The settings without what proves the user to servers outside, and what may leave."""
+    agent = settings.agent
+    shown = agent.model_copy(update={"base_url": without_secrets(agent.base_url)})
+    return settings.model_copy(update={"agent": shown, "egress": EgressSettings()})
+
+
+def _agents_own(settings: UserSettings, secrets: Secrets, job_key: str) -> Secrets:
+    """The secrets that the agent needs itself: the keys of its files, and what commands in the
+    shell are given. None of them opens an account outside."""
+    servers = {
+        name: value
+        for name, value in secrets.servers.items()
+        if settings.mcp.servers[name.partition("/")[0]].command
+    }
+    return Secrets(memory_key=secrets.memory_key, job_key=job_key, servers=servers)
 
 
 class ShellLauncher:
@@ -297,7 +318,6 @@ class ShellLauncher:
             log_path=self._workspace.log(Role.SHELL),
             working_directory=Path("/shared"),
             owner=self._workspace.owner.ids,
-            network=Network(self._settings.network),
             limits=Limits(memory, self._settings.processes, self._settings.cpus),
             directories=_found(self._workspace, Role.SHELL),
         )
@@ -306,8 +326,137 @@ class ShellLauncher:
         return Launch(spec, Peer(endpoint, Party.SHELL, token, ours))
 
 
+class EgressLauncher:
+    """Prepares the launches of one user's egress guest, and what it is configured with.
+
+    Each launch has its own token, for the runner. What is `kept` stays the same: the other guests
+    get the tokens of the doors at their own start, and outlive restarts of this one. `secrets`
+    returns all of the user's, `memory_next` is a token that the agent is to try. Creating it checks
+    that what the settings of egress name is there.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        workspace: Workspace,
+        capabilities: Capabilities,
+        authority: Authority,
+        *,
+        secrets: Callable[[], envelope.Secrets],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._workspace = workspace
+        self._authority = authority
+        self._log_level = config.log_level
+        self._own_files = Role.EGRESS in capabilities.own_files
+        self._command: tuple[str, ...] = _EGRESS_MODULE
+        self._home = workspace.egress_socket.parent
+        self._environment = guest_environment(self._home, environ)
+        if capabilities.own_programs:
+            self._command = ("oxydra-egress",)
+            self._home = Path("/run")
+            self._environment = {
+                "HOME": str(self._home),
+                "TZ": time_zone(environ) or "UTC0",
+                **OWN_ENVIRONMENT,
+            }
+        self._settings = config.for_user(workspace.user_id)
+        self._secrets = secrets
+        self.kept = Kept()
+        self.memory_next = ""
+        self._environ = environ
+        self.configuration()
+
+    @property
+    def link(self) -> bootstrap_pb2.Link:
+        """Where the agent guest finds its door, as a path on the host, with an identity for it."""
+        return bootstrap_pb2.Link(
+            endpoint=unix_endpoint(self._workspace.agent_door),
+            token=self.kept.agent_token,
+            identity=self._authority.issue(Party.AGENT).message(),
+        )
+
+    def way_out_of_shell(self, authority_pem: str) -> shell_pb2.SetEgressRequest:
+        """What the shell guest is told. It trusts `authority_pem` then."""
+        mounts = self._workspace.mounts(Role.SHELL)
+        credentials = self._settings.egress.credentials
+        return shell_pb2.SetEgressRequest(
+            door=GuestMounts(mounts, own_files=True).endpoint(self._workspace.shell_door),
+            token=self.kept.shell_token,
+            authority_pem=authority_pem,
+            environment=self.kept.placeholders.environment(credentials),
+            files=self.kept.placeholders.files(credentials),
+        )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything may leave at all."""
+        return is_wanted(self.configuration())
+
+    @property
+    def upstreams(self) -> dict[str, str]:
+        """The servers that the agent reaches by a name, and why one cannot be used."""
+        return {each.name: each.missing for each in self.configuration().upstreams}
+
+    def configuration(self) -> egress_pb2.EgressConfiguration:
+        """What egress may let out now, and the keys for it."""
+        user_id = self._workspace.user_id
+        return build(
+            user_id,
+            self._settings,
+            self._secrets(),
+            self.kept,
+            self._environ,
+            self.memory_next,
+        )
+
+    def take_settings(self, settings: UserSettings) -> None:
+        """Use `[egress]` of these settings from the next configuration on. Raises `ConfigError`
+        for what they name and is not there; then nothing changes."""
+        before = self._settings
+        self._settings = before.model_copy(update={"egress": settings.egress})
+        try:
+            self.configuration()
+        except ConfigError:
+            self._settings = before
+            raise
+
+    def prepare(self) -> Launch:
+        """A new launch with its own token and id. No egress guest of the user may run."""
+        self._workspace.provision()
+        token = new_token()
+        mounts = self._workspace.mounts(Role.EGRESS)
+        seen = GuestMounts(mounts, self._own_files)
+        spec = LaunchSpec(
+            role=Role.EGRESS,
+            user_id=self._workspace.user_id,
+            home=self._workspace.path,
+            launch_id=str(uuid.uuid4()),
+            command=(
+                *self._command,
+                *("--socket", str(seen.path(self._workspace.egress_socket))),
+                *("--agent-door", str(seen.path(self._workspace.agent_door))),
+                *("--shell-door", str(seen.path(self._workspace.shell_door))),
+                *("--bootstrap-stdin", "--exit-with-parent"),
+                *("--log-level", self._log_level),
+            ),
+            mounts=mounts,
+            environment=self._environment,
+            envelope=envelope.service(token, self._authority.issue(Party.EGRESS)),
+            log_path=self._workspace.log(Role.EGRESS),
+            working_directory=self._home,
+            owner=self._workspace.owner.ids,
+            network=Network.OUTBOUND,
+            limits=_EGRESS_LIMITS,
+            directories=_found(self._workspace, Role.EGRESS),
+        )
+        endpoint = unix_endpoint(self._workspace.egress_socket)
+        ours = self._authority.issue(Party.RUNNER)
+        return Launch(spec, Peer(endpoint, Party.EGRESS, token, ours))
+
+
 class Launchers:
-    """The launchers of both guests that `config` asks for in this tier. Without a shell, `no_shell`
+    """The launchers of the guests that `config` asks for in this tier. Without a shell, `no_shell`
     says why."""
 
     def __init__(
@@ -329,6 +478,14 @@ class Launchers:
             environ=environ,
             keys=keys,
             command=agent_command,
+        )
+        self.egress = EgressLauncher(
+            config,
+            workspace,
+            capabilities,
+            authority,
+            secrets=lambda: self.agent.secrets,
+            environ=environ,
         )
         self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
         if not config.for_user(workspace.user_id).shell.enabled:

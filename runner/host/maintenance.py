@@ -1,31 +1,34 @@
 """Jobs on a user's memory while no guest serves it: re-keying, restoring, moving.
 
-  lock ─ workspace ─ log ─ leftovers ─ one guest with one job ─ its report
+  lock ─ workspace ─ log ─ leftovers ─ egress ─ one guest with one job ─ its report
 
 The job runs in an agent guest, in the same tier and with the same envelope, so nothing else gets
-access to the memory or its key.
+access to the memory or its key. If it needs the memory's server, an egress guest runs beside it.
 """
 
 import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from wire.errors import Code
 from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
 from wire.text import parsed_json
-from wire.v1 import bootstrap_pb2
+from wire.v1 import bootstrap_pb2, gateway_pb2
 
 from runner import logs
+from runner.audit.log import AuditLog, Place
 from runner.config.models import Config
+from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
-from runner.host.launch import AgentLauncher
+from runner.host.egress import Egress
+from runner.host.launch import AgentLauncher, EgressLauncher, Launchers
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
@@ -62,13 +65,14 @@ async def run_job(
     driver = driver_for(config.tier, config.container)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
-    launcher = AgentLauncher(
+    launchers = Launchers(
         config, workspace, driver.capabilities, Authority.new(), environ=os.environ
     )
+    launcher = launchers.agent
     workspace.check()
     await driver.check()
     runtime.create()
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         stack.enter_context(_nobody_running(runtime.lock))
         stack.enter_context(workspace.held())
         stack.enter_context(host_log(runtime.log, user_id, config.log_level))
@@ -76,13 +80,43 @@ async def run_job(
         if incoming is not None:
             job.restore.path = stack.enter_context(_lent(incoming, workspace, launcher))
         workspace.adopt()
+        if job.HasField("move"):
+            await stack.enter_async_context(_way_out(config, user_id, driver, launchers.egress))
         launch = launcher.prepare(
             bootstrap_pb2.Link(),
             bootstrap_pb2.Link(unavailable_reason=_NO_SHELL),
             maintenance=job,
             job_key=job_key,
+            egress=launchers.egress.link,
+            upstreams=launchers.egress.upstreams,
         )
         return await _done(driver, launch, progress)
+
+
+@contextlib.asynccontextmanager
+async def _way_out(
+    config: Config, user_id: str, driver: TierDriver, launcher: EgressLauncher
+) -> AsyncIterator[None]:
+    """An egress guest for the time of the job, whose requests are recorded like all others. Nobody
+    is there to be asked."""
+
+    async def ask(_: gateway_pb2.AskRequest) -> gateway_pb2.AskReply:
+        raise HostError(Code.UNAVAILABLE, _NO_SHELL)
+
+    async def heard() -> None:
+        pass
+
+    audit = AuditLog(Place.locate(config, user_id), config.audit.keep_days)
+    audit.open()
+    beside = driver_for("container", config.container) if config.tier == "micro_vm" else driver
+    watcher = EgressWatcher(audit, ask, lambda _role, _grant: None)
+    egress = Egress(beside, launcher, watcher, on_handle=lambda _: None, configured=heard)
+    try:
+        await egress.start()
+        yield
+    finally:
+        await egress.stop()
+        audit.close()
 
 
 async def _done(driver: TierDriver, launch: Launch, progress: Progress) -> dict[str, Any]:

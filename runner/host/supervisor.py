@@ -180,6 +180,11 @@ class Supervisor:
         self._note("stopped")
 
     @property
+    def alive(self) -> bool:
+        """Whether the guest is kept running, or started again once it can be."""
+        return self._life is not None and not self._life.done()
+
+    @property
     def restarts(self) -> int:
         """How often the guest was started again."""
         return self._restarts

@@ -17,12 +17,13 @@ OFFICIAL_BASE: Final = f"python:3.{sys.version_info.minor}-slim-bookworm"
 class ImageRole(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
+    EGRESS = "egress"
     EMBEDDER = "embedder"
     RUNNER = "runner"
     """For deploy/compose only; built only when named."""
 
 
-USUAL_ROLES: Final = (ImageRole.AGENT, ImageRole.SHELL, ImageRole.EMBEDDER)
+USUAL_ROLES: Final = (ImageRole.AGENT, ImageRole.SHELL, ImageRole.EGRESS, ImageRole.EMBEDDER)
 """The images that every host with guests in containers needs."""
 
 

@@ -21,6 +21,7 @@ _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.AGENT: "guest,remote,openai,anthropic,google,mcp",
     ImageRole.SHELL: "shell",
+    ImageRole.EGRESS: "egress",
     ImageRole.EMBEDDER: "embedder",
     ImageRole.RUNNER: "runner",
 }

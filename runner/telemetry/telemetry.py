@@ -83,6 +83,8 @@ class Telemetry:
         self._tools = meter.create_histogram("oxydra.tool.duration", "s")
         self._memory = meter.create_histogram("oxydra.memory.duration", "s")
         self._shell = meter.create_histogram("oxydra.shell.duration", "s")
+        self._requests = meter.create_counter("oxydra.egress.requests")
+        self._bytes = meter.create_counter("oxydra.egress.bytes")
         self._lost = meter.create_counter("oxydra.steps.lost")
         meter.create_observable_counter("oxydra.guest.restarts", [self._observed])
 
@@ -99,6 +101,15 @@ class Telemetry:
                 self._export(step, self._traces)
         if lost:
             self._lost.add(lost)
+
+    def left(self, role: str, decision: str) -> None:
+        """Count a request of the guest `role` that egress let out ("allowed") or refused."""
+        self._requests.add(1, {"role": role, "decision": decision})
+
+    def moved(self, role: str, sent: int, received: int) -> None:
+        """Count the bytes of a request that has ended."""
+        self._bytes.add(sent, {"role": role, "direction": "sent"})
+        self._bytes.add(received, {"role": role, "direction": "received"})
 
     def exposition(self) -> str:
         """The metrics in Prometheus' text format."""

@@ -52,7 +52,7 @@ class Turn:
 
 
 class UserPair:
-    """A user's agent and shell guest, confined as in production. Can be started again after `stop`.
+    """A user's guests, confined as in production. Can be started again after `stop`.
 
     The runner itself starts them, with the same mounts, hardening, envelope and boundary self-test
     as `runner start`; `start` raises the same `WireError`s. All methods block. The guests end with
@@ -61,7 +61,7 @@ class UserPair:
     `root` holds workspaces and the runtime directory, and is kept. Several pairs may share it, and
     a later pair finds the notes of an earlier one. Without it, `stop` removes everything. `policy`
     has the time limits of supervision. `settings` are sections of the configuration, such as
-    `shell={"network": "internal"}`; the embedder is `hashing` by default.
+    `shell={"timeout_s": 30}`; the embedder is `hashing` by default.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class UserPair:
         return self
 
     def start(self) -> Self:
-        """Start both guests. If it raises, which it does like `Host.start`, nothing is left
+        """Start the guests. If it raises, which it does like `Host.start`, nothing is left
         behind."""
         if self._host is not None:
             raise RuntimeError(f"the pair of {self.user_id} is started")
@@ -119,7 +119,7 @@ class UserPair:
         return self
 
     def stop(self) -> None:
-        """End both guests. Notes are kept if there is a `root`. Idempotent."""
+        """End the guests. Notes are kept if there is a `root`. Idempotent."""
         if not self._loop.is_running():
             return
         try:
@@ -158,7 +158,7 @@ class UserPair:
         return self._run(self._running().gateway())
 
     def restart(self, role: str = "") -> None:
-        """Restart one guest or ("") both."""
+        """Restart one guest or ("") all."""
         self._run(self._running().restart(role))
 
     def call_tool(
@@ -175,9 +175,9 @@ class UserPair:
         place = Place.of(self.user_id, self.workspace.path)
         socket = find_socket(self.config.container.engine)
         self._engine = client = docker.DockerClient(base_url=f"unix://{socket}")
-        self.agent, self.shell = (
+        self.agent, self.shell, self.egress = (
             GuestContainer(client, place.container(role), self.workspace.log(role))
-            for role in (Role.AGENT, Role.SHELL)
+            for role in (Role.AGENT, Role.SHELL, Role.EGRESS)
         )
 
     def _running(self) -> Host:

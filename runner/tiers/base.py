@@ -17,11 +17,9 @@ HANDLE_VERSION: Final = 1
 
 
 class Network(StrEnum):
-    """What a guest can reach: nothing, a network of its user without a way out, or the outside.
-    Never the host's own interfaces."""
+    """What a guest can reach: nothing, or, for egress alone, the outside."""
 
     NONE = "none"
-    INTERNAL = "internal"
     OUTBOUND = "outbound"
 
 
@@ -80,6 +78,9 @@ class Capabilities:
     limits_memory: bool = True
     """A guest with all its processes is held to its memory from outside. Otherwise the shell guest
     must watch that itself."""
+    own_network: bool = True
+    """Agents have a network namespace of their own. Otherwise only a filter of system calls keeps
+    them from the host's network, and nothing from its abstract Unix sockets."""
 
 
 @dataclass(frozen=True)

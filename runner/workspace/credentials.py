@@ -79,11 +79,12 @@ def read_memory_token(memory: MemorySettings, environ: Mapping[str, str]) -> str
 
 
 def read_server_secrets(mcp: McpSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of MCP servers, as server/NAME."""
+    """The variables and headers of MCP servers, as server/NAME."""
     found = {}
     for name, server in mcp.servers.items():
-        for variable, source in server.secret_env.items():
-            purpose = f"mcp.servers.{name}.secret_env names it as {variable} of the server"
+        setting = "headers_env" if server.url else "secret_env"
+        for variable, source in {**server.secret_env, **server.headers_env}.items():
+            purpose = f"mcp.servers.{name}.{setting} names it as {variable} of the server"
             found[f"{name}/{variable}"] = read_variable(source, environ, purpose)
     return found
 
@@ -146,19 +147,19 @@ def read_key_file(path: Path, named_by: str) -> str:
     return usable_key(text, f"the key file {path}", f"write the key alone into {path}")
 
 
-def read_certificates(path: Path | None) -> str:
+def read_certificates(path: Path | None, named_by: str = "memory.ca_file") -> str:
     """The certificates, in PEM, to trust in addition to those of the system."""
     if path is None:
         return ""
     try:
         text = path.read_text(encoding="ascii", errors="replace")[:_FILE_MAX_BYTES]
     except OSError as error:
-        raise _unreadable("memory.ca_file", path, error) from None
+        raise _unreadable(named_by, path, error) from None
     if "-----BEGIN CERTIFICATE-----" not in text:
         raise ConfigError(
             Code.INVALID_ARGUMENT,
             f"{path} holds no certificate",
-            details="memory.ca_file names it; accepted is a PEM file",
+            details=f"{named_by} names it; accepted is a PEM file",
             resolution=f"openssl x509 -in {os.fspath(path)} -noout -subject shows what is in it",
         )
     return text

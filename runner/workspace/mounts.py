@@ -16,8 +16,15 @@ class Role(StrEnum):
 
     AGENT = "agent"
     SHELL = "shell"
+    EGRESS = "egress"
+    """The only one with a way out. It sees sockets alone: its own, and a door for each of the
+    others."""
     EMBEDDER = "embedder"
     """One for each host and model, shared by all users. It sees no workspace."""
+
+
+DOOR: Final = "door.sock"
+"""Egress's socket for another guest, in the directory that both see."""
 
 
 class Access(StrEnum):
@@ -48,11 +55,18 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
         Mount("vault", "vault", "/vault", Access.READ_ONLY),
         Mount("ipc", "ipc/agent", "/ipc", Access.READ_WRITE),
         Mount("shell", "ipc/shell", "/shell", Access.READ_ONLY),
+        Mount("egress", "ipc/agent-out", "/egress", Access.READ_ONLY),
     ),
     Role.SHELL: (
         Mount("shared", "shared", "/shared", Access.READ_WRITE),
         Mount("tmp", "tmp", "/tmp", Access.READ_WRITE),  # noqa: S108 - a virtual path
         Mount("ipc", "ipc/shell", "/ipc", Access.READ_WRITE),
+        Mount("egress", "ipc/shell-out", "/egress", Access.READ_ONLY),
+    ),
+    Role.EGRESS: (
+        Mount("ipc", "ipc/egress", "/ipc", Access.READ_WRITE),
+        Mount("agent", "ipc/agent-out", "/agent", Access.READ_WRITE),
+        Mount("shell", "ipc/shell-out", "/shell", Access.READ_WRITE),
     ),
 }
 

@@ -24,6 +24,7 @@ from runner.workspace.directories import (
 )
 from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
+    DOOR,
     BoundMount,
     Role,
     bind,
@@ -54,7 +55,7 @@ class Workspace:
         owner = Owner.ours() if uids is None else Owner(0, 0, uids)
         own_uid = None if config.tier == "process" else uids
         workspace = cls(config.workspace_root, check_user_id(user_id), owner, own_uid)
-        for socket in (workspace.gateway_socket, workspace.shell_socket):
+        for socket in workspace.sockets:
             unix_endpoint(socket)
         return workspace
 
@@ -96,6 +97,28 @@ class Workspace:
     @property
     def shell_socket(self) -> Path:
         return self.path / "ipc" / "shell" / "shell.sock"
+
+    @property
+    def egress_socket(self) -> Path:
+        return self.path / "ipc" / "egress" / "egress.sock"
+
+    @property
+    def agent_door(self) -> Path:
+        """Where the agent guest finds its way out."""
+        return self.path / "ipc" / "agent-out" / DOOR
+
+    @property
+    def shell_door(self) -> Path:
+        """Where the shell guest finds its way out."""
+        return self.path / "ipc" / "shell-out" / DOOR
+
+    @property
+    def sockets(self) -> tuple[Path, ...]:
+        """All sockets of the user's guests."""
+        return (
+            *(self.gateway_socket, self.shell_socket, self.egress_socket),
+            *(self.agent_door, self.shell_door),
+        )
 
     def log(self, role: Role) -> Path:
         return self.path / log_directory(role) / "guest.log"

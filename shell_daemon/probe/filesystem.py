@@ -5,7 +5,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from shell_daemon.probe.world import BoundaryHit, World, opened, refused, require_tried
+from wire.ways_out import require_tried
+
+from shell_daemon.probe.world import BoundaryHit, World, opened, refused
 
 _SYSTEM: Final = (
     *("/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt"),

@@ -6,8 +6,7 @@ from contextlib import suppress
 
 from wire.disk.listener import listener
 from wire.disk.walk import Entry
-
-from shell_daemon.probe.world import require_tried
+from wire.ways_out import require_tried
 
 
 def foreign_socket(directory: int | None, name: str, uid: int) -> str:

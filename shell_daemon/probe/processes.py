@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from wire.ways_out import require_tried
+
 from shell_daemon.probe.libc import trace
-from shell_daemon.probe.world import BoundaryHit, World, fields, opened, refused, require_tried
+from shell_daemon.probe.world import BoundaryHit, World, fields, opened, refused
 
 _DAEMON: Final = "oxydra-shell"
 _ZYGOTE: Final = "oxydra-zygote"

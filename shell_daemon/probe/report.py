@@ -6,6 +6,7 @@ imports nothing but the standard library and our own files, and has no home and 
 """
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -71,6 +72,7 @@ def run(world: World, probes: dict[str, Check]) -> list[dict[str, Any]]:
 def main() -> int:
     """Read a `BoundarySpec` from standard input and write one result per probe to standard output,
     as JSON. Returns the exit code: 2 if the specification cannot be read."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the door hangs up on who it does not know
     try:
         spec = BoundarySpec.from_json(sys.stdin.buffer.read())
     except ValueError as error:

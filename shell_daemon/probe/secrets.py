@@ -12,9 +12,10 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from wire.boundary import CANARY, Mark
+from wire.ways_out import require_tried
 
 from shell_daemon.probe.walk import TEXTS, place_of, walk
-from shell_daemon.probe.world import BoundaryHit, World, require_tried
+from shell_daemon.probe.world import BoundaryHit, World
 
 _OF_PROCESS: Final = ("environ", "cmdline", "comm", "mountinfo")
 _OF_KERNEL: Final = ("cmdline", "keys", "version", "net/unix", "sys/kernel/hostname")

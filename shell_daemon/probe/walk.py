@@ -128,5 +128,6 @@ def _within(budget: Budget, entries: Iterable[tree.Entry]) -> Iterator[tree.Entr
 
 
 def _is_own(world: World, start: str, entry: tree.Entry) -> bool:
-    """Whether it is the shell's own socket."""
-    return not entry.above and f"{start}/{entry.name}" == world.spec.socket
+    """Whether it is the shell's own socket, or egress's door."""
+    spec = world.spec
+    return not entry.above and f"{start}/{entry.name}" in (spec.socket, spec.door)

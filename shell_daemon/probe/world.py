@@ -1,6 +1,5 @@
 """What every probe needs: the specification, the kernel's files, and `BoundaryHit`."""
 
-import errno
 import os
 from collections.abc import Callable
 from functools import cached_property
@@ -8,11 +7,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wire.boundary import CROWD_MAX, BoundarySpec
+from wire.ways_out import require_tried
 
 _READ_MAX_BYTES = 1024 * 1024
-_NOT_TRIED: Final = {
-    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR),
-}
 _GVISOR: Final = "BOOT_IMAGE=/vmlinuz-4.4.0-gvisor"
 """What gVisor's kernel says that it was started with."""
 _MIB: Final = 1024 * 1024
@@ -146,15 +143,6 @@ def refused(call: Callable[..., object], *arguments: object) -> bool:
         require_tried(error)
         return True
     return False
-
-
-def require_tried(error: OSError) -> None:
-    """Raise `error` again if it is no answer: the process ran out of something, or nobody answered.
-
-    Commands have this process's user id, and could see to that.
-    """
-    if error.errno in _NOT_TRIED or isinstance(error, TimeoutError | ChildProcessError):
-        raise error
 
 
 def opened(path: Path, flags: int) -> None:

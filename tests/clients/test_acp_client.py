@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,17 +17,6 @@ from tests.support.commands.household import Household
 pytestmark = [pytest.mark.xdist_group("acp_client"), pytest.mark.bubblewrap]
 EDITOR = "ACP Python SDK"
 NOWHERE = "/"
-
-
-@pytest.fixture(scope="module")
-def house() -> Iterator[Household]:
-    """An agent whose commands a person has to allow."""
-    made = Household()
-    made.environment |= {"OXYDRA_EMBEDDER__BACKEND": "none", "OXYDRA_TOOLS__APPROVAL": "ask"}
-    made.works("start", "--detach")
-    yield made
-    made.run("stop")
-    made.remove()
 
 
 @dataclass

@@ -34,17 +34,6 @@ INSPECTOR_NAME = "MCP inspector"
 VERSIONS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 
 
-@pytest.fixture(scope="module")
-def house() -> Iterator[Household]:
-    """An agent whose commands a person has to allow."""
-    made = Household()
-    made.environment |= {"OXYDRA_EMBEDDER__BACKEND": "none", "OXYDRA_TOOLS__APPROVAL": "ask"}
-    made.works("start", "--detach")
-    yield made
-    made.run("stop")
-    made.remove()
-
-
 @dataclass
 class Served:
     """The HTTP server before that agent, and a token for it."""

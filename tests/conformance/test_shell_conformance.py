@@ -47,6 +47,23 @@ def code_of(raised: pytest.ExceptionInfo[WireError]) -> Code:
     return raised.value.code
 
 
+async def test_a_command_gets_more_time(guest: Guest) -> None:
+    await guest.start("a", "sleep 1.5; echo done", timeout_ms=1_000)
+    await guest.api.call("Extend", shell_pb2.ExtendExecRequest(exec_id="a", by_ms=60_000))
+    ran = await guest.collect("a")
+    assert (ran.stdout, ran.exit.timed_out) == (b"done\n", False)
+    await guest.api.call("Extend", shell_pb2.ExtendExecRequest(exec_id="a", by_ms=1))
+    for exec_id, by_ms, code in (
+        ("none", 1_000, Code.NOT_FOUND),
+        ("a", 0, Code.INVALID_ARGUMENT),
+        ("a", 60_001, Code.INVALID_ARGUMENT),
+    ):
+        request = shell_pb2.ExtendExecRequest(exec_id=exec_id, by_ms=by_ms)
+        with pytest.raises(WireError) as raised:
+            await guest.api.call("Extend", request)
+        assert code_of(raised) is code
+
+
 async def test_a_program_is_executed_without_a_shell(guest: Guest) -> None:
     words = ["$HOME", "*", "$(touch ran)", "a b", "'", ""]
     ran = await guest.run("a", "", argv=["printf", "%s|", *words])

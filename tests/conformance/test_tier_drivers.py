@@ -126,8 +126,10 @@ def role(request: pytest.FixtureRequest) -> Role:
     return found
 
 
-both_roles = pytest.mark.parametrize("role", [Role.AGENT, Role.EMBEDDER], indirect=True)
-"""For what a role decides: names, labels, handles and who recovers them. Every tier runs these two;
+every_role = pytest.mark.parametrize(
+    "role", [Role.AGENT, Role.EGRESS, Role.EMBEDDER], indirect=True
+)
+"""For what a role decides: names, labels, handles and who recovers them. Every tier runs these;
 guests of the shell have a suite of their own."""
 
 
@@ -168,7 +170,7 @@ async def within(awaitable: Any) -> Any:
         return await awaitable
 
 
-@both_roles
+@every_role
 async def test_a_started_guest_runs_and_answers(tier: Tier) -> None:
     handle = await tier.start()
     found = await tier.driver.inspect(handle)
@@ -185,7 +187,7 @@ async def test_a_started_guest_runs_and_answers(tier: Tier) -> None:
     assert "serving" in tier.log
 
 
-@both_roles
+@every_role
 async def test_a_handle_survives_being_written_down_and_holds_no_secret(tier: Tier) -> None:
     handle = await tier.start()
     written = json.dumps(handle.to_json())
@@ -193,7 +195,7 @@ async def test_a_handle_survives_being_written_down_and_holds_no_secret(tier: Ti
     assert Handle.from_json(json.loads(written)) == handle
 
 
-@both_roles
+@every_role
 async def test_stop_ends_a_guest_and_again_is_fine(tier: Tier) -> None:
     handle = await tier.start()
     for _ in range(3):
@@ -216,7 +218,7 @@ async def test_a_guest_that_does_not_end_when_asked_is_killed(tier: Tier) -> Non
     assert (await tier.driver.inspect(handle)).exit_code == -signal.SIGKILL
 
 
-@both_roles
+@every_role
 async def test_stop_without_grace_kills_at_once(tier: Tier) -> None:
     handle = await tier.start()
     await within(tier.driver.stop(handle, grace=0))
@@ -257,7 +259,7 @@ async def test_many_may_wait_and_one_who_leaves_disturbs_nobody(tier: Tier) -> N
     assert await within(tier.driver.wait(handle)) == 0
 
 
-@both_roles
+@every_role
 async def test_a_handle_of_somebody_else_is_simply_gone(tier: Tier) -> None:
     stranger = Handle(tier.name, tier.role, "bob", "never-launched", {"pid": os.getpid()})
     assert await tier.driver.inspect(stranger) == Inspection(running=False)
@@ -266,7 +268,7 @@ async def test_a_handle_of_somebody_else_is_simply_gone(tier: Tier) -> None:
     assert not await tier.driver.recover(stranger)
 
 
-@both_roles
+@every_role
 async def test_the_next_runner_recovers_a_guest_and_can_end_it(tier: Tier) -> None:
     handle = await tier.start()
     successor = tier.successor()
@@ -283,14 +285,14 @@ async def test_the_next_runner_recovers_a_guest_and_can_end_it(tier: Tier) -> No
     assert not await tier.answers()
 
 
-@both_roles
+@every_role
 async def test_a_guest_that_has_ended_is_not_recovered(tier: Tier) -> None:
     handle = await tier.start()
     await tier.driver.stop(handle)
     assert not await tier.successor().recover(handle)
 
 
-@both_roles
+@every_role
 async def test_a_role_that_the_tier_cannot_run_is_refused_with_the_declared_reason(
     tier: Tier,
 ) -> None:

@@ -51,6 +51,7 @@ def test_start_detach_then_chat(containers: Household) -> None:
     assert {guest["role"]: guest["state"] for guest in status["guests"]} == {
         "agent": "ready",
         "shell": "ready",
+        "egress": "disabled",
         "embedder": "ready",
     }
     assert status["boundary"]["passed"]

@@ -130,6 +130,40 @@ $ runner stop --all
 $ runner users remove alice
 """
 
+A_DOOR: Final = """
++ printf '[egress.shell]\\npresets = ["pypi"]\\n' > runner.toml
+$ runner egress show
+$ runner egress show --presets
+$ runner egress test https://pypi.org/simple/
++ runner start --detach
++ runner egress show
+$ runner egress allow files.example.org
++ runner egress test files.example.org
+$ runner egress allow preset npm
+$ runner egress deny "*.example.net"
++ ! runner egress test www.example.net
+$ runner egress allow files.example.org --withdraw
++ ! runner egress test files.example.org
+$ runner egress log --refused
+$ runner audit list --tool network
++ printf '[egress.shell]\\npresets = ["debian"]\\n' > runner.toml
++ runner egress test pypi.org
+$ runner egress reload
++ ! runner egress test pypi.org
++ runner egress test deb.debian.org
++ printf '[egress.shell]\\nallow = ["ftp://example.org"]\\n' > runner.toml
++ ! runner egress reload
++ rm runner.toml
++ runner egress test deb.debian.org
++ runner egress reload
++ runner egress test registry.npmjs.org
++ runner egress allow preset npm --withdraw
++ runner egress show | grep disabled
++ runner egress allow preset npm
++ runner egress show | grep ready
++ runner stop
+"""
+
 A_KEY: Final = """
 + runner start --detach
 $ runner credentials list
@@ -177,7 +211,7 @@ $ runner images list
 """
 
 TRANSCRIPTS: Final = (
-    *(A_USER, AN_OPERATOR, A_KEY, A_MEMORY_SERVER),
+    *(A_USER, AN_OPERATOR, A_DOOR, A_KEY, A_MEMORY_SERVER),
     *(A_CLONE, IN_THE_CLONE, CONTAINERS),
 )
 
@@ -186,6 +220,7 @@ _CI: Final = "prepares the run of all tests: .ci/run"
 _ROOT: Final = "changes the machine, as root"
 _COMPOSE: Final = "tests/integration/images/test_compose_sqld.py"
 _IMAGES: Final = "tests/integration/images/test_image_commands.py"
+_IN_THE_SHELL: Final = "is a command that the agent runs in the shell guest"
 _NAMED: Final = "says what is measured, and is nothing to type"
 _COMPLETION: Final = "in its own shell: tests/unit/runner/cli/test_completion.py"
 _INSTALLS: Final = "installs gigabytes from an index"
@@ -218,6 +253,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "python -m bench.tiers": _BY_HAND,
     "python -m bench.prompt_cache": _BY_HAND,
     "python -m bench.consoles": _BY_HAND,
+    "python -m bench.egress": _BY_HAND,
     'curl -H @token.txt --json \'{"query": "coffee", "limit": 5}\' '
     "http://127.0.0.1:7480/api/users/alice/SearchNotes": "tests/integration/test_http_server.py "
     "sends such requests",
@@ -226,6 +262,10 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "-H 'Accept: application/json, text/event-stream' "
     '-d \'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\'': "asked by "
     "tests/clients/test_mcp_clients.py",
+    "pip install": _IN_THE_SHELL,
+    "pip install requests": _IN_THE_SHELL,
+    "curl https://files.example.net/": _IN_THE_SHELL,
+    "runner egress log --follow": "followed by tests/integration/test_egress_record.py",
     "runner chat --model": _NAMED,
     "docker exec CONTAINER true": _NAMED,
     "docker exec": _NAMED,
@@ -373,6 +413,10 @@ def test_what_a_user_types(world: World, household: Household) -> None:
 
 def test_what_an_operator_types(world: World) -> None:
     world.play(AN_OPERATOR)
+
+
+def test_what_may_leave_is_shown_tried_and_changed(world: World) -> None:
+    world.play(A_DOOR)
 
 
 def test_how_a_running_agent_gets_a_key(world: World, household: Household) -> None:

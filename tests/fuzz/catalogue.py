@@ -2,6 +2,7 @@
 
 from tests.fuzz.targets import (
     configuration,
+    egress_rules,
     envelope,
     export_lines,
     importing,
@@ -20,6 +21,7 @@ CATALOGUE = (
     importing.TARGET,
     restoring.TARGET,
     configuration.TARGET,
+    egress_rules.TARGET,
     virtual_paths.TARGET,
     scrubbing.TARGET,
     tool_arguments.TARGET,

@@ -230,7 +230,7 @@ async def test_stopping_ends_what_was_forked_twice(house: House) -> None:
 
 
 async def test_a_guest_that_ended_by_itself_leaves_nothing(house: House) -> None:
-    await house.say("echo done", network=Network.INTERNAL)
+    await house.say("echo done", network=Network.OUTBOUND)
     assert (house.containers(), house.networks()) == ([], [])
 
 
@@ -247,17 +247,6 @@ async def test_networks_are_there_while_a_guest_needs_them(house: House) -> None
     assert house.networks() == []
 
 
-async def test_the_internal_network_has_no_way_out_and_no_host(house: House) -> None:
-    handle = await house.start("exec sleep 1000", network=Network.INTERNAL)
-    (name,) = house.networks()
-    shown = json.loads(docker("network", "inspect", name))[0]
-    assert shown["Internal"]
-    gateway = shown["IPAM"]["Config"][0].get("Gateway", "").split("/")[0]
-    ours = {address.address for group in psutil.net_if_addrs().values() for address in group}
-    assert gateway not in ours
-    await house.driver.stop(handle, 0)
-
-
 async def test_two_users_guests_stand_side_by_side(house: House) -> None:
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxg-") as root:
         other = House(Path(root))
@@ -269,7 +258,7 @@ async def test_two_users_guests_stand_side_by_side(house: House) -> None:
 
 
 async def test_what_a_killed_runner_left_is_cleared_without_any_state(house: House) -> None:
-    await house.start("exec sleep 1000", network=Network.INTERNAL)
+    await house.start("exec sleep 1000", network=Network.OUTBOUND)
     await house.start("exec sleep 1000", Role.SHELL)
     successor = ContainerDriver(standin_images())
     cleared = await successor.clear("alice", house.workspace.path)

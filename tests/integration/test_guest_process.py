@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
@@ -28,7 +28,8 @@ from tests.support import parties
 from tests.support.guests.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.guests.shell_backends import Daemon, new_root
 from tests.support.scratch import SCRATCH
-from tests.support.settings import TOKEN, configure, envelope_for
+from tests.support.servers.door import hanging, served
+from tests.support.settings import DOOR_TOKEN, TOKEN, configure, envelope_for, with_provider
 
 GUARD_S = 60
 
@@ -187,12 +188,9 @@ async def test_a_second_start_still_knows(guest: Guest) -> None:
 
 
 async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest) -> None:
-    listening = socket.create_server(("127.0.0.1", 0))  # a provider that never answers
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    configure(guest.envelope, "agent", provider="openai", model="m", base_url=url)
-    guest.envelope.secrets.api_key = "sk-test-0123456789"
+    with_provider(guest.envelope, guest.place / "door")
     process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
-    async with guest.client() as stub:
+    async with served(guest.place / "door", hanging), guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
         call = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="are you there?"))
         stream = aiter(call)
@@ -202,7 +200,6 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
         process.terminate()
         assert (await anext(stream)).failed.code == "cancelled"
     assert process.wait(GUARD_S) == 0
-    listening.close()
     guest.envelope.settings.clear()
     guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub:
@@ -216,12 +213,9 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
 
 
 async def test_a_turn_of_a_killed_guest_is_interrupted_and_says_so(guest: Guest) -> None:
-    listening = socket.create_server(("127.0.0.1", 0))  # a provider that never answers
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    configure(guest.envelope, "agent", provider="openai", model="m", base_url=url)
-    guest.envelope.secrets.api_key = "sk-test-0123456789"
+    with_provider(guest.envelope, guest.place / "door")
     process = guest.spawn("--bootstrap-stdin")
-    async with guest.client() as stub:
+    async with served(guest.place / "door", hanging), guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
         await stub.StartTurn(pb.RunTurnRequest(session_id="s", text="are you there?", turn_id="t"))
         while not (await stub.GetSession(pb.GetSessionRequest(session_id="s"))).events:
@@ -232,7 +226,6 @@ async def test_a_turn_of_a_killed_guest_is_interrupted_and_says_so(guest: Guest)
         with pytest.raises(grpc.RpcError):
             _ = [e async for e in stub.FollowTurn(pb.FollowTurnRequest(turn_id="t", after=1))]
     process.wait()
-    listening.close()
     (guest.place / "ipc/gateway.sock").unlink()
     guest.envelope.settings.clear()
     guest.spawn("--bootstrap-stdin")
@@ -255,10 +248,9 @@ async def test_the_envelope_may_be_a_file(guest: Guest) -> None:
 
 
 async def test_secrets_are_in_no_log_environment_argument_or_file(guest: Guest) -> None:
-    secret = "sk-secret-0123456789abcdef"
-    url = "http://127.0.0.1:9/v1"
-    configure(guest.envelope, "agent", provider="openai", model="m", base_url=url)
-    guest.envelope.secrets.api_key = secret
+    secret = "memory-key-0123456789abcdef"
+    with_provider(guest.envelope, guest.place / "nobody")
+    guest.envelope.secrets.memory_key = secret
     guest.envelope.log_level = "debug"
     process = guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub:
@@ -268,7 +260,7 @@ async def test_secrets_are_in_no_log_environment_argument_or_file(guest: Guest) 
     process.terminate()
     assert process.wait(GUARD_S) == 0
     files = b"".join(path.read_bytes() for path in guest.place.rglob("*") if path.is_file())
-    for hidden in (secret, TOKEN):
+    for hidden in (secret, TOKEN, DOOR_TOKEN):
         assert hidden not in exposed
         assert hidden.encode() not in files
 
@@ -309,8 +301,27 @@ def test_a_bad_setting(guest: Guest) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("section", "settings"),
+    [
+        ("agent", {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}),
+        ("memory", {"remote_url": "http://127.0.0.1:9"}),
+        ("mcp", {"servers": {"docs": {"url": "http://127.0.0.1:9"}}}),
+    ],
+)
+def test_nothing_outside_without_a_door(
+    guest: Guest, section: str, settings: dict[str, Any]
+) -> None:
+    """The attack: a way around the egress guest, which an envelope without a door would open."""
+    configure(guest.envelope, section, **settings)
+    guest.envelope.secrets.api_key = "sk-test-0123456789"
+    error = guest.fails()
+    assert "needs a way out, and the envelope names none" in error.brief
+
+
 def test_a_provider_without_its_key(guest: Guest) -> None:
-    configure(guest.envelope, "agent", provider="openai", model="m", api_key_env="K")
+    with_provider(guest.envelope, guest.place / "door", "there is none")
+    configure(guest.envelope, "agent", base_url="", api_key_env="K")
     error = guest.fails()
     assert error.brief == "no API key for provider 'openai'"
 

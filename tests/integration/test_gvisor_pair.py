@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from wire.boundary import CHECKS, KERNEL_OF_GVISOR
-from wire.errors import Code, WireError
+from wire.ways_out import WAYS
 
 from runner.testing import UserPair
 from tests.support.guests.engine import engine_objects
@@ -61,22 +61,21 @@ def test_the_kernel_is_told_by_what_was_found(pair: UserPair) -> None:
     status = pair.status()
     assert status.kernel == KERNEL_OF_GVISOR
     assert status.boundary.passed
-    assert [check.name for check in status.boundary.checks] == list(CHECKS)
+    assert [check.name for check in status.boundary.checks] == [
+        *CHECKS,
+        *(f"agent: {way}" for way in WAYS),
+    ]
     assert not [path for path in pair.workspace.path.rglob(".oxydra-*") if path.is_file()]
 
 
-def test_a_provider_is_refused_before_anything_runs(root: Path) -> None:
+def test_a_provider_is_reached_by_egress_beside_the_sandboxes(root: Path) -> None:
     agent = {
         "provider": "openai",
         "model": "m",
         "base_url": "http://127.0.0.1:9/v1",
         "api_key_env": "",
     }
-    refused = UserPair("bob", root=root, tier="micro_vm", container=RUNSC, agent=agent)
-    with pytest.raises(WireError) as raised:
-        refused.start()
-    assert raised.value.code is Code.FAILED_PRECONDITION
-    assert "the agent guest cannot reach the outside" in raised.value.brief
-    assert "--network=none" in raised.value.details
-    assert "runner --tier container" in raised.value.resolution
+    with UserPair("bob", root=root, tier="micro_vm", container=RUNSC, agent=agent) as reached:
+        states = {guest.role: guest.state for guest in reached.status().guests}
+        assert states["egress"] == "ready"
     assert not [name for name in engine_objects(root) if "bob" in name]

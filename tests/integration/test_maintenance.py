@@ -25,6 +25,7 @@ from guest import config, maintenance
 from guest.app import EXIT_STOPPED
 from guest.memory.storage.files.rekey import fits
 from guest.memory.storage.local import FileOwner
+from tests.support import parties
 from tests.support.memory.store import ORIGIN, opened
 from tests.support.settings import configure, envelope_for
 
@@ -278,6 +279,7 @@ async def test_a_backup_is_not_restored_under_a_server(place: Place) -> None:
     await place.fill("likes tea")
     backup = await place.back_up()
     configure(place.envelope, "memory", remote_url="http://127.0.0.1:1")
+    place.envelope.egress.CopyFrom(parties.link("unix:/run/door.sock", "token-of-the-door"))
     with pytest.raises(WireError, match="on a server") as caught:
         place.restore(backup)
     assert "runner memory move" in caught.value.resolution

@@ -33,9 +33,10 @@ TIERS = [
 
 
 def block(language: str) -> str:
-    """The guide's block of code in a language."""
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
-    return str(found)
+    """The guide's first block of code in a language."""
+    found = re.search(rf"^```{language}\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
+    assert found is not None
+    return found[1]
 
 
 class Pair:

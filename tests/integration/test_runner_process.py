@@ -94,8 +94,8 @@ def test_start_in_the_foreground_greets_and_ends_with_ctrl_c(house: Household) -
     code, errors = end(process, signal.SIGINT)
     assert code == 130
     assert errors.splitlines() == [
-        "insecure: nothing confines the agent itself in the process tier; it runs with your "
-        "rights and can reach every file and network that you can"
+        "insecure: no container is around the agent itself in the process tier; it has no network, "
+        "but runs with your rights and can reach every file that you can"
     ]
     assert house.left_behind() == []
 
@@ -134,7 +134,7 @@ def test_a_detached_host_is_ready_on_return_and_stops_once(house: Household) -> 
     assert found["running"] is True
     assert (found["user"], found["tier"], found["provider"]) == ("default", "process", "offline")
     assert found["workspace"] == str(house.workspaces / "default")
-    guest, shell, embedder = found["guests"]
+    guest, shell, egress, embedder = found["guests"]
     assert (guest["role"], guest["state"], guest["restarts"]) == ("agent", "ready", 0)
     assert guest["resident_bytes"] > 10_000_000
     assert shell["role"] == "shell"
@@ -142,12 +142,14 @@ def test_a_detached_host_is_ready_on_return_and_stops_once(house: Household) -> 
     assert (shell["state"], shell["reason"]) == (
         ("disabled", lacking) if lacking else ("ready", "")
     )
+    assert (egress["role"], egress["state"]) == ("egress", "disabled")
+    assert egress["reason"] == "nothing is configured to leave"
     assert (embedder["role"], embedder["state"]) == ("embedder", "disabled")
     table = house.run("status")
     assert table.returncode == 0
     assert "agent" in table.stdout
     assert "shell" in table.stdout
-    assert ("boundary: held by all" in table.stdout) is not bool(lacking)
+    assert "boundary: held by all" in table.stdout
     first, second = house.run("stop"), house.run("stop")
     assert (first.returncode, first.stdout) == (0, "stopped\n")
     assert (second.returncode, second.stdout) == (0, "not running\n")

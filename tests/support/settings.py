@@ -26,6 +26,7 @@ PATIENT = Patience(
 embedder that is away is not about to start."""
 
 TOKEN = "launch-token-0123456789"
+DOOR_TOKEN = "token-of-the-door-0123456789"
 
 
 def memory_config(
@@ -58,6 +59,13 @@ def envelope_for(root: Path, user_id: str = "alice") -> BootstrapEnvelope:
         setattr(made.paths, name, str(root / name))
     made.paths.database = str(root / "internal/memory.db")
     return made
+
+
+def with_provider(envelope: BootstrapEnvelope, door: Path, missing: str = "") -> None:
+    """Let a provider answer, behind a door; `missing` is why it cannot."""
+    configure(envelope, "agent", provider="openai", model="m", base_url="http://127.0.0.1:9/v1")
+    envelope.egress.CopyFrom(parties.link(f"unix:{door}", DOOR_TOKEN))
+    envelope.upstreams["openai"] = missing
 
 
 def configure(envelope: BootstrapEnvelope, section: str, **settings: Any) -> None:

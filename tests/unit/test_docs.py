@@ -13,12 +13,13 @@ from pydantic import BaseModel
 from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_command
-from wire.settings import McpServerSettings, UserSettings
+from wire.settings import EgressCredentialSettings, McpServerSettings, UserSettings
 from wire.v1 import gateway_pb2
 
 from runner.cli.app import app
 from runner.cli.options import VALUED
 from runner.cli.output import HIT, as_json
+from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.images.bootstrap import BASE_NAME
 from runner.images.naming import ImageRole, image_name
@@ -170,6 +171,11 @@ def test_removing_it_leaves_neither_images_nor_configuration_nor_data() -> None:
         assert place in section
 
 
+def test_settings_that_are_shown_whole_are_accepted() -> None:
+    for file in sorted((ROOT / "deploy").glob("*.toml")):
+        load_config(file, environ={})
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_nothing_is_installed_from_an_index_that_does_not_have_it(page: Path) -> None:
     found = re.findall(r"\b(?:pip|uv tool) install[^\n]*?['\" ]oxydra\b", page.read_text())
@@ -225,16 +231,27 @@ def test_every_setting_is_documented_and_every_documented_setting_exists() -> No
     assert set(documented()) == {key for key, _ in settings(Config)}
 
 
+def keys_and_defaults(model: type[BaseModel]) -> set[tuple[str, str]]:
+    """As tables show them."""
+    defaults = {
+        key: None if field.is_required() else field.get_default(call_default_factory=True)
+        for key, field in model.model_fields.items()
+    }
+    return {
+        (key, "–" if default is None else json.dumps(default)) for key, default in defaults.items()
+    }
+
+
 def test_the_settings_of_an_mcp_server_are_those_that_are_documented() -> None:
     page = (ROOT / "docs" / "guide" / "mcp-servers.md").read_text()
-    known = {
-        (key, "–" if default is None else json.dumps(default))
-        for key, default in (
-            (key, None if field.is_required() else field.get_default(call_default_factory=True))
-            for key, field in McpServerSettings.model_fields.items()
-        )
-    }
-    assert set(_ROW.findall(page)) == known
+    assert set(_ROW.findall(page)) == keys_and_defaults(McpServerSettings)
+
+
+def test_the_settings_of_a_credential_are_those_that_are_documented() -> None:
+    page = (ROOT / "docs" / "guide" / "egress.md").read_text()
+    _, _, chapter = page.partition("### Settings of a credential\n")
+    table, _, _ = chapter.partition("\n#")
+    assert set(_ROW.findall(table)) == keys_and_defaults(EgressCredentialSettings)
 
 
 def test_documented_defaults_are_the_defaults() -> None:

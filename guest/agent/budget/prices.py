@@ -17,6 +17,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 from wire.settings import PriceSettings, Provider
 
+from guest.door import name_in
 from guest.memory.usage import UNITS_PER_DOLLAR
 
 log = logging.getLogger(__name__)
@@ -25,10 +26,16 @@ _TOKENS = 10**6
 
 
 class Prices:
-    """The prices of models; `own` ones, by the model's name, come first."""
+    """The prices of models; `own` ones, by the model's name, come first.
 
-    def __init__(self, own: Mapping[str, PriceSettings]) -> None:
+    `urls` are the addresses of providers whose own is not known by their names.
+    """
+
+    def __init__(
+        self, own: Mapping[str, PriceSettings], urls: Mapping[str, str] | None = None
+    ) -> None:
         self._own = own
+        self._urls = urls or {}
 
     def most(self, model: Model, input_tokens: int, output_tokens: int) -> int | None:
         """The most that a request to `model` may cost, in billionths of a US dollar; None if no
@@ -63,8 +70,11 @@ class Prices:
             )
             return _units(millions / _TOKENS)
         places: list[dict[str, str]] = [{"provider_id": model.system}]
-        if model.base_url:
-            places.insert(0, {"provider_api_url": model.base_url})
+        url = model.base_url or ""
+        if behind_door := name_in(url):
+            url = self._urls.get(behind_door, "")
+        if url:
+            places.insert(0, {"provider_api_url": url})
         for place in places:
             try:
                 return _units(calc_price(usage, name, **place).total_price)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The models that may answer a turn, and the keys of their providers."""
+"""The models that may answer a turn, and whether their providers have keys."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Models:
 
     Args:
         settings: Which model answers unless another one is asked for.
-        keys: The keys by provider.
+        keys: The keys by provider; behind a door, a word in the place of each.
         build: Builds a model.
 
     Attributes:

@@ -1,9 +1,10 @@
 """Builds the configured model.
 
 Importing a provider's library takes up to a second and 50 MB, so only the configured one is
-imported. The key comes from the envelope, never from the environment.
+imported. Nothing is read from the environment.
 """
 
+import httpx2
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from wire.errors import Code
@@ -11,6 +12,7 @@ from wire.installation import adding
 from wire.settings import AgentSettings
 
 from guest.agent.models.offline import OfflineModel
+from guest.door import NO_KEY, Door, url_of
 from guest.errors import GuestError
 
 _OPENAI_URL = "https://api.openai.com/v1"
@@ -28,8 +30,14 @@ def request_settings(settings: AgentSettings) -> ModelSettings:
     return asked
 
 
-def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: str = "") -> Model:
-    """The configured model.
+def build_model(
+    settings: AgentSettings,
+    api_key: str = "",
+    *,
+    no_shell_reason: str = "",
+    door: Door | None = None,
+) -> Model:
+    """The configured model, asked by `door`, where its key is put in; without one directly.
 
     `api_key` is empty for a server without one. `no_shell_reason` is what the built-in model says
     if it is told to run a command and there is no shell. Raises `GuestError` FAILED_PRECONDITION if
@@ -45,7 +53,7 @@ def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: 
             resolution=f"runner credentials set --provider {settings.provider}",
         )
     try:
-        return _PROVIDERS[settings.provider](settings, api_key)
+        return _PROVIDERS[settings.provider](settings, api_key, door)
     except ImportError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -55,43 +63,58 @@ def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: 
         ) from error
 
 
-def _openai(settings: AgentSettings, api_key: str) -> Model:
+def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel
 
+    url, client = _place(settings, api_key, _OPENAI_URL, door)
     if settings.base_url:
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
         return OpenAIChatModel(
             settings.model,
             provider=OpenAICompatibleProvider(
-                "openai-compatible", base_url=settings.base_url, api_key=api_key or None
+                "openai-compatible", base_url=url, api_key=api_key or None, http_client=client
             ),
         )
     from pydantic_ai.providers.openai import OpenAIProvider
 
     return OpenAIChatModel(
-        settings.model, provider=OpenAIProvider(base_url=_OPENAI_URL, api_key=api_key)
+        settings.model, provider=OpenAIProvider(base_url=url, api_key=api_key, http_client=client)
     )
 
 
-def _anthropic(settings: AgentSettings, api_key: str) -> Model:
+def _anthropic(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    return AnthropicModel(
-        settings.model,
-        provider=AnthropicProvider(api_key=api_key, base_url=settings.base_url or _ANTHROPIC_URL),
-    )
+    url, client = _place(settings, api_key, _ANTHROPIC_URL, door)
+    provider = AnthropicProvider(api_key=api_key, base_url=url, http_client=client)
+    return AnthropicModel(settings.model, provider=provider)
 
 
-def _google(settings: AgentSettings, api_key: str) -> Model:
+def _google(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
-    return GoogleModel(
-        settings.model,
-        provider=GoogleProvider(api_key=api_key, base_url=settings.base_url or _GOOGLE_URL),
-    )
+    url, client = _place(settings, api_key, _GOOGLE_URL, door)
+    provider = GoogleProvider(api_key=api_key, base_url=url, http_client=client)
+    return GoogleModel(settings.model, provider=provider)
+
+
+def _place(
+    settings: AgentSettings, api_key: str, usual: str, door: Door | None
+) -> tuple[str, httpx2.AsyncClient | None]:
+    """The address to ask, and the client to do it with; None: the library's own."""
+    if door is None:
+        if api_key == NO_KEY:
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                f"there is no way out to provider {settings.provider!r}",
+                details="this guest was started without a door at the egress guest",
+                resolution="runner restart",
+            )
+        return settings.base_url or usual, None
+    return url_of(settings.provider), door.http
 
 
 _PROVIDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}

@@ -59,6 +59,7 @@ class Approvals:
         turn_id: str = "",
         session_id: str = "",
         channel: str = "",
+        question: str = "",
     ) -> Approval:
         """Begin to wait for a decision. Raises RESOURCE_EXHAUSTED where `OPEN_MAX` wait."""
         if len(self._open) >= OPEN_MAX:
@@ -76,6 +77,7 @@ class Approvals:
                 turn_id=turn_id,
                 session_id=session_id,
                 channel=channel,
+                question=question,
                 requested_at=now(),
                 expires_at=at(expires),
             )

@@ -24,9 +24,10 @@ from guest.agent.turn import (
     Outcome,
     TurnRequest,
 )
+from guest.door import on_behalf_of
 from guest.errors import GuestError, ToolError
 from guest.gateway import convert
-from guest.gateway.turns.approvals import Approvals
+from guest.gateway.turns.approvals import Approval, Approvals, Decision
 from guest.gateway.turns.client_calls import ClientCalls
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, state_of
@@ -68,6 +69,7 @@ class Turn:
         request: What was asked, by whom and where.
         events: What has happened, the outcome last.
         waiting: How many of its calls wait for a person or a client.
+        asked: What else a person is asked on its behalf; none of it outlives the turn.
         outcome: How it ended; None while it runs.
     """
 
@@ -79,6 +81,7 @@ class Turn:
         self.ended = 0.0
         self.ended_at = ""
         self.waiting = 0
+        self.asked: set[Approval] = set()
         self.outcome: Outcome | None = None
         self.task: asyncio.Task[Outcome] | None = None
         self.cancelling = False
@@ -238,6 +241,45 @@ class Turns:
         turn = self._running.get(turn_id)
         return turn is not None and turn.cancel()
 
+    async def ask(
+        self, tool: str, arguments_json: str, question: str, *, session_id: str, turn_id: str
+    ) -> Decision:
+        """Ask a person for something that a turn needs, while it goes on; those who follow it see
+        the question. Without a `turn_id` the question is the session's alone.
+
+        Raises `GuestError`: FAILED_PRECONDITION where that turn does not run in this session,
+        RESOURCE_EXHAUSTED where too many wait.
+        """
+        turn = self._running.get(turn_id)
+        if turn_id and (
+            turn is None or turn.cancelling or turn.request.context.session_id != session_id
+        ):
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                "the turn that it was for does not run any more",
+                details=turn_id,
+            )
+        approval = self._approvals.ask(
+            tool,
+            arguments_json,
+            turn_id=turn_id,
+            session_id=session_id,
+            channel=turn.request.context.channel if turn is not None else "",
+            question=question,
+        )
+        if turn is not None:
+            turn.asked.add(approval)
+            try:
+                with turn.request.context.pause.asking():
+                    return await self._decided(turn, approval)
+            finally:
+                turn.asked.discard(approval)
+        try:
+            await asyncio.wait([approval.decided])
+        finally:
+            self._approvals.withdraw(approval)
+        return approval.decided.result()
+
     def answer_call(self, turn_id: str, call_id: str, answer: Answer) -> bool:
         """Give a turn what the client's tool gave back; false if it does not wait for that."""
         return self._client_calls.answer(turn_id, call_id, answer)
@@ -282,7 +324,8 @@ class Turns:
     async def _drive(self, turn: Turn) -> Outcome:
         context = turn.request.context
         known = {"channel": context.channel, "session": context.session_id, "turn": context.turn_id}
-        with self._spans.step("turn", **known) as step:
+        made_for = on_behalf_of(context.session_id, context.turn_id)
+        with self._spans.step("turn", **known) as step, made_for:
             outcome = await self._run(turn)
             step.failed = isinstance(outcome, pb.TurnFailed)
             step.words["outcome"] = getattr(outcome, "code", "ok")
@@ -323,6 +366,9 @@ class Turns:
             outcome = failures.failed(Code.INTERNAL, "internal error", "runner logs")
         else:
             outcome = task.result()
+        for approval in tuple(turn.asked):
+            self._approvals.withdraw(approval)
+            turn.events.add(approval.event)
         turn.outcome, turn.ended, turn.ended_at = outcome, time.monotonic(), now()
         turn.events.finish(outcome)
         turn.request = replace(turn.request, attachments=())
@@ -352,6 +398,18 @@ class Turns:
             del self._ended[turn_id]
             total -= turn.events.bytes
 
+    async def _decided(self, turn: Turn, approval: Approval) -> Decision:
+        """Wait for a person on behalf of a turn; whoever waits no more withdraws the approval."""
+        turn.waiting += 1
+        turn.events.add(approval.request)
+        try:
+            await asyncio.wait([approval.decided])
+        finally:
+            self._approvals.withdraw(approval)
+            turn.waiting -= 1
+            turn.events.add(approval.event)
+        return approval.decided.result()
+
     def _asker(self, turn: Turn) -> AskClient:
         async def ask(call_id: str, tool: str, arguments_json: str) -> Answer | None:
             call = pb.ClientCall(call_id=call_id, tool=tool, arguments_json=arguments_json)
@@ -373,15 +431,7 @@ class Turns:
                 session_id=context.session_id,
                 channel=context.channel,
             )
-            turn.waiting += 1
-            turn.events.add(approval.request)
-            try:
-                await asyncio.wait([approval.decided])
-            finally:
-                self._approvals.withdraw(approval)
-                turn.waiting -= 1
-                turn.events.add(approval.event)
-            decision = approval.decided.result()
+            decision = await self._decided(turn, approval)
             if decision.by == "expiry":
                 raise ToolError(
                     f"{tool.name} was not approved: nobody answered within "

@@ -8,11 +8,15 @@ import json
 import secrets
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
+from aiohttp.client_exceptions import UnixClientConnectorError
+from wire.identity import Party
 
+from guest.door import CUT, REFUSED, UNTRUSTED, Door
 from guest.memory.storage.base import Result, Statement
 from guest.memory.storage.hrana_json import ServerError, decoded, encoded, error_of
 
@@ -49,34 +53,58 @@ class Untrusted(Exception):  # noqa: N818 - see above
     """The server's certificate is not trusted."""
 
 
+@dataclass(frozen=True)
+class Target:
+    """Where requests go, and the token that they carry; empty if somebody else puts it in."""
+
+    url: str
+    token: str = field(default="", repr=False)
+
+    @property
+    def pipeline(self) -> str:
+        """The address of the protocol."""
+        return self.url.rstrip("/") + "/v2/pipeline"
+
+
 class PipelineClient:
     """Sends statements to one server, in at most `_CONNECTIONS` requests at a time.
 
     Methods raise `ServerError` if the engine there rejects a statement (nothing of the call has
-    then happened), and the exceptions above. `token` may be replaced at any time; `tls` is
-    None for a URL without TLS.
+    then happened), and the exceptions above. `target` may be replaced at any time.
+
+    Args:
+        target: The server.
+        tls: What to trust; None for a URL without TLS, and with `door`.
+        timeout_s: How long a request may take.
+        door: By which it is asked, if not directly.
     """
 
-    def __init__(self, url: str, token: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
-        self.token = token
-        self._url = url.rstrip("/") + "/v2/pipeline"
+    def __init__(
+        self,
+        target: Target,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        door: Door | None = None,
+    ) -> None:
+        self.target = target
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._tls = tls
+        self._door = door
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s))
         self._session = self._new_session()
 
     async def query(self, statement: Statement) -> Result:
         """Run one statement that changes nothing."""
-        response = await self._request({"type": "execute", "stmt": encoded(statement)}, None)
+        response = await self._request({"type": "execute", "stmt": encoded(statement)}, self.target)
         result: Result = _understood(decoded, response)
         return result
 
     async def transaction(
-        self, statements: Sequence[Statement], begin: str, *, token: str | None = None
+        self, statements: Sequence[Statement], begin: str, *, target: Target | None = None
     ) -> list[Result]:
         """Run all of `statements` between `begin` and COMMIT, or none of them."""
         batch = {"type": "batch", "batch": {"steps": _steps(statements, begin)}}
-        response = await self._request(batch, token)
+        response = await self._request(batch, target or self.target)
         results: list[Result] = _understood(_decoded_steps, response, len(statements))
         return results
 
@@ -84,9 +112,16 @@ class PipelineClient:
         await self._session.close()
 
     def _new_session(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls or True
-        )
+        connector: aiohttp.BaseConnector
+        if self._door is not None:
+            connector = _DoorConnector(
+                self._door.path, limit=_CONNECTIONS, keepalive_timeout=_IDLE_S
+            )
+            connector.tls = self._door.tls
+        else:
+            connector = aiohttp.TCPConnector(
+                limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls or True
+            )
         return aiohttp.ClientSession(connector=connector, timeout=self._timeout)
 
     async def _leave(self, session: aiohttp.ClientSession) -> None:
@@ -95,29 +130,33 @@ class PipelineClient:
             self._session = self._new_session()
         await session.close()
 
-    async def _request(self, request: dict[str, Any], token: str | None) -> Any:
+    async def _request(self, request: dict[str, Any], target: Target) -> Any:
         """The result of `request`. Each request carries a random word that the answer repeats,
         so that a late answer to an earlier request is not mistaken for it."""
         word = secrets.token_hex(8)
         echo = {"type": "execute", "stmt": encoded(Statement(_ECHO, (word,)))}
         body = {"requests": [echo, request, {"type": "close"}]}
-        outcome = await self._post(body, self.token if token is None else token, word)
+        outcome = await self._post(body, target, word)
         if outcome["type"] == "error":
             failure: ServerError = _understood(error_of, outcome.get("error"))
             raise failure
         return _understood(lambda: outcome["response"]["result"])
 
-    async def _post(self, body: dict[str, Any], token: str, word: str) -> Any:
+    async def _post(self, body: dict[str, Any], target: Target, word: str) -> Any:
         headers = {"Accept-Encoding": "identity"}
-        if token:
+        if self._door is not None:
+            headers |= self._door.headers()
+        if token := target.token:
             headers["Authorization"] = f"Bearer {token}"
         try:
             async with self._places:
                 session = self._session
                 async with session.post(
-                    self._url, json=body, headers=headers, allow_redirects=False
+                    target.pipeline, json=body, headers=headers, allow_redirects=False
                 ) as response:
                     text = await _read(response)
+            if self._door is not None and (kind := response.headers.get(REFUSED)):
+                raise _not_let_out(kind, text)
             if response.status != HTTPStatus.OK and token:
                 text = text.replace(token.encode(), b"[the token]")
             return _outcome(response.status, text, word)
@@ -132,6 +171,32 @@ class PipelineClient:
             raise NoAnswer("it did not answer in time", sent=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise NoAnswer(f"{type(error).__name__}: {error}", sent=True) from None
+
+
+class _DoorConnector(aiohttp.UnixConnector):
+    """Connects to the door, whatever the URL names, with `tls`."""
+
+    tls: ssl.SSLContext
+
+    async def _create_connection(self, req: Any, _: Any, timeout: Any) -> Any:
+        try:
+            async with asyncio.timeout(timeout.sock_connect or timeout.connect):
+                _, protocol = await self._loop.create_unix_connection(
+                    self._factory, self._path, ssl=self.tls, server_hostname=Party.EGRESS.value
+                )
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise UnixClientConnectorError(self._path, req.connection_key, error) from error
+        return protocol
+
+
+def _not_let_out(kind: str, text: bytes) -> NoAnswer | Untrusted:
+    """What the door's own answer means for the request."""
+    why = text[:300].decode("utf-8", "replace").strip()
+    if kind == UNTRUSTED:
+        return Untrusted(why)
+    return NoAnswer(why, sent=kind == CUT)
 
 
 def _outcome(status: int, text: bytes, word: str) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 from wire.errors import Code
 
+from guest.door import url_of
 from guest.errors import ChangeUnknownError, StorageError
 from guest.memory.models import RemoteConfig
 from guest.memory.storage import base
 from guest.memory.storage.availability import NOTHING_CHANGED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Result, Statement, Value
-from guest.memory.storage.hrana import NoAnswer, PipelineClient, Refused, Untrusted
+from guest.memory.storage.hrana import NoAnswer, PipelineClient, Refused, Target, Untrusted
 from guest.memory.storage.hrana_json import ServerError
 
 
@@ -160,6 +161,9 @@ def closed(where: str) -> StorageError:
 
 log = logging.getLogger(__name__)
 
+_UPSTREAM: Final = "memory"
+_UPSTREAM_NEXT: Final = "memory-next"
+"""The same server, with a token that is still to be tried."""
 _ATTEMPTS: Final = 5
 _PRUNE_EVERY_S: Final = 3600.0
 
@@ -187,6 +191,7 @@ class RemoteDatabase:
     def __init__(self, client: PipelineClient, config: RemoteConfig) -> None:
         self._client = client
         self._where = config.url
+        self._is_behind_door = config.door is not None
         self._timeout_s = config.timeout_s
         self._first_wait_s = config.first_wait_s
         self._prune_at = 0.0
@@ -201,7 +206,11 @@ class RemoteDatabase:
         A request may take `timeout_s`, a repeated call up to twice that. Raises `StorageError`
         INVALID_ARGUMENT for invalid certificates.
         """
-        client = PipelineClient(config.url, config.auth_token, _trust(config), config.timeout_s)
+        if (door := config.door) is not None:
+            client = PipelineClient(Target(url_of(_UPSTREAM)), None, config.timeout_s, door)
+        else:
+            target = Target(config.url, config.auth_token)
+            client = PipelineClient(target, _trust(config), config.timeout_s)
         return cls(client, config)
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
@@ -233,12 +242,17 @@ class RemoteDatabase:
         return size
 
     async def set_token(self, token: str) -> None:
-        """Switch to another token, once the server allows writing with it.
+        """Switch to another token, once the server allows writing with it. Behind a door, the
+        egress guest has it already, and switches after this.
 
         Raises `StorageError`; the old token then stays in use.
         """
-        await self._run(partial(self._prove, token))
-        self._client.token = token
+        if self._is_behind_door:
+            await self._run(partial(self._prove, Target(url_of(_UPSTREAM_NEXT))))
+            return
+        target = Target(self._where, token)
+        await self._run(partial(self._prove, target))
+        self._client.target = target
 
     async def close(self) -> None:
         if self._closing is None:
@@ -256,12 +270,12 @@ class RemoteDatabase:
     async def _queries(self, statements: Sequence[Statement]) -> list[Result]:
         return await self._reading(partial(self._client.transaction, statements, "BEGIN"))
 
-    async def _prove(self, token: str) -> None:
+    async def _prove(self, target: Target) -> None:
         """Send a change without effect, for which a server requires the right to write."""
         change = (Statement("DELETE FROM batches WHERE key = ''"),)
         try:
             await self._reading(
-                partial(self._client.transaction, change, "BEGIN IMMEDIATE", token=token)
+                partial(self._client.transaction, change, "BEGIN IMMEDIATE", target=target)
             )
         except StorageError as error:
             if "no such table: batches" not in error.details:  # a new store: the token was accepted

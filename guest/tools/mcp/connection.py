@@ -27,10 +27,29 @@ UNASKED_MAX: Final = 500
 UNASKED_MAX_BYTES: Final = 4 * 1024 * 1024
 """How much a server may say in `_WINDOW_S` that answers nothing."""
 _WINDOW_S: Final = 10.0
-_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectReceiveStream[SessionMessage]
+
+
+class Unasked:
+    """What a server has said lately that answers nothing."""
+
+    def __init__(self) -> None:
+        self._messages = self._bytes = 0
+        self._window_ends = 0.0
+
+    def count(self, size: int) -> None:
+        """Count a message. Raises `ProgramLostError` if it is too much."""
+        now = time.monotonic()
+        if now > self._window_ends:
+            self._messages = self._bytes = 0
+            self._window_ends = now + _WINDOW_S
+        self._messages += 1
+        self._bytes += size
+        if self._messages > UNASKED_MAX or self._bytes > UNASKED_MAX_BYTES:
+            raise ProgramLostError("it said too much that nobody had asked for")
 
 
 class Connection:
@@ -42,8 +61,7 @@ class Connection:
         self._program = program
         self._on_tools_changed = on_tools_changed
         self._open: set[types.RequestId] = set()
-        self._unasked = self._unasked_bytes = 0
-        self._window_ends = 0.0
+        self._unasked = Unasked()
 
     def transport(self) -> Transport:
         """What the SDK's client takes. It must be entered and left in one task."""
@@ -102,7 +120,7 @@ class Connection:
 
     async def _take(self, line: bytes, to_client: _Incoming, *, is_cut: bool) -> None:
         if is_cut or len(line) > MESSAGE_MAX_BYTES:
-            self._count(len(line))
+            self._unasked.count(len(line))
             for request in list(self._open):
                 await to_client.send(SessionMessage(_too_long(request)))
             self._open.clear()
@@ -117,20 +135,9 @@ class Connection:
                 return
             case types.JSONRPCRequest():
                 await to_client.send(SessionMessage(message))
-            case types.JSONRPCNotification(method=method) if method == _TOOLS_CHANGED:
+            case types.JSONRPCNotification(method=method) if method == TOOLS_CHANGED:
                 self._on_tools_changed()
-        self._count(len(line))
-
-    def _count(self, size: int) -> None:
-        """Count what was said unasked. Raises `ProgramLostError` if it is too much."""
-        now = time.monotonic()
-        if now > self._window_ends:
-            self._unasked = self._unasked_bytes = 0
-            self._window_ends = now + _WINDOW_S
-        self._unasked += 1
-        self._unasked_bytes += size
-        if self._unasked > UNASKED_MAX or self._unasked_bytes > UNASKED_MAX_BYTES:
-            raise ProgramLostError("it said too much that nobody had asked for")
+        self._unasked.count(len(line))
 
     def _lose(self, why: str) -> None:
         if not self.lost.done():

@@ -1,4 +1,4 @@
-"""One server: its process, the connection to it, and what it offers as tools.
+"""One server: the connection to it, and what it offers as tools.
 
 One task owns the connection from its beginning to its end, because the SDK's scopes must be left in
 the task that entered them. Calls come from other tasks.
@@ -7,23 +7,27 @@ the task that entered them. Calls come from other tasks.
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import mcp_types as types
 from mcp import Client, MCPError
+from mcp.client import Transport
 from pydantic import ValidationError
 from wire.errors import Code
 from wire.settings import McpServerSettings
 from wire.text import visible, visible_name
 
+from guest.door import Door, url_of
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.mcp import result
 from guest.tools.mcp.approved import ApprovedTools, digest
 from guest.tools.mcp.connection import Connection, size_of
+from guest.tools.mcp.http import HttpConnection
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.program import ProgramLostError
@@ -47,24 +51,65 @@ _NAMED_MAX: Final = 5
 _UNSURE: Final = "it may or may not have taken effect: check before trying again"
 
 
+class Connected(Protocol):
+    """A connection, as `Connection` and `HttpConnection` are."""
+
+    lost: asyncio.Future[str]
+
+    def transport(self) -> Transport: ...
+
+
+Connect = Callable[[Callable[[], None]], AbstractAsyncContextManager[Connected]]
+"""Connects to a server; called with what to call when it says that its tools are others."""
+
+
+def in_shell(
+    settings: McpServerSettings, shell: ShellClient, secrets: Mapping[str, str]
+) -> Connect:
+    """Starts the server's command in the shell guest."""
+    environment = {**settings.env, **secrets}
+
+    @asynccontextmanager
+    async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connected]:
+        program = shell.program()
+        try:
+            await program.start(
+                (settings.command, *settings.args), cwd=settings.cwd, environment=environment
+            )
+            yield Connection(program, on_tools_changed)
+        finally:
+            await program.end()
+
+    return connect
+
+
+def by_door(name: str, settings: McpServerSettings, door: Door) -> Connect:
+    """Reaches the server at its address, which the egress guest knows."""
+    url = url_of(f"mcp-{name}") + ("/" if settings.url.endswith("/") else "")
+
+    @asynccontextmanager
+    async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connected]:
+        yield HttpConnection(door, url, on_tools_changed)
+
+    return connect
+
+
 class McpServer:
-    """The server `name`, in the shell guest. `tools` are those that it offered last; while it is
-    away, calls of them say why."""
+    """The server `name`, to which `connect` leads. `tools` are those that it offered last; while it
+    is away, calls of them say why."""
 
     def __init__(
         self,
         name: str,
         settings: McpServerSettings,
-        shell: ShellClient,
+        connect: Connect,
         approved: ApprovedTools,
-        secrets: Mapping[str, str],
     ) -> None:
         self.tools: Mapping[str, Tool] = {}
         self._name = name
         self._settings = settings
-        self._shell = shell
+        self._connect = connect
         self._approved = approved
-        self._environment = {**settings.env, **secrets}
         self._client: Client | None = None
         self._away = "it is being started"
         self._notes: tuple[str, ...] = ()
@@ -98,17 +143,11 @@ class McpServer:
 
     async def _one_run(self) -> str:
         """Start it, offer its tools, and wait for its end. Returns why it ended."""
-        settings = self._settings
-        program = self._shell.program()
-        try:
-            await program.start(
-                (settings.command, *settings.args), cwd=settings.cwd, environment=self._environment
-            )
-            connection = Connection(program, self._again.set)
+        async with self._connect(self._again.set) as connection:
             client = Client(
                 connection.transport(),
                 cache=None,
-                read_timeout_seconds=settings.start_timeout_s,
+                read_timeout_seconds=self._settings.start_timeout_s,
                 client_info=types.Implementation(name="oxydra", version="1"),
             )
             try:
@@ -124,10 +163,9 @@ class McpServer:
                 if connection.lost.done():
                     return connection.lost.result()
                 raise
+            finally:
+                self._client = None
             return connection.lost.result()
-        finally:
-            self._client = None
-            await program.end()
 
     async def _until_asked(self, lost: asyncio.Future[Any]) -> None:
         """Wait until the tools must be listed again, or the connection is lost."""
@@ -245,6 +283,8 @@ class McpServer:
                     f"the MCP server {self._name} went away during the call; {_UNSURE}",
                     Code.UNAVAILABLE,
                 ) from None
+            if self._settings.url:
+                self._doubt()  # an error may be all that is heard of a server that has gone
             raise result.refused(error.message, material) from None
         except ValidationError:
             raise ToolError(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from wire.settings import McpSettings
 
+from guest.door import Door
 from guest.tools.base import Tool
 from guest.tools.mcp.approved import ApprovedTools
-from guest.tools.mcp.server import McpServer
+from guest.tools.mcp.server import McpServer, by_door, in_shell
 from guest.tools.shell.client import ShellClient
 
 
@@ -17,23 +18,31 @@ class McpServers:
 
     Args:
         settings: Which there are.
-        shell: Where they run; the caller closes it afterwards.
+        shell: Where those with a command run; the caller closes it afterwards. Without it there are
+            none of these.
         directory: Where the digests of approved tools are kept; no command can reach it.
         secrets: Values of variables, by server and name of the variable as `server/NAME`.
+        door: By which those with an address are reached.
     """
 
     def __init__(
         self,
         settings: McpSettings,
-        shell: ShellClient,
+        shell: ShellClient | None,
         directory: Path,
         secrets: Mapping[str, str],
+        door: Door | None = None,
     ) -> None:
         approved = ApprovedTools(directory / "mcp.json")
-        self._servers = [
-            McpServer(name, server, shell, approved, settings.secrets_of(name, secrets))
-            for name, server in settings.servers.items()
-        ]
+        self._servers: list[McpServer] = []
+        for name, server in settings.servers.items():
+            if server.url and door is not None:
+                connect = by_door(name, server, door)
+            elif server.command and shell is not None:
+                connect = in_shell(server, shell, settings.secrets_of(name, secrets))
+            else:
+                continue
+            self._servers.append(McpServer(name, server, connect, approved))
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

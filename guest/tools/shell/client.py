@@ -21,6 +21,7 @@ from wire.transport import open_channel
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
+from guest.tools.clock import Pause
 from guest.tools.shell.output import Kept
 from guest.tools.shell.program import Program
 from guest.watch import spans
@@ -33,6 +34,7 @@ _END_S: Final = 15.0
 _END_WAIT_S: Final = 0.7
 """How long a cancelled command waits for its end: a cancelled turn is recorded within a second."""
 _STATE_S: Final = 1.0
+_EXTENSION_S: Final = 5.0
 _SAID_CHARS: Final = 300
 
 _LOST: Final = frozenset({Code.UNAVAILABLE, Code.TIMEOUT, Code.CANCELLED, Code.INTERNAL})
@@ -67,6 +69,8 @@ class Command:
         timeout_s: When the shell ends it.
         stdin: Its standard input.
         keep_bytes: How many bytes of each output stream may be shown.
+        session_id: For which it runs; egress asks there what may leave.
+        turn_id: Likewise.
     """
 
     text: str
@@ -75,6 +79,8 @@ class Command:
     argv: tuple[str, ...] = ()
     stdin: bytes = b""
     keep_bytes: int = 16 * 1024
+    session_id: str = ""
+    turn_id: str = ""
 
 
 @dataclass
@@ -117,8 +123,9 @@ class ShellClient:
         """A program to be started and spoken to."""
         return Program(self._stub)
 
-    async def run(self, command: Command) -> Ended:
-        """Run `command` to its end. If this is cancelled, the command's process tree is ended.
+    async def run(self, command: Command, pause: Pause | None = None) -> Ended:
+        """Run `command` to its end. If this is cancelled, the command's process tree is ended. Its
+        time stands still during a `pause`.
 
         Raises:
             ToolError: The model can act on it: a bad directory, a busy shell, or a command that
@@ -126,15 +133,19 @@ class ShellClient:
             GuestError: The shell guest cannot be used (UNAVAILABLE, UNAUTHENTICATED, …).
         """
         with spans.step("shell"):
-            return await self._run(command)
+            return await self._run(command, pause or Pause())
 
-    async def _run(self, command: Command) -> Ended:
+    async def _run(self, command: Command, pause: Pause) -> Ended:
         exec_id = f"tool-{uuid.uuid4()}"
         await self._reach()
         ended = Ended(Kept(command.keep_bytes), Kept(command.keep_bytes))
         try:
             await self._start(exec_id, command)
-            await self._follow(exec_id, ended)
+            extending = asyncio.create_task(self._extend(exec_id, pause))
+            try:
+                await self._follow(exec_id, ended)
+            finally:
+                extending.cancel()
         except _RefusedError as refused:
             raise refused.error from None
         except BaseException:
@@ -166,6 +177,8 @@ class ShellClient:
             cwd=command.cwd,
             timeout_ms=round(command.timeout_s * 1000),
             stdin=command.stdin,
+            session_id=command.session_id,
+            turn_id=command.turn_id,
         )
         try:
             await self._stub.Start(request, timeout=_CALL_S)
@@ -217,6 +230,15 @@ class ShellClient:
             details=why,
             resolution=_RESOLUTION,
         )
+
+    async def _extend(self, exec_id: str, pause: Pause) -> None:
+        """Give the command as much more time as a person is asked on its behalf."""
+        while True:
+            await pause.asked()
+            request = shell_pb2.ExtendExecRequest(exec_id=exec_id, by_ms=round(_EXTENSION_S * 1000))
+            with contextlib.suppress(grpc.RpcError):
+                await self._stub.Extend(request, timeout=_CALL_S)
+            await asyncio.sleep(_EXTENSION_S)
 
     async def _end(self, exec_id: str) -> None:
         """End the command's tree and forget it."""

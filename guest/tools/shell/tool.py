@@ -72,7 +72,7 @@ def shell_tools(
     def seconds(arguments: ShellArguments) -> float:
         return timeout_s if arguments.timeout_s is None else arguments.timeout_s
 
-    async def run(_: ToolContext, arguments: ShellArguments) -> ToolOutput:
+    async def run(context: ToolContext, arguments: ShellArguments) -> ToolOutput:
         limit = seconds(arguments)
         ended = await shell.run(
             Command(
@@ -82,7 +82,10 @@ def shell_tools(
                 timeout_s=limit,
                 stdin=(arguments.stdin or "").encode(),
                 keep_bytes=max_output_bytes,
-            )
+                session_id=context.session_id,
+                turn_id=context.turn_id,
+            ),
+            context.pause,
         )
         budget = max(max_output_bytes - _FRAME_BYTES, max_output_bytes // 4)
         stdout, stderr = both(ended.stdout, ended.stderr, budget)

@@ -67,6 +67,26 @@ class BootstrapEnvelope(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class UpstreamsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSION_FIELD_NUMBER: _builtins.int
     LAUNCH_ID_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
@@ -85,6 +105,8 @@ class BootstrapEnvelope(_message.Message):
     IDENTITY_FIELD_NUMBER: _builtins.int
     MOUNTED_FIELD_NUMBER: _builtins.int
     WITNESSED_FIELD_NUMBER: _builtins.int
+    EGRESS_FIELD_NUMBER: _builtins.int
+    UPSTREAMS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """wire.limits.ENVELOPE_VERSION; any other is refused"""
     launch_id: _builtins.str
@@ -132,6 +154,14 @@ class BootstrapEnvelope(_message.Message):
         does not begin. Empty where no number is the same inside and outside.
         """
 
+    @_builtins.property
+    def egress(self) -> Global___Link:
+        """its door for the agent, the only way out; without it nothing goes out"""
+
+    @_builtins.property
+    def upstreams(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What is behind that door, by the names of upstreams: why one cannot be used; empty: it can."""
+
     def __init__(
         self,
         *,
@@ -153,10 +183,12 @@ class BootstrapEnvelope(_message.Message):
         identity: Global___Identity | None = ...,
         mounted: _abc.Mapping[_builtins.str, Global___Directory] | None = ...,
         witnessed: _builtins.bool = ...,
+        egress: Global___Link | None = ...,
+        upstreams: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "identity", b"identity", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "embedder", b"embedder", "identity", b"identity", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "user_id", b"user_id", "version", b"version", "witnessed", b"witnessed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "egress", b"egress", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "upstreams", b"upstreams", "user_id", b"user_id", "version", b"version", "witnessed", b"witnessed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,60 +22,75 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from wire.v1 import egress_pb2 as wire_dot_v1_dot_egress__pb2
 from wire.v1 import gateway_pb2 as wire_dot_v1_dot_gateway__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/control.proto\x12\x07wire.v1\x1a\x15wire/v1/gateway.proto\"\x0f\n\rStatusRequest\"\xa3\x01\n\x0bGuestStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x07 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x08 \x01(\x04\x12\x10\n\x08last_end\x18\t \x01(\t\"\xa5\x02\n\x0bStatusReply\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x12\n\nstarted_at\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12$\n\x06guests\x18\x06 \x03(\x0b\x32\x14.wire.v1.GuestStatus\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08provider\x18\x08 \x01(\t\x12\x0f\n\x07notices\x18\t \x03(\t\x12)\n\x08\x62oundary\x18\n \x01(\x0b\x32\x17.wire.v1.BoundaryReport\x12.\n\x06memory\x18\x0b \x01(\x0b\x32\x1e.wire.v1.MemoryStatisticsReply\x12\x0e\n\x06kernel\x18\x0c \x01(\t\"\\\n\x0e\x42oundaryReport\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12\x12\n\nchecked_at\x18\x02 \x01(\t\x12&\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x16.wire.v1.BoundaryCheck\">\n\rBoundaryCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\"\x10\n\x0e\x43onnectRequest\".\n\x0c\x43onnectReply\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\x1e\n\x0eRestartRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\"\x0e\n\x0cRestartReply\"\r\n\x0bStopRequest\"\x0b\n\tStopReply\"E\n\x14SetCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"$\n\x12SetCredentialReply\x12\x0e\n\x06in_use\x18\x01 \x01(\x08\"*\n\x16\x43learCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\"\'\n\x14\x43learCredentialReply\x12\x0f\n\x07\x63leared\x18\x01 \x01(\x08\"\x18\n\x16ListCredentialsRequest\"@\n\x14ListCredentialsReply\x12(\n\x0b\x63redentials\x18\x01 \x03(\x0b\x32\x13.wire.v1.Credential\"e\n\nCredential\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06set_at\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0b\x32\x16.wire.v1.ModelProvider\"\x16\n\x14\x43heckBoundaryRequest\"?\n\x12\x43heckBoundaryReply\x12)\n\x08\x62oundary\x18\x01 \x01(\x0b\x32\x17.wire.v1.BoundaryReport\"\x10\n\x0eMetricsRequest\"\x1c\n\x0cMetricsReply\x12\x0c\n\x04text\x18\x01 \x01(\t2\xba\x05\n\rRunnerControl\x12\x36\n\x06Status\x12\x16.wire.v1.StatusRequest\x1a\x14.wire.v1.StatusReply\x12\x39\n\x07\x43onnect\x12\x17.wire.v1.ConnectRequest\x1a\x15.wire.v1.ConnectReply\x12\x39\n\x07Restart\x12\x17.wire.v1.RestartRequest\x1a\x15.wire.v1.RestartReply\x12\x30\n\x04Stop\x12\x14.wire.v1.StopRequest\x1a\x12.wire.v1.StopReply\x12K\n\rCheckBoundary\x12\x1d.wire.v1.CheckBoundaryRequest\x1a\x1b.wire.v1.CheckBoundaryReply\x12N\n\x0eSetMemoryToken\x12\x1e.wire.v1.SetMemoryTokenRequest\x1a\x1c.wire.v1.SetMemoryTokenReply\x12K\n\rSetCredential\x12\x1d.wire.v1.SetCredentialRequest\x1a\x1b.wire.v1.SetCredentialReply\x12Q\n\x0f\x43learCredential\x12\x1f.wire.v1.ClearCredentialRequest\x1a\x1d.wire.v1.ClearCredentialReply\x12Q\n\x0fListCredentials\x12\x1f.wire.v1.ListCredentialsRequest\x1a\x1d.wire.v1.ListCredentialsReply\x12\x39\n\x07Metrics\x12\x17.wire.v1.MetricsRequest\x1a\x15.wire.v1.MetricsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/control.proto\x12\x07wire.v1\x1a\x14wire/v1/egress.proto\x1a\x15wire/v1/gateway.proto\"\x0f\n\rStatusRequest\"\xa3\x01\n\x0bGuestStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x07 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x08 \x01(\x04\x12\x10\n\x08last_end\x18\t \x01(\t\"\xa5\x02\n\x0bStatusReply\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x12\n\nstarted_at\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12$\n\x06guests\x18\x06 \x03(\x0b\x32\x14.wire.v1.GuestStatus\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08provider\x18\x08 \x01(\t\x12\x0f\n\x07notices\x18\t \x03(\t\x12)\n\x08\x62oundary\x18\n \x01(\x0b\x32\x17.wire.v1.BoundaryReport\x12.\n\x06memory\x18\x0b \x01(\x0b\x32\x1e.wire.v1.MemoryStatisticsReply\x12\x0e\n\x06kernel\x18\x0c \x01(\t\"\\\n\x0e\x42oundaryReport\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12\x12\n\nchecked_at\x18\x02 \x01(\t\x12&\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x16.wire.v1.BoundaryCheck\">\n\rBoundaryCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\"\x10\n\x0e\x43onnectRequest\".\n\x0c\x43onnectReply\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\x1e\n\x0eRestartRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\"\x0e\n\x0cRestartReply\"\r\n\x0bStopRequest\"\x0b\n\tStopReply\"E\n\x14SetCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"$\n\x12SetCredentialReply\x12\x0e\n\x06in_use\x18\x01 \x01(\x08\"*\n\x16\x43learCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\"\'\n\x14\x43learCredentialReply\x12\x0f\n\x07\x63leared\x18\x01 \x01(\x08\"\x18\n\x16ListCredentialsRequest\"@\n\x14ListCredentialsReply\x12(\n\x0b\x63redentials\x18\x01 \x03(\x0b\x32\x13.wire.v1.Credential\"e\n\nCredential\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06set_at\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0b\x32\x16.wire.v1.ModelProvider\"\x16\n\x14\x43heckBoundaryRequest\"?\n\x12\x43heckBoundaryReply\x12)\n\x08\x62oundary\x18\x01 \x01(\x0b\x32\x17.wire.v1.BoundaryReport\"\x10\n\x0eMetricsRequest\"\x1c\n\x0cMetricsReply\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x12\n\x10GetEgressRequest\"\x9a\x01\n\x0eGetEgressReply\x12#\n\x05guest\x18\x01 \x01(\x0b\x32\x14.wire.v1.GuestStatus\x12\x33\n\rconfiguration\x18\x02 \x01(\x0b\x32\x1c.wire.v1.EgressConfiguration\x12.\n\x08\x63ounters\x18\x03 \x01(\x0b\x32\x1c.wire.v1.EgressCountersReply\"\x15\n\x13ReloadEgressRequest\"$\n\x11ReloadEgressReply\x12\x0f\n\x07notices\x18\x01 \x03(\t\"Y\n\x12GrantEgressRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12#\n\x05grant\x18\x02 \x01(\x0b\x32\x14.wire.v1.EgressGrant\x12\x10\n\x08withdraw\x18\x03 \x01(\x08\"#\n\x10GrantEgressReply\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"\x15\n\x13\x46ollowEgressRequest2\xd2\x07\n\rRunnerControl\x12\x36\n\x06Status\x12\x16.wire.v1.StatusRequest\x1a\x14.wire.v1.StatusReply\x12\x39\n\x07\x43onnect\x12\x17.wire.v1.ConnectRequest\x1a\x15.wire.v1.ConnectReply\x12\x39\n\x07Restart\x12\x17.wire.v1.RestartRequest\x1a\x15.wire.v1.RestartReply\x12\x30\n\x04Stop\x12\x14.wire.v1.StopRequest\x1a\x12.wire.v1.StopReply\x12K\n\rCheckBoundary\x12\x1d.wire.v1.CheckBoundaryRequest\x1a\x1b.wire.v1.CheckBoundaryReply\x12N\n\x0eSetMemoryToken\x12\x1e.wire.v1.SetMemoryTokenRequest\x1a\x1c.wire.v1.SetMemoryTokenReply\x12K\n\rSetCredential\x12\x1d.wire.v1.SetCredentialRequest\x1a\x1b.wire.v1.SetCredentialReply\x12Q\n\x0f\x43learCredential\x12\x1f.wire.v1.ClearCredentialRequest\x1a\x1d.wire.v1.ClearCredentialReply\x12Q\n\x0fListCredentials\x12\x1f.wire.v1.ListCredentialsRequest\x1a\x1d.wire.v1.ListCredentialsReply\x12\x39\n\x07Metrics\x12\x17.wire.v1.MetricsRequest\x1a\x15.wire.v1.MetricsReply\x12?\n\tGetEgress\x12\x19.wire.v1.GetEgressRequest\x1a\x17.wire.v1.GetEgressReply\x12H\n\x0cReloadEgress\x12\x1c.wire.v1.ReloadEgressRequest\x1a\x1a.wire.v1.ReloadEgressReply\x12\x45\n\x0bGrantEgress\x12\x1b.wire.v1.GrantEgressRequest\x1a\x19.wire.v1.GrantEgressReply\x12\x44\n\x0c\x46ollowEgress\x12\x1c.wire.v1.FollowEgressRequest\x1a\x14.wire.v1.EgressEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.v1.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATUSREQUEST']._serialized_start=57
-  _globals['_STATUSREQUEST']._serialized_end=72
-  _globals['_GUESTSTATUS']._serialized_start=75
-  _globals['_GUESTSTATUS']._serialized_end=238
-  _globals['_STATUSREPLY']._serialized_start=241
-  _globals['_STATUSREPLY']._serialized_end=534
-  _globals['_BOUNDARYREPORT']._serialized_start=536
-  _globals['_BOUNDARYREPORT']._serialized_end=628
-  _globals['_BOUNDARYCHECK']._serialized_start=630
-  _globals['_BOUNDARYCHECK']._serialized_end=692
-  _globals['_CONNECTREQUEST']._serialized_start=694
-  _globals['_CONNECTREQUEST']._serialized_end=710
-  _globals['_CONNECTREPLY']._serialized_start=712
-  _globals['_CONNECTREPLY']._serialized_end=758
-  _globals['_RESTARTREQUEST']._serialized_start=760
-  _globals['_RESTARTREQUEST']._serialized_end=790
-  _globals['_RESTARTREPLY']._serialized_start=792
-  _globals['_RESTARTREPLY']._serialized_end=806
-  _globals['_STOPREQUEST']._serialized_start=808
-  _globals['_STOPREQUEST']._serialized_end=821
-  _globals['_STOPREPLY']._serialized_start=823
-  _globals['_STOPREPLY']._serialized_end=834
-  _globals['_SETCREDENTIALREQUEST']._serialized_start=836
-  _globals['_SETCREDENTIALREQUEST']._serialized_end=905
-  _globals['_SETCREDENTIALREPLY']._serialized_start=907
-  _globals['_SETCREDENTIALREPLY']._serialized_end=943
-  _globals['_CLEARCREDENTIALREQUEST']._serialized_start=945
-  _globals['_CLEARCREDENTIALREQUEST']._serialized_end=987
-  _globals['_CLEARCREDENTIALREPLY']._serialized_start=989
-  _globals['_CLEARCREDENTIALREPLY']._serialized_end=1028
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1030
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1054
-  _globals['_LISTCREDENTIALSREPLY']._serialized_start=1056
-  _globals['_LISTCREDENTIALSREPLY']._serialized_end=1120
-  _globals['_CREDENTIAL']._serialized_start=1122
-  _globals['_CREDENTIAL']._serialized_end=1223
-  _globals['_CHECKBOUNDARYREQUEST']._serialized_start=1225
-  _globals['_CHECKBOUNDARYREQUEST']._serialized_end=1247
-  _globals['_CHECKBOUNDARYREPLY']._serialized_start=1249
-  _globals['_CHECKBOUNDARYREPLY']._serialized_end=1312
-  _globals['_METRICSREQUEST']._serialized_start=1314
-  _globals['_METRICSREQUEST']._serialized_end=1330
-  _globals['_METRICSREPLY']._serialized_start=1332
-  _globals['_METRICSREPLY']._serialized_end=1360
-  _globals['_RUNNERCONTROL']._serialized_start=1363
-  _globals['_RUNNERCONTROL']._serialized_end=2061
+  _globals['_STATUSREQUEST']._serialized_start=79
+  _globals['_STATUSREQUEST']._serialized_end=94
+  _globals['_GUESTSTATUS']._serialized_start=97
+  _globals['_GUESTSTATUS']._serialized_end=260
+  _globals['_STATUSREPLY']._serialized_start=263
+  _globals['_STATUSREPLY']._serialized_end=556
+  _globals['_BOUNDARYREPORT']._serialized_start=558
+  _globals['_BOUNDARYREPORT']._serialized_end=650
+  _globals['_BOUNDARYCHECK']._serialized_start=652
+  _globals['_BOUNDARYCHECK']._serialized_end=714
+  _globals['_CONNECTREQUEST']._serialized_start=716
+  _globals['_CONNECTREQUEST']._serialized_end=732
+  _globals['_CONNECTREPLY']._serialized_start=734
+  _globals['_CONNECTREPLY']._serialized_end=780
+  _globals['_RESTARTREQUEST']._serialized_start=782
+  _globals['_RESTARTREQUEST']._serialized_end=812
+  _globals['_RESTARTREPLY']._serialized_start=814
+  _globals['_RESTARTREPLY']._serialized_end=828
+  _globals['_STOPREQUEST']._serialized_start=830
+  _globals['_STOPREQUEST']._serialized_end=843
+  _globals['_STOPREPLY']._serialized_start=845
+  _globals['_STOPREPLY']._serialized_end=856
+  _globals['_SETCREDENTIALREQUEST']._serialized_start=858
+  _globals['_SETCREDENTIALREQUEST']._serialized_end=927
+  _globals['_SETCREDENTIALREPLY']._serialized_start=929
+  _globals['_SETCREDENTIALREPLY']._serialized_end=965
+  _globals['_CLEARCREDENTIALREQUEST']._serialized_start=967
+  _globals['_CLEARCREDENTIALREQUEST']._serialized_end=1009
+  _globals['_CLEARCREDENTIALREPLY']._serialized_start=1011
+  _globals['_CLEARCREDENTIALREPLY']._serialized_end=1050
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1052
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1076
+  _globals['_LISTCREDENTIALSREPLY']._serialized_start=1078
+  _globals['_LISTCREDENTIALSREPLY']._serialized_end=1142
+  _globals['_CREDENTIAL']._serialized_start=1144
+  _globals['_CREDENTIAL']._serialized_end=1245
+  _globals['_CHECKBOUNDARYREQUEST']._serialized_start=1247
+  _globals['_CHECKBOUNDARYREQUEST']._serialized_end=1269
+  _globals['_CHECKBOUNDARYREPLY']._serialized_start=1271
+  _globals['_CHECKBOUNDARYREPLY']._serialized_end=1334
+  _globals['_METRICSREQUEST']._serialized_start=1336
+  _globals['_METRICSREQUEST']._serialized_end=1352
+  _globals['_METRICSREPLY']._serialized_start=1354
+  _globals['_METRICSREPLY']._serialized_end=1382
+  _globals['_GETEGRESSREQUEST']._serialized_start=1384
+  _globals['_GETEGRESSREQUEST']._serialized_end=1402
+  _globals['_GETEGRESSREPLY']._serialized_start=1405
+  _globals['_GETEGRESSREPLY']._serialized_end=1559
+  _globals['_RELOADEGRESSREQUEST']._serialized_start=1561
+  _globals['_RELOADEGRESSREQUEST']._serialized_end=1582
+  _globals['_RELOADEGRESSREPLY']._serialized_start=1584
+  _globals['_RELOADEGRESSREPLY']._serialized_end=1620
+  _globals['_GRANTEGRESSREQUEST']._serialized_start=1622
+  _globals['_GRANTEGRESSREQUEST']._serialized_end=1711
+  _globals['_GRANTEGRESSREPLY']._serialized_start=1713
+  _globals['_GRANTEGRESSREPLY']._serialized_end=1748
+  _globals['_FOLLOWEGRESSREQUEST']._serialized_start=1750
+  _globals['_FOLLOWEGRESSREQUEST']._serialized_end=1771
+  _globals['_RUNNERCONTROL']._serialized_start=1774
+  _globals['_RUNNERCONTROL']._serialized_end=2752
 # @@protoc_insertion_point(module_scope)

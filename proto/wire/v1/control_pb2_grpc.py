@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from wire.v1 import control_pb2 as wire_dot_v1_dot_control__pb2
+from wire.v1 import egress_pb2 as wire_dot_v1_dot_egress__pb2
 from wire.v1 import gateway_pb2 as wire_dot_v1_dot_gateway__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -86,6 +87,26 @@ class RunnerControlStub:
                 request_serializer=wire_dot_v1_dot_control__pb2.MetricsRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_control__pb2.MetricsReply.FromString,
                 _registered_method=True)
+        self.GetEgress = channel.unary_unary(
+                '/wire.v1.RunnerControl/GetEgress',
+                request_serializer=wire_dot_v1_dot_control__pb2.GetEgressRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.GetEgressReply.FromString,
+                _registered_method=True)
+        self.ReloadEgress = channel.unary_unary(
+                '/wire.v1.RunnerControl/ReloadEgress',
+                request_serializer=wire_dot_v1_dot_control__pb2.ReloadEgressRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.ReloadEgressReply.FromString,
+                _registered_method=True)
+        self.GrantEgress = channel.unary_unary(
+                '/wire.v1.RunnerControl/GrantEgress',
+                request_serializer=wire_dot_v1_dot_control__pb2.GrantEgressRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.GrantEgressReply.FromString,
+                _registered_method=True)
+        self.FollowEgress = channel.unary_stream(
+                '/wire.v1.RunnerControl/FollowEgress',
+                request_serializer=wire_dot_v1_dot_control__pb2.FollowEgressRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_egress__pb2.EgressEvent.FromString,
+                _registered_method=True)
 
 
 class RunnerControlServicer:
@@ -162,6 +183,34 @@ class RunnerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetEgress(self, request, context):
+        """What may leave and what has left.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadEgress(self, request, context):
+        """Takes up the settings of egress that are valid now, without any restart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GrantEgress(self, request, context):
+        """Allows or denies something until this host ends, before what the settings say.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FollowEgress(self, request, context):
+        """What is let out and refused, from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunnerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -214,6 +263,26 @@ def add_RunnerControlServicer_to_server(servicer, server):
                     servicer.Metrics,
                     request_deserializer=wire_dot_v1_dot_control__pb2.MetricsRequest.FromString,
                     response_serializer=wire_dot_v1_dot_control__pb2.MetricsReply.SerializeToString,
+            ),
+            'GetEgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEgress,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.GetEgressRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.GetEgressReply.SerializeToString,
+            ),
+            'ReloadEgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadEgress,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.ReloadEgressRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.ReloadEgressReply.SerializeToString,
+            ),
+            'GrantEgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrantEgress,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.GrantEgressRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.GrantEgressReply.SerializeToString,
+            ),
+            'FollowEgress': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowEgress,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.FollowEgressRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_egress__pb2.EgressEvent.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -487,6 +556,114 @@ class RunnerControl:
             '/wire.v1.RunnerControl/Metrics',
             wire_dot_v1_dot_control__pb2.MetricsRequest.SerializeToString,
             wire_dot_v1_dot_control__pb2.MetricsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/GetEgress',
+            wire_dot_v1_dot_control__pb2.GetEgressRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.GetEgressReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadEgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/ReloadEgress',
+            wire_dot_v1_dot_control__pb2.ReloadEgressRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.ReloadEgressReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrantEgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/GrantEgress',
+            wire_dot_v1_dot_control__pb2.GrantEgressRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.GrantEgressReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowEgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.RunnerControl/FollowEgress',
+            wire_dot_v1_dot_control__pb2.FollowEgressRequest.SerializeToString,
+            wire_dot_v1_dot_egress__pb2.EgressEvent.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from wire.v1 import control_pb2 as _control_pb2
+from wire.v1 import egress_pb2 as _egress_pb2
 from wire.v1 import gateway_pb2 as _gateway_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -55,6 +56,14 @@ class RunnerControlStub:
     """Where each provider's key is from. Never the key."""
     Metrics: _grpc.UnaryUnaryMultiCallable[_control_pb2.MetricsRequest, _control_pb2.MetricsReply]
     """What the host has counted and timed, as Prometheus reads it."""
+    GetEgress: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetEgressRequest, _control_pb2.GetEgressReply]
+    """What may leave and what has left."""
+    ReloadEgress: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReloadEgressRequest, _control_pb2.ReloadEgressReply]
+    """Takes up the settings of egress that are valid now, without any restart."""
+    GrantEgress: _grpc.UnaryUnaryMultiCallable[_control_pb2.GrantEgressRequest, _control_pb2.GrantEgressReply]
+    """Allows or denies something until this host ends, before what the settings say."""
+    FollowEgress: _grpc.UnaryStreamMultiCallable[_control_pb2.FollowEgressRequest, _egress_pb2.EgressEvent]
+    """What is let out and refused, from now on."""
 
 @_typing.type_check_only
 class RunnerControlAsyncStub(RunnerControlStub):
@@ -82,6 +91,14 @@ class RunnerControlAsyncStub(RunnerControlStub):
     """Where each provider's key is from. Never the key."""
     Metrics: _aio.UnaryUnaryMultiCallable[_control_pb2.MetricsRequest, _control_pb2.MetricsReply]  # type: ignore[assignment]
     """What the host has counted and timed, as Prometheus reads it."""
+    GetEgress: _aio.UnaryUnaryMultiCallable[_control_pb2.GetEgressRequest, _control_pb2.GetEgressReply]  # type: ignore[assignment]
+    """What may leave and what has left."""
+    ReloadEgress: _aio.UnaryUnaryMultiCallable[_control_pb2.ReloadEgressRequest, _control_pb2.ReloadEgressReply]  # type: ignore[assignment]
+    """Takes up the settings of egress that are valid now, without any restart."""
+    GrantEgress: _aio.UnaryUnaryMultiCallable[_control_pb2.GrantEgressRequest, _control_pb2.GrantEgressReply]  # type: ignore[assignment]
+    """Allows or denies something until this host ends, before what the settings say."""
+    FollowEgress: _aio.UnaryStreamMultiCallable[_control_pb2.FollowEgressRequest, _egress_pb2.EgressEvent]  # type: ignore[assignment]
+    """What is let out and refused, from now on."""
 
 class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
     """The runner's own socket, in a directory that no guest mounts."""
@@ -166,5 +183,37 @@ class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.MetricsReply, _abc.Awaitable[_control_pb2.MetricsReply]]:
         """What the host has counted and timed, as Prometheus reads it."""
+
+    @_abc_1.abstractmethod
+    def GetEgress(
+        self,
+        request: _control_pb2.GetEgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.GetEgressReply, _abc.Awaitable[_control_pb2.GetEgressReply]]:
+        """What may leave and what has left."""
+
+    @_abc_1.abstractmethod
+    def ReloadEgress(
+        self,
+        request: _control_pb2.ReloadEgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ReloadEgressReply, _abc.Awaitable[_control_pb2.ReloadEgressReply]]:
+        """Takes up the settings of egress that are valid now, without any restart."""
+
+    @_abc_1.abstractmethod
+    def GrantEgress(
+        self,
+        request: _control_pb2.GrantEgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.GrantEgressReply, _abc.Awaitable[_control_pb2.GrantEgressReply]]:
+        """Allows or denies something until this host ends, before what the settings say."""
+
+    @_abc_1.abstractmethod
+    def FollowEgress(
+        self,
+        request: _control_pb2.FollowEgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_egress_pb2.EgressEvent], _abc.AsyncIterator[_egress_pb2.EgressEvent]]:
+        """What is let out and refused, from now on."""
 
 def add_RunnerControlServicer_to_server(servicer: RunnerControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -851,6 +851,7 @@ class ApprovalRequested(_message.Message):
     REQUESTED_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     tool: _builtins.str
     arguments_json: _builtins.str
@@ -863,6 +864,8 @@ class ApprovalRequested(_message.Message):
     """then the call is refused"""
     channel: _builtins.str
     """of the turn or the call"""
+    question: _builtins.str
+    """what to ask the person; empty: whether the tool may run so"""
     def __init__(
         self,
         *,
@@ -874,10 +877,11 @@ class ApprovalRequested(_message.Message):
         requested_at: _builtins.str = ...,
         expires_at: _builtins.str = ...,
         channel: _builtins.str = ...,
+        question: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "expires_at", b"expires_at", "requested_at", b"requested_at", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "expires_at", b"expires_at", "question", b"question", "requested_at", b"requested_at", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2943,10 +2947,15 @@ Global___ReembedMemoryReply: _TypeAlias = ReembedMemoryReply  # noqa: Y015
 
 @_typing.final
 class SetMemoryTokenRequest(_message.Message):
+    """The token that is to be tried is in the egress guest already, as that of the upstream
+    "memory-next".
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     AUTH_TOKEN_FIELD_NUMBER: _builtins.int
     auth_token: _builtins.str
+    """never sent: the egress guest alone has tokens"""
     def __init__(
         self,
         *,
@@ -2981,18 +2990,22 @@ class SetProviderKeyRequest(_message.Message):
 
     PROVIDER_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     provider: _builtins.str
     key: _builtins.str
-    """empty: there is none any more"""
+    """never sent: the egress guest alone has keys"""
+    missing: _builtins.str
+    """why requests to it cannot be made; empty: they can"""
     def __init__(
         self,
         *,
         provider: _builtins.str = ...,
         key: _builtins.str = ...,
+        missing: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "provider", b"provider"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "missing", b"missing", "provider", b"provider"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3279,3 +3292,130 @@ class Span(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Span: _TypeAlias = Span  # noqa: Y015
+
+@_typing.final
+class AskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """"network" """
+    arguments_json: _builtins.str
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    """empty: no turn asks"""
+    question: _builtins.str
+    """one sentence, for the person"""
+    def __init__(
+        self,
+        *,
+        tool: _builtins.str = ...,
+        arguments_json: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        question: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "question", b"question", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskRequest: _TypeAlias = AskRequest  # noqa: Y015
+
+@_typing.final
+class AskReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVED_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    approved: _builtins.bool
+    by: _builtins.str
+    """as in ApprovalDecided"""
+    channel: _builtins.str
+    def __init__(
+        self,
+        *,
+        approved: _builtins.bool = ...,
+        by: _builtins.str = ...,
+        channel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approved", b"approved", "by", b"by", "channel", b"channel"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskReply: _TypeAlias = AskReply  # noqa: Y015
+
+@_typing.final
+class TryWaysOutRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    spec: _builtins.bytes
+    """JSON of wire.ways_out.Spec"""
+    def __init__(
+        self,
+        *,
+        spec: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TryWaysOutRequest: _TypeAlias = TryWaysOutRequest  # noqa: Y015
+
+@_typing.final
+class TryWaysOutReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ways(self) -> _containers.RepeatedCompositeFieldContainer[Global___WayOut]: ...
+    def __init__(
+        self,
+        *,
+        ways: _abc.Iterable[Global___WayOut] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ways", b"ways"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TryWaysOutReply: _TypeAlias = TryWaysOutReply  # noqa: Y015
+
+@_typing.final
+class WayOut(_message.Message):
+    """One way out of a guest, as it was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SHUT_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    shut: _builtins.bool
+    found: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        shut: _builtins.bool = ...,
+        found: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "name", b"name", "shut", b"shut"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WayOut: _TypeAlias = WayOut  # noqa: Y015

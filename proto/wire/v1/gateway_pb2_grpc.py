@@ -241,6 +241,16 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.WitnessReply.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.WitnessEvent.FromString,
                 _registered_method=True)
+        self.Ask = channel.unary_unary(
+                '/wire.v1.Gateway/Ask',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.AskRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.AskReply.FromString,
+                _registered_method=True)
+        self.TryWaysOut = channel.unary_unary(
+                '/wire.v1.Gateway/TryWaysOut',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -508,7 +518,7 @@ class GatewayServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetProviderKey(self, request, context):
-        """The key of a model's provider from the next request on.
+        """Whether the egress guest has a key of a model's provider, from the next request on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -517,6 +527,21 @@ class GatewayServicer:
     def Witness(self, request_iterator, context):
         """What happens in the guest, for the runner alone, which records it where no guest can reach it.
         A later stream takes the place of an earlier one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Ask(self, request, context):
+        """Asks a person, as a call that needs approval does, and waits for the answer; for the runner
+        alone. Cancelling withdraws the question.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TryWaysOut(self, request, context):
+        """Tries every way out of this guest; for the runner alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -729,6 +754,16 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.Witness,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.WitnessReply.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.WitnessEvent.SerializeToString,
+            ),
+            'Ask': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ask,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.AskRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.AskReply.SerializeToString,
+            ),
+            'TryWaysOut': grpc.unary_unary_rpc_method_handler(
+                    servicer.TryWaysOut,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1840,6 +1875,60 @@ class Gateway:
             '/wire.v1.Gateway/Witness',
             wire_dot_v1_dot_gateway__pb2.WitnessReply.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.WitnessEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/Ask',
+            wire_dot_v1_dot_gateway__pb2.AskRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.AskReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TryWaysOut(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/TryWaysOut',
+            wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -103,11 +103,17 @@ class GatewayStub:
     SetMemoryToken: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]
     """A new token for the remote memory; kept only if the server accepts it."""
     SetProviderKey: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]
-    """The key of a model's provider from the next request on."""
+    """Whether the egress guest has a key of a model's provider, from the next request on."""
     Witness: _grpc.StreamStreamMultiCallable[_gateway_pb2.WitnessReply, _gateway_pb2.WitnessEvent]
     """What happens in the guest, for the runner alone, which records it where no guest can reach it.
     A later stream takes the place of an earlier one.
     """
+    Ask: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AskRequest, _gateway_pb2.AskReply]
+    """Asks a person, as a call that needs approval does, and waits for the answer; for the runner
+    alone. Cancelling withdraws the question.
+    """
+    TryWaysOut: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.TryWaysOutRequest, _gateway_pb2.TryWaysOutReply]
+    """Tries every way out of this guest; for the runner alone."""
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -184,11 +190,17 @@ class GatewayAsyncStub(GatewayStub):
     SetMemoryToken: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]  # type: ignore[assignment]
     """A new token for the remote memory; kept only if the server accepts it."""
     SetProviderKey: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]  # type: ignore[assignment]
-    """The key of a model's provider from the next request on."""
+    """Whether the egress guest has a key of a model's provider, from the next request on."""
     Witness: _aio.StreamStreamMultiCallable[_gateway_pb2.WitnessReply, _gateway_pb2.WitnessEvent]  # type: ignore[assignment]
     """What happens in the guest, for the runner alone, which records it where no guest can reach it.
     A later stream takes the place of an earlier one.
     """
+    Ask: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AskRequest, _gateway_pb2.AskReply]  # type: ignore[assignment]
+    """Asks a person, as a call that needs approval does, and waits for the answer; for the runner
+    alone. Cancelling withdraws the question.
+    """
+    TryWaysOut: _aio.UnaryUnaryMultiCallable[_gateway_pb2.TryWaysOutRequest, _gateway_pb2.TryWaysOutReply]  # type: ignore[assignment]
+    """Tries every way out of this guest; for the runner alone."""
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
     """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
@@ -502,7 +514,7 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.SetProviderKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.SetProviderKeyReply, _abc.Awaitable[_gateway_pb2.SetProviderKeyReply]]:
-        """The key of a model's provider from the next request on."""
+        """Whether the egress guest has a key of a model's provider, from the next request on."""
 
     @_abc_1.abstractmethod
     def Witness(
@@ -513,5 +525,23 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """What happens in the guest, for the runner alone, which records it where no guest can reach it.
         A later stream takes the place of an earlier one.
         """
+
+    @_abc_1.abstractmethod
+    def Ask(
+        self,
+        request: _gateway_pb2.AskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.AskReply, _abc.Awaitable[_gateway_pb2.AskReply]]:
+        """Asks a person, as a call that needs approval does, and waits for the answer; for the runner
+        alone. Cancelling withdraws the question.
+        """
+
+    @_abc_1.abstractmethod
+    def TryWaysOut(
+        self,
+        request: _gateway_pb2.TryWaysOutRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.TryWaysOutReply, _abc.Awaitable[_gateway_pb2.TryWaysOutReply]]:
+        """Tries every way out of this guest; for the runner alone."""
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -46,6 +46,11 @@ class ShellStub:
                 request_serializer=wire_dot_v1_dot_shell__pb2.AdmitRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_shell__pb2.AdmitReply.FromString,
                 _registered_method=True)
+        self.SetEgress = channel.unary_unary(
+                '/wire.v1.Shell/SetEgress',
+                request_serializer=wire_dot_v1_dot_shell__pb2.SetEgressRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_shell__pb2.SetEgressReply.FromString,
+                _registered_method=True)
         self.Start = channel.unary_unary(
                 '/wire.v1.Shell/Start',
                 request_serializer=wire_dot_v1_dot_shell__pb2.StartExecRequest.SerializeToString,
@@ -60,6 +65,11 @@ class ShellStub:
                 '/wire.v1.Shell/Input',
                 request_serializer=wire_dot_v1_dot_shell__pb2.ExecInputRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_shell__pb2.ExecInputReply.FromString,
+                _registered_method=True)
+        self.Extend = channel.unary_unary(
+                '/wire.v1.Shell/Extend',
+                request_serializer=wire_dot_v1_dot_shell__pb2.ExtendExecRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_shell__pb2.ExtendExecReply.FromString,
                 _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/wire.v1.Shell/Cancel',
@@ -92,6 +102,14 @@ class ShellServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetEgress(self, request, context):
+        """How commands get out, from the next one on; from its starter only. Before the first one, and
+        with an empty door, they do not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Start(self, request, context):
         """Idempotent by exec_id: starting a known id again answers for that command.
         """
@@ -109,6 +127,13 @@ class ShellServicer:
     def Input(self, request, context):
         """Writes to a standard input that stays open, and answers when all of it was taken. What was
         taken before is skipped, so that a call can be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Extend(self, request, context):
+        """Gives a command more time, because a person is asked on its behalf.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,6 +166,11 @@ def add_ShellServicer_to_server(servicer, server):
                     request_deserializer=wire_dot_v1_dot_shell__pb2.AdmitRequest.FromString,
                     response_serializer=wire_dot_v1_dot_shell__pb2.AdmitReply.SerializeToString,
             ),
+            'SetEgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetEgress,
+                    request_deserializer=wire_dot_v1_dot_shell__pb2.SetEgressRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_shell__pb2.SetEgressReply.SerializeToString,
+            ),
             'Start': grpc.unary_unary_rpc_method_handler(
                     servicer.Start,
                     request_deserializer=wire_dot_v1_dot_shell__pb2.StartExecRequest.FromString,
@@ -155,6 +185,11 @@ def add_ShellServicer_to_server(servicer, server):
                     servicer.Input,
                     request_deserializer=wire_dot_v1_dot_shell__pb2.ExecInputRequest.FromString,
                     response_serializer=wire_dot_v1_dot_shell__pb2.ExecInputReply.SerializeToString,
+            ),
+            'Extend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Extend,
+                    request_deserializer=wire_dot_v1_dot_shell__pb2.ExtendExecRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_shell__pb2.ExtendExecReply.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
@@ -223,6 +258,33 @@ class Shell:
             '/wire.v1.Shell/Admit',
             wire_dot_v1_dot_shell__pb2.AdmitRequest.SerializeToString,
             wire_dot_v1_dot_shell__pb2.AdmitReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetEgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Shell/SetEgress',
+            wire_dot_v1_dot_shell__pb2.SetEgressRequest.SerializeToString,
+            wire_dot_v1_dot_shell__pb2.SetEgressReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -304,6 +366,33 @@ class Shell:
             '/wire.v1.Shell/Input',
             wire_dot_v1_dot_shell__pb2.ExecInputRequest.SerializeToString,
             wire_dot_v1_dot_shell__pb2.ExecInputReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Extend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Shell/Extend',
+            wire_dot_v1_dot_shell__pb2.ExtendExecRequest.SerializeToString,
+            wire_dot_v1_dot_shell__pb2.ExtendExecReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,10 @@ class ShellStub:
     """A daemon that was started sealed answers its starter only; from now on it
     answers who carries this token too.
     """
+    SetEgress: _grpc.UnaryUnaryMultiCallable[_shell_pb2.SetEgressRequest, _shell_pb2.SetEgressReply]
+    """How commands get out, from the next one on; from its starter only. Before the first one, and
+    with an empty door, they do not.
+    """
     Start: _grpc.UnaryUnaryMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.StartExecReply]
     """Idempotent by exec_id: starting a known id again answers for that command."""
     Output: _grpc.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]
@@ -48,6 +52,8 @@ class ShellStub:
     """Writes to a standard input that stays open, and answers when all of it was taken. What was
     taken before is skipped, so that a call can be repeated.
     """
+    Extend: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ExtendExecRequest, _shell_pb2.ExtendExecReply]
+    """Gives a command more time, because a person is asked on its behalf."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_shell_pb2.CancelExecRequest, _shell_pb2.CancelExecReply]
     """Ends the whole process tree, and answers when it is gone."""
     Release: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]
@@ -65,6 +71,10 @@ class ShellAsyncStub(ShellStub):
     """A daemon that was started sealed answers its starter only; from now on it
     answers who carries this token too.
     """
+    SetEgress: _aio.UnaryUnaryMultiCallable[_shell_pb2.SetEgressRequest, _shell_pb2.SetEgressReply]  # type: ignore[assignment]
+    """How commands get out, from the next one on; from its starter only. Before the first one, and
+    with an empty door, they do not.
+    """
     Start: _aio.UnaryUnaryMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.StartExecReply]  # type: ignore[assignment]
     """Idempotent by exec_id: starting a known id again answers for that command."""
     Output: _aio.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]  # type: ignore[assignment]
@@ -73,6 +83,8 @@ class ShellAsyncStub(ShellStub):
     """Writes to a standard input that stays open, and answers when all of it was taken. What was
     taken before is skipped, so that a call can be repeated.
     """
+    Extend: _aio.UnaryUnaryMultiCallable[_shell_pb2.ExtendExecRequest, _shell_pb2.ExtendExecReply]  # type: ignore[assignment]
+    """Gives a command more time, because a person is asked on its behalf."""
     Cancel: _aio.UnaryUnaryMultiCallable[_shell_pb2.CancelExecRequest, _shell_pb2.CancelExecReply]  # type: ignore[assignment]
     """Ends the whole process tree, and answers when it is gone."""
     Release: _aio.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]  # type: ignore[assignment]
@@ -101,6 +113,16 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def SetEgress(
+        self,
+        request: _shell_pb2.SetEgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shell_pb2.SetEgressReply, _abc.Awaitable[_shell_pb2.SetEgressReply]]:
+        """How commands get out, from the next one on; from its starter only. Before the first one, and
+        with an empty door, they do not.
+        """
+
+    @_abc_1.abstractmethod
     def Start(
         self,
         request: _shell_pb2.StartExecRequest,
@@ -125,6 +147,14 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         """Writes to a standard input that stays open, and answers when all of it was taken. What was
         taken before is skipped, so that a call can be repeated.
         """
+
+    @_abc_1.abstractmethod
+    def Extend(
+        self,
+        request: _shell_pb2.ExtendExecRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shell_pb2.ExtendExecReply, _abc.Awaitable[_shell_pb2.ExtendExecReply]]:
+        """Gives a command more time, because a person is asked on its behalf."""
 
     @_abc_1.abstractmethod
     def Cancel(

@@ -102,9 +102,11 @@ def in_full(call: Call, width: int) -> str:
 
 
 def question(approval: gateway_pb2.ApprovalRequested, width: int) -> str:
-    """What a person decides on: the tool and exactly the arguments that it would get."""
+    """What a person decides on: the tool and exactly the arguments that it would get; or a question
+    of another kind, with what it is about."""
     arguments = _arguments(approval.arguments_json, width)
-    return "\n".join([f"allow {one_line(approval.tool)}?", *arguments])
+    asked = approval.question or f"allow {approval.tool}?"
+    return "\n".join([one_line(asked), *arguments])
 
 
 def _telling(started: gateway_pb2.ToolCallStarted) -> str:

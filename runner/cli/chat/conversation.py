@@ -267,7 +267,8 @@ class Conversation:
                 if is_open and (own or self._screen.answers):
                     await self._decide(approval)
                 elif is_open:
-                    await self._screen.status(f"{one_line(approval.tool)} waits for a person")
+                    asked = one_line(approval.question or approval.tool)
+                    await self._screen.status(f"{asked} waits for a person")
                 return
             except GatewayLost:  # whoever follows the turn connects again
                 await asyncio.sleep(RECONNECT_EVERY_S)

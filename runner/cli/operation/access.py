@@ -122,20 +122,7 @@ def list_(context: typer.Context, json: AsJson = False) -> None:
     used = tokens.last_used()
     found = sorted(tokens.all(), key=lambda token: (token.user_id, token.name))
     if json:
-        print_json(
-            [
-                {
-                    "user_id": token.user_id,
-                    "name": token.name,
-                    "scopes": sorted(token.scopes),
-                    "created_at": token.created_at.isoformat(),
-                    "expires_at": token.expires_at.isoformat(),
-                    "expired": token.lifetime_s() <= 0,
-                    "last_used_at": used.get(token.digest),
-                }
-                for token in found
-            ]
-        )
+        print_json([token.listed(used.get(token.digest)) for token in found])
     elif found:
         rows = [_row(token, used.get(token.digest)) for token in found]
         print_table(table_of("user", "name", "scopes", "expires", "last used", rows=rows))

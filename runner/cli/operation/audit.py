@@ -1,8 +1,6 @@
 """`runner audit list|follow|verify|head`: calls of tools, and whether their record was changed."""
 
-import asyncio
 import re
-import sys
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -15,9 +13,9 @@ from runner.audit.log import Place
 from runner.audit.verification import verify as verified
 from runner.cli.options import AsJson, Options
 from runner.cli.output import (
-    discard,
     json_line,
     one_line,
+    print_as_they_come,
     print_json,
     print_table,
     table_of,
@@ -86,17 +84,10 @@ def follow(
     wanted = Filter(tool=tool, outcome=outcome, session_id=session, channel=channel)
     calls = Calls.locate(options.load(), options.user_id)
 
-    async def print_all() -> None:
-        async for call in calls.follow(wanted):
-            typer.echo(json_line(asdict(call)) if json else "  ".join(map(str, _row(call))))
-            sys.stdout.flush()
-
-    try:
-        asyncio.run(print_all())
-    except KeyboardInterrupt:
-        pass
-    except BrokenPipeError:  # the reader of `| head` is gone
-        discard(sys.stdout)
+    print_as_they_come(
+        json_line(asdict(call)) if json else "  ".join(map(str, _row(call)))
+        async for call in calls.follow(wanted)
+    )
 
 
 @audit.command()

@@ -54,7 +54,7 @@ async def show_boundary(options: Options, *, json: bool) -> int:
 def _no_host(options: Options, config: Config) -> Finding:
     return problem(
         "boundary",
-        f"no host runs for user {options.user_id}, so there is no shell guest to probe from",
+        f"no host runs for user {options.user_id}, so there are no guests to probe from",
         start_command(options, config),
     )
 

@@ -29,7 +29,7 @@ def template(tier: str = "container", agent: Mapping[str, str] | None = None) ->
     lines = [
         _HEAD,
         '# how guests are confined: "container", "micro_vm", or "process", which has to be asked',
-        "# for with --insecure at each start, because nothing confines the agent itself there",
+        "# for with --insecure at each start, because no container is around the agent there",
         f"tier = {json.dumps(tier)}",
         "",
         "[agent]",

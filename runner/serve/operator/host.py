@@ -26,7 +26,7 @@ from starlette.routing import Route
 from wire.errors import Code, WireError
 
 from runner.access.scopes import Scope
-from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
+from runner.access.tokens import EXPIRES_DAYS, Tokens, lifetime_of
 from runner.audit.calls import Calls, Filter
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
@@ -187,7 +187,7 @@ class HostApi:
     async def _list_tokens(self, _: dict[str, Any]) -> dict[str, Any]:
         used = self._tokens.last_used()
         tokens = sorted(self._tokens.all(), key=lambda token: (token.user_id, token.name))
-        return {"tokens": [_token(each, used.get(each.digest)) for each in tokens]}
+        return {"tokens": [each.listed(used.get(each.digest)) for each in tokens]}
 
     async def _create_token(self, asked: dict[str, Any]) -> dict[str, Any]:
         user_id, name = self._user_in(asked), _text(asked, "name")
@@ -201,7 +201,7 @@ class HostApi:
         lifetime = lifetime_of(_text(asked, "expires") or f"{EXPIRES_DAYS}d")
         token, secret = self._tokens.create(user_id, name, frozenset(map(Scope, scopes)), lifetime)
         log.info("the operator makes the access token %s/%s", user_id, name)
-        return {"token": _token(token, None), "secret": secret}
+        return {"token": token.listed(None), "secret": secret}
 
     async def _revoke_token(self, asked: dict[str, Any]) -> dict[str, Any]:
         user_id, name = self._user_in(asked), _text(asked, "name")
@@ -251,15 +251,3 @@ def _number(asked: dict[str, Any], name: str, otherwise: int) -> int:
     if type(value) is not int or value < 0:
         raise WireError(Code.INVALID_ARGUMENT, f"{name} must be a whole number, not below 0")
     return value
-
-
-def _token(token: Token, used: str | None) -> dict[str, Any]:
-    return {
-        "user_id": token.user_id,
-        "name": token.name,
-        "scopes": sorted(token.scopes),
-        "created_at": token.created_at.isoformat(),
-        "expires_at": token.expires_at.isoformat(),
-        "expired": token.lifetime_s() <= 0,
-        "last_used_at": used,
-    }

@@ -15,8 +15,8 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images.naming import ImageRole, image_name
-from runner.tiers.base import Handle, LaunchSpec, Limits
-from runner.tiers.container.engine import Engine, check_network, judge
+from runner.tiers.base import Handle, LaunchSpec, Limits, Network
+from runner.tiers.container.engine import Engine, judge
 from runner.tiers.container.names import (
     LABEL_LAUNCH,
     LABEL_ROLE,
@@ -98,6 +98,7 @@ class Container:
     role: Role
     place: Place
     launch_id: str
+    network: Network = Network.OUTBOUND
     limits: Limits | None = None
     streams: Streams | None = None
 
@@ -126,7 +127,6 @@ class Containers:
     def start(self, spec: LaunchSpec) -> Container:
         """See `TierDriver.start`."""
         self.judge()
-        check_network(self._engine.facts(), self._runtime, spec)
         check_owner(spec.owner)
         check_mounts(spec.mounts, spec.owner)
         image = image_name(self._images, ImageRole(spec.role))
@@ -134,8 +134,10 @@ class Containers:
         with self._engine.client() as client, contextlib.ExitStack() as undo:
             _check_image(client, image)
             make_room(client, place.container(spec.role), place)
-            undo.callback(self._networks.release, client, place, spec.launch_id)
-            network = self._networks.acquire(client, place, spec.network, spec.launch_id)
+            network = str(Network.NONE)
+            if spec.network is Network.OUTBOUND:
+                undo.callback(self._networks.release, client, place, spec.launch_id)
+                network = self._networks.acquire(client, place, spec.launch_id)
             arguments = create_arguments(
                 spec, self._engine.facts(), image=image, network=network, runtime=self._runtime
             )
@@ -162,6 +164,7 @@ class Containers:
             role=spec.role,
             place=place,
             launch_id=spec.launch_id,
+            network=spec.network,
             limits=spec.limits,
             streams=streams,
         )
@@ -184,7 +187,8 @@ class Containers:
                 if container.streams is not None:
                     container.streams.finish(last_line)
                 remove(client, container.container_id)
-                self._networks.release(client, container.place, container.launch_id)
+                if container.network is Network.OUTBOUND:
+                    self._networks.release(client, container.place, container.launch_id)
         except TierError as error:
             log.warning("the container %s is not cleared up: %s", container.name, error)
         if status is None:

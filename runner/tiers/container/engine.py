@@ -14,8 +14,6 @@ from wire.errors import Code
 
 from runner.config.trust import way_of_others
 from runner.errors import TierError
-from runner.tiers.base import LaunchSpec, Network
-from runner.workspace.mounts import Role
 
 FAILURES: Final = (docker.errors.DockerException, requests.RequestException, OSError)
 """What the SDK raises if an engine refuses, fails or does not run."""
@@ -29,7 +27,6 @@ _SOCKETS: Final = (
 )
 
 _HOST_SOCKETS: Final = "--host-uds=all"
-_NO_NETWORK: Final = "--network=none"
 _REGISTER: Final = (
     "sudo runsc install -- --platform=systrap --host-uds=all --network=none, "
     "then: sudo systemctl reload docker"
@@ -260,24 +257,6 @@ def judge(facts: EngineFacts, runtime: str | None) -> list[str]:
             _REGISTER,
         )
     return list(_notices(facts))
-
-
-def check_network(facts: EngineFacts, runtime: str | None, spec: LaunchSpec) -> None:
-    """Raise `TierError` if a guest needs the outside, and the OCI runtime gives it no network."""
-    if runtime is None or spec.network is not Network.OUTBOUND:
-        return
-    if _NO_NETWORK not in facts.arguments(runtime):
-        return
-    mend = {
-        Role.AGENT: 'set agent.provider = "offline" and no memory.remote_url',
-        Role.SHELL: 'set shell.network = "none"',
-    }
-    raise _refused(
-        f"under the runtime {runtime} the {spec.role} guest cannot reach the outside",
-        f"the runtime is registered with {_NO_NETWORK}: guests have their own loopback interface "
-        "and nothing else, and a provider, a memory server or an open shell needs more",
-        f"{mend.get(spec.role, 'choose another runtime')}; or use: runner --tier container",
-    )
 
 
 def _notices(facts: EngineFacts) -> Iterator[str]:

@@ -1,33 +1,51 @@
-"""Servers on this machine, as a guest in a container reaches them: not at the loopback address."""
+"""Servers on this machine, as the egress guest reaches them from its container: not at the loopback
+address."""
 
 import contextlib
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 import docker
 from wire.errors import WireError
-from wire.settings import AgentSettings, ContainerSettings
+from wire.settings import ContainerSettings, UserSettings
 
+from runner.egress.upstreams import without_secrets
 from runner.tiers.container.engine import Engine
 
 _PODMAN: Final = "host.containers.internal"
 """The name by which Podman's containers know the host."""
 
 
-def unreachable_server(
-    agent: AgentSettings, container: ContainerSettings, environ: Mapping[str, str]
-) -> tuple[str, str] | None:
-    """What is wrong with `agent.base_url` for an agent in a container, and the fix; None if it
-    leads out of the container."""
-    url = urlsplit(agent.base_url)
-    if not _is_loopback(url.hostname or ""):
-        return None
-    address = address_of_host(container, environ)
-    what = f"agent.base_url {agent.base_url} leads into the agent's own container, not to this host"
-    fix = f'set base_url = "{_at(url, address)}", and let that server listen on {address}'
-    return what, fix
+def unreachable_servers(
+    settings: UserSettings,
+    user_id: str,
+    container: ContainerSettings,
+    environ: Mapping[str, str],
+) -> list[tuple[str, str]]:
+    """What is wrong with the addresses of servers that lead into the egress guest's own container,
+    and what mends each."""
+    found = []
+    for setting, text in _named(settings, user_id):
+        url = urlsplit(text)
+        if not _is_loopback(url.hostname or ""):
+            continue
+        address = address_of_host(container, environ)
+        what = f"{setting} {without_secrets(text)} leads into the egress guest's own container, not"
+        mended = without_secrets(_at(url, address))
+        name = setting.rpartition(".")[2]
+        fix = f'set {name} = "{mended}", and let that server listen on {address}'
+        found.append((f"{what} to this host", fix))
+    return found
+
+
+def _named(settings: UserSettings, user_id: str) -> Iterator[tuple[str, str]]:
+    """The settings with addresses, and the addresses."""
+    yield "agent.base_url", settings.agent.base_url
+    yield "memory.remote_url", settings.memory.server_of(user_id)
+    for name, server in settings.mcp.servers.items():
+        yield f"mcp.servers.{name}.url", server.url
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,8 +1,5 @@
-"""The networks of guests: created when one is needed, removed when nobody uses it any more.
-
-INTERNAL is a bridge without a way out and without an address of the host. OUTBOUND is a bridge
-whose guests cannot reach each other.
-"""
+"""The networks with a way out: a user's is created when a guest needs it, and removed when nobody
+uses it any more. It is a bridge whose guests cannot reach each other."""
 
 import contextlib
 import threading
@@ -14,24 +11,17 @@ import docker.errors
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.tiers.base import Network
 from runner.tiers.container.names import LABEL_WORKSPACE, Place
 
-_OPTIONS: Final[dict[Network, dict[str, str]]] = {
-    Network.INTERNAL: {
-        "com.docker.network.bridge.inhibit_ipv4": "true",
-        "com.docker.network.bridge.enable_icc": "false",
-    },
-    Network.OUTBOUND: {"com.docker.network.bridge.enable_icc": "false"},
-}
+_OPTIONS: Final = {"com.docker.network.bridge.enable_icc": "false"}
 _FULL: Final = ("non-overlapping", "fully subnetted")
 """What an engine answers when all its address ranges are in use."""
 _YOUNG: Final = timedelta(minutes=5)
 
 
-def network_name(place: Place, network: Network) -> str:
-    """The network mode of a container: "none", or the name of one of the user's networks."""
-    return "none" if network is Network.NONE else f"{place.prefix}-{network}"
+def network_name(place: Place) -> str:
+    """The name of the user's network."""
+    return f"{place.prefix}-outbound"
 
 
 class Networks:
@@ -41,34 +31,30 @@ class Networks:
         self._lock = threading.Lock()
         self._users: dict[str, set[str]] = {}
 
-    def acquire(
-        self, client: docker.APIClient, place: Place, network: Network, launch_id: str
-    ) -> str:
+    def acquire(self, client: docker.APIClient, place: Place, launch_id: str) -> str:
         """The name of a network that exists until `release`.
 
         Raises `TierError` if the name is taken or the engine has no addresses left.
         """
-        name = network_name(place, network)
-        if network is Network.NONE:
-            return name
+        name = network_name(place)
         with self._lock:
             if not _is_ours(client, name, place):
-                _create(client, name, place, network)
+                _create(client, name, place)
             self._users.setdefault(name, set()).add(launch_id)
         return name
 
     def release(self, client: docker.APIClient, place: Place, launch_id: str) -> None:
-        """Remove the networks that nobody uses any more."""
+        """Remove the network of `place` if nobody uses it any more."""
+        name = network_name(place)
         with self._lock:
-            for users in self._users.values():
-                users.discard(launch_id)
-            for network in (Network.INTERNAL, Network.OUTBOUND):
-                name = network_name(place, network)
-                if not self._users.get(name):
-                    self._users.pop(name, None)
-                    with contextlib.suppress(docker.errors.APIError):  # gone, or still in use
-                        if _is_ours(client, name, place):
-                            client.remove_network(name)
+            users = self._users.get(name, set())
+            users.discard(launch_id)
+            if users:
+                return
+            self._users.pop(name, None)
+            with contextlib.suppress(docker.errors.APIError):  # gone, or still in use
+                if _is_ours(client, name, place):
+                    client.remove_network(name)
 
 
 def remove_networks(client: docker.APIClient, place: Place) -> list[str]:
@@ -90,13 +76,12 @@ def _is_ours(client: docker.APIClient, name: str, place: Place) -> bool:
     return True
 
 
-def _create(client: docker.APIClient, name: str, place: Place, network: Network) -> None:
+def _create(client: docker.APIClient, name: str, place: Place) -> None:
     try:
         client.create_network(
             name,
             driver="bridge",
-            internal=network is Network.INTERNAL,
-            options=_OPTIONS[network],
+            options=_OPTIONS,
             labels=place.labels,
             check_duplicate=True,
         )
@@ -104,7 +89,7 @@ def _create(client: docker.APIClient, name: str, place: Place, network: Network)
         if not any(words in str(error) for words in _FULL):
             raise
         if sweep_unused(client):
-            return _create(client, name, place, network)
+            return _create(client, name, place)
         raise TierError(
             Code.RESOURCE_EXHAUSTED,
             "the container engine has no addresses left for another network",

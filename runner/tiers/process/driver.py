@@ -1,8 +1,10 @@
-"""The process tier: the agent and the embedder are child processes, the shell runs in
-bubblewrap."""
+"""The process tier: the agent, egress and the embedder are child processes, the agent without a
+network; the shell runs in bubblewrap."""
 
 import contextlib
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -24,6 +26,7 @@ from runner.tiers.output import OutputLog
 from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import HOW, Cgroup, ControlGroups
+from runner.tiers.process.seclusion import Seclusion
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
 
@@ -39,9 +42,13 @@ class ProcessDriver(RunningGuests):
     """See `runner.tiers.base.TierDriver`."""
 
     def __init__(
-        self, bubblewrap: Bubblewrap | None = None, groups: ControlGroups | None = None
+        self,
+        bubblewrap: Bubblewrap | None = None,
+        groups: ControlGroups | None = None,
+        seclusion: Seclusion | None = None,
     ) -> None:
         super().__init__()
+        self._seclusion = seclusion or Seclusion()
         self._bubblewrap = bubblewrap or Bubblewrap()
         self._groups = groups or ControlGroups()
 
@@ -53,14 +60,23 @@ class ProcessDriver(RunningGuests):
             unsupported={Role.SHELL: reason} if reason else {},
             own_files=frozenset({Role.SHELL}),
             limits_memory=not self._groups.reason,
+            own_network=self._seclusion.has_namespace,
         )
 
     async def check(self) -> list[str]:
-        if self._bubblewrap.reason or not (reason := self._groups.reason):
-            return []
-        return [
-            f"the shell guest watches its own memory: {reason}; for limits of the kernel: {HOW}"
-        ]
+        notices = []
+        _check_agent(self._seclusion.reason)
+        if not self._seclusion.has_namespace:
+            notices.append(
+                "the agent guest has no network namespace of its own: a filter of system calls "
+                "alone keeps it from the network; allow user namespaces: "
+                "sysctl user.max_user_namespaces=15000"
+            )
+        if not self._bubblewrap.reason and (reason := self._groups.reason):
+            notices.append(
+                f"the shell guest watches its own memory: {reason}; for limits of the kernel: {HOW}"
+            )
+        return notices
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
         return self._bubblewrap.confinement(spec)
@@ -75,6 +91,11 @@ class ProcessDriver(RunningGuests):
             first = prologue.begun(command)
             if (cgroup := self._group(spec)) is not None:
                 first = cgroup.command(first)
+        if spec.role is Role.AGENT:
+            _check_agent(self._seclusion.reason)
+            if shutil.which(command[0]) is None:  # which would otherwise be found out only inside
+                raise _not_started(spec, os.strerror(errno.ENOENT))
+            first = self._seclusion.begun(command)
         with contextlib.ExitStack() as undo:
             stdout, log = self._output(spec, undo)
             try:
@@ -91,12 +112,7 @@ class ProcessDriver(RunningGuests):
                     start_new_session=True,
                 )
             except OSError as error:
-                raise TierError(
-                    Code.UNAVAILABLE,
-                    f"cannot start the {spec.role} guest",
-                    details=f"{command[0]}: {error.strerror}",
-                    resolution=f"check the installation: {adding('guest')}",
-                ) from None
+                raise _not_started(spec, error.strerror or str(error)) from None
             if log is not None:
                 undo.pop_all()
         copying = _copied(process, log)
@@ -150,6 +166,25 @@ class ProcessDriver(RunningGuests):
         return True
 
 
+def _not_started(spec: LaunchSpec, why: str) -> TierError:
+    return TierError(
+        Code.UNAVAILABLE,
+        f"cannot start the {spec.role} guest",
+        details=f"{spec.command[0]}: {why}",
+        resolution=f"check the installation: {adding('guest')}",
+    )
+
+
+def _check_agent(reason: str) -> None:
+    if reason:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            "the agent cannot be kept from the network here",
+            details=reason,
+            resolution="use a Linux kernel with seccomp, or: runner --tier container",
+        )
+
+
 def _check_shell(spec: LaunchSpec, reason: str) -> None:
     if reason:
         raise TierError(Code.FAILED_PRECONDITION, "no shell guest here", details=reason)
@@ -157,9 +192,8 @@ def _check_shell(spec: LaunchSpec, reason: str) -> None:
         raise TierError(
             Code.FAILED_PRECONDITION,
             "the process tier gives the shell no network",
-            details=f"shell.network is {spec.network.value!r}, and the only network here is the "
-            "host's own, with everything that listens on it",
-            resolution='set shell.network = "none", or use: runner --tier container',
+            details="the only one here is the host's own, with everything that listens on it",
+            resolution="runner --tier container",
         )
 
 

@@ -1,4 +1,4 @@
-"""The packages that the agent needs in the process tier, where it runs in the runner's own
+"""The packages that agent and egress need in the process tier, where they run in the runner's own
 Python."""
 
 from importlib.util import find_spec
@@ -10,31 +10,35 @@ from wire.settings import UserSettings
 
 from runner.errors import TierError
 
-_MODULES: Final = {
+_MODULES: Final[dict[str, tuple[str, ...]]] = {
     "guest": ("libsql", "numpy", "pydantic_ai"),
     "remote": ("aiohttp",),
     "openai": ("openai",),
     "anthropic": ("anthropic",),
     "google": ("google.genai",),
+    "egress": ("aiodns", "aiohttp"),
 }
 """What tells that an extra of pyproject.toml is installed."""
 
 
 def check_packages(settings: UserSettings) -> None:
-    """Raise `TierError` (FAILED_PRECONDITION) if an agent with `settings` lacks packages."""
+    """Raise `TierError` (FAILED_PRECONDITION) if guests with `settings` lack packages."""
     wanted = ["guest"]
     if settings.memory.remote_url:
         wanted.append("remote")
     if settings.agent.provider in _MODULES:
         wanted.append(settings.agent.provider)
+    servers = any(server.url for server in settings.mcp.servers.values())
+    if len(wanted) > 1 or servers or settings.egress.is_wanted:
+        wanted.append("egress")
     missing = {
         module: extra for extra in wanted for module in _MODULES[extra] if not _installed(module)
     }
     if missing:
         raise TierError(
             Code.FAILED_PRECONDITION,
-            f"the packages of the agent are not installed: {', '.join(missing)}",
-            details="in the process tier the agent runs in the runner's own Python",
+            f"packages of the guests are not installed: {', '.join(missing)}",
+            details="in the process tier they run in the runner's own Python",
             resolution=adding(*dict.fromkeys(missing.values())),
         )
 

@@ -84,6 +84,24 @@ def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
     expect(page.get_by_text("tea is at five").first).to_be_visible()
 
 
+def test_a_host_that_a_command_wants_to_reach_is_asked_about(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(
+        calls("shell_exec", command="curl -s http://files.example.org/a; echo done"),
+        lambda seen: provider.says(seen.result()["stdout"]),
+    )
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "Fetch it")
+    page.get_by_role("button", name="Allow").click()
+    asked = page.get_by_role("region", name="Call that needs your approval")
+    expect(asked).to_contain_text("Allow files.example.org for this session?")
+    expect(asked).to_contain_text("a command")
+    asked.get_by_role("button", name="Refuse").click()
+    expect(answered(page, "a person said no").last).to_be_visible()
+    expect(page.get_by_text("Refused (console). Allow files.example.org")).to_be_visible()
+
+
 def test_what_happens_while_the_network_is_away_is_there_afterwards(
     new_window: NewWindow, script: Script
 ) -> None:
@@ -94,13 +112,13 @@ def test_what_happens_while_the_network_is_away_is_there_afterwards(
     expect(page.get_by_role("button", name="Allow")).to_be_visible()
     there = other.enter("alice", page.evaluate("location.hash"))
     window.context.set_offline(True)
-    expect(page.get_by_text("The server cannot be reached")).to_be_visible()
+    expect(page.get_by_text("The server cannot be reached. What runs")).to_be_visible()
     page.get_by_role("textbox", name="Message").fill("not lost")
     there.get_by_role("button", name="Refuse").click()
     expect(answered(there, "Done in the meantime.")).to_be_visible()
     window.context.set_offline(False)
     expect(answered(page, "Done in the meantime.")).to_be_visible()
-    expect(page.get_by_text("The server cannot be reached")).to_be_hidden()
+    expect(page.get_by_text("The server cannot be reached. What runs")).to_be_hidden()
     expect(page.get_by_text("Refused (console).")).to_be_visible()
     page.reload()
     expect(page.get_by_role("textbox", name="Message")).to_have_value("not lost")

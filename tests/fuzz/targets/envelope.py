@@ -134,8 +134,11 @@ def _seeds() -> Mapping[str, bytes]:
 def _complete() -> BootstrapEnvelope:
     made = envelope_for(Path("/w"))
     made.identity.CopyFrom(_identity())
-    made.secrets.api_key = "sk-0123456789abcdef"
-    made.secrets.memory_token = "memory-token-0123"
+    made.secrets.memory_key = "memory-key-0123456789"
+    made.egress.endpoint = "unix:/w/egress/door.sock"
+    made.egress.token = "door-token-012345"
+    made.egress.identity.CopyFrom(_identity())
+    made.upstreams["openai"] = ""
     made.shell.endpoint = "unix:/w/ipc/shell.sock"
     made.shell.token = "shell-token-01234"
     made.shell.identity.CopyFrom(_identity())
@@ -147,4 +150,4 @@ def _identity() -> Identity:
     return Identity(certificate="certificate", key="-----BEGIN KEY", authority="authority")
 
 
-TARGET = Target("envelope", 150, stateless(_one_input), _seeds)
+TARGET = Target("envelope", 120, stateless(_one_input), _seeds)

@@ -95,4 +95,4 @@ def _seeds() -> Mapping[str, bytes]:
     return whole | changes | nested
 
 
-TARGET = Target("export_lines", 150, stateless(_one_input), _seeds)
+TARGET = Target("export_lines", 120, stateless(_one_input), _seeds)

@@ -106,7 +106,7 @@ def test_a_pair_comes_up_with_its_secret_and_goes_with_the_runner(
         assert time.monotonic() < until, (status(composed), docker("logs", composed))
         time.sleep(0.5)
     running = guests(home)
-    assert len(running) == 3, running
+    assert len(running) == 4, running
     for each in (composed, *running):
         assert SECRET not in docker("inspect", each)
     docker("stop", "--time", "90", composed)

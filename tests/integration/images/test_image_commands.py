@@ -114,7 +114,7 @@ def test_images_of_other_versions_are_removed_and_no_others(throwaway: str, tmp_
 def test_what_is_not_there_is_listed_as_missing_and_not_saved(tmp_path: Path) -> None:
     listed = runner("list", images="oxydra-never-built")
     assert listed.returncode == 0
-    assert listed.stdout.count("(none; runner images build)") == 3
+    assert listed.stdout.count("(none; runner images build)") == 4
     saved = runner("save", str(tmp_path / "x.tar"), images="oxydra-never-built")
     assert saved.returncode == 1
     assert f"there is no image oxydra-never-built-agent:{TAG}" in saved.stderr

@@ -27,15 +27,16 @@ SOCKETS = [
                     way.settimeout(2)
                     if refused(way.connect, name)[1] is None: won(name)
         """),
-        stopped_by="of all sockets only the daemon's own is mounted",
+        stopped_by="of all sockets only the daemon's own and egress's door are mounted",
     ),
     Attempt(
         "sockets by a search of the file system",
         bash("""
-            find / -path /proc -prune -o -type s -print 2>/dev/null | grep -v '^/ipc/shell.sock$' |
+            find / -path /proc -prune -o -type s -print 2>/dev/null |
+                grep -v -e '^/ipc/shell.sock$' -e '^/egress/door.sock$' |
                 while read s; do won $s; done
         """),
-        stopped_by="of all sockets only the daemon's own is mounted",
+        stopped_by="of all sockets only the daemon's own and egress's door are mounted",
     ),
     Attempt(
         "sockets by their abstract names",

@@ -118,9 +118,9 @@ async def test_what_commands_cannot_read_is_not_written_where_they_can(place: Tw
 
 
 def key_in(what: str, encode: Callable[[bytes], str]) -> Any:
-    """The provider's key, which the operator has left in a file, written in some way."""
+    """The memory's key, which the operator has left in a file, written in some way."""
     stopped_by = "redaction knows the secrets of the launch, and their encodings, exactly"
-    return attempt(f"reading the provider's key in {what}", encode, stopped_by=stopped_by)
+    return attempt(f"reading the memory's key in {what}", encode, stopped_by=stopped_by)
 
 
 def in_lines(text: str, width: int) -> str:
@@ -163,7 +163,7 @@ def letters(text: str) -> str:
 async def test_no_spelling_of_a_key_is_shown(
     place: TwoHosts, encode: Callable[[bytes], str]
 ) -> None:
-    written = encode(place.secrets["alice's key"].encode())
+    written = encode(place.secrets["alice's memory's key"].encode())
     path = place.alice.workspace / "shared" / "key.txt"
     path.write_text(f"before\n{written}\nafter\n")
     path.chmod(0o644)

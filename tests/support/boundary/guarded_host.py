@@ -30,7 +30,7 @@ from runner.tiers.base import Confinement, LaunchSpec, Network, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import Bubblewrap
-from runner.workspace.mounts import Role, bind, workspace_directories
+from runner.workspace.mounts import Access, Role, bind, workspace_directories
 from tests.support import parties
 from tests.support.scratch import SCRATCH
 
@@ -228,7 +228,11 @@ async def in_container(
     """The report from a hardened container, its `docker run` command line altered."""
     uid = guarded.give_to_guest()
     launch = guarded.launch((uid, uid), network)
-    mounts = [f"{bound.host_path}:{bound.mount.virtual}" for bound in launch.mounts]
+    mounts = [
+        f"{bound.host_path}:{bound.mount.virtual}"
+        + (":ro" if bound.mount.access is Access.READ_ONLY else "")
+        for bound in launch.mounts
+    ]
     command = [
         *("docker", "run", "--rm", "--interactive", "--read-only"),
         *("--network", "none" if network is Network.NONE else "bridge"),

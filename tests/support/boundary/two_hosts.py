@@ -30,7 +30,14 @@ import grpc
 from wire.boundary import KERNEL_OF_GVISOR
 from wire.errors import WireError
 from wire.identity import Party, Peer
-from wire.settings import AgentSettings, ContainerSettings, EmbedderSettings, ShellSettings
+from wire.settings import (
+    AgentSettings,
+    ContainerSettings,
+    EmbedderSettings,
+    EncryptionSettings,
+    MemorySettings,
+    ShellSettings,
+)
 from wire.status import from_rpc_error
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
@@ -51,6 +58,7 @@ TRIED = "TRIED:"
 MEMORY_MB = 512
 PROCESSES = 128
 _KEY_NAME = "HOSTILE_KEY"
+_MEMORY_KEY_NAME = "HOSTILE_MEMORY_KEY"
 _CAP_SYS_RESOURCE = 1 << 24
 _POLICY = Policy(check_interval=0.5)
 
@@ -336,12 +344,12 @@ HostileTier = Literal["process", "container", "micro_vm"]
 
 
 def container_section(tier: HostileTier) -> ContainerSettings:
-    """Images with this checkout's shell. Agents have a key, but no way out where there is none."""
+    """Images with this checkout's shell."""
     if tier == "process":
         return ContainerSettings()
     images = _test_images()
     if tier == "micro_vm":
-        return ContainerSettings(images=images, runtime="runsc", agent_network="internal")
+        return ContainerSettings(images=images, runtime="runsc")
     return ContainerSettings(images=images)
 
 
@@ -349,8 +357,9 @@ def container_section(tier: HostileTier) -> ContainerSettings:
 def _test_images() -> str:
     shell = shell_image()
     images = shell.rpartition("-shell:")[0]
-    agent = f"oxydra-agent:{version('oxydra')}"
-    subprocess.run(["docker", "tag", agent, f"{images}-agent:{version('oxydra')}"], check=True)
+    for role in ("agent", "egress"):
+        image = f"{role}:{version('oxydra')}"
+        subprocess.run(["docker", "tag", f"oxydra-{image}", f"{images}-{image}"], check=True)
     return images
 
 
@@ -381,6 +390,7 @@ def service_of_the_host() -> Iterator[int]:
 async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
     """A running host of one user, with a note in memory and a deed in the vault."""
     key = f"sk-{_mark(user_id)}"
+    memory_key = f"mk-{_mark(user_id)}"
     async with AsyncExitStack() as stack:
         made: list[Launchers] = []
 
@@ -390,7 +400,12 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
 
         with mock.patch.object(host_module, "Launchers", noted):
             host = await stack.enter_async_context(
-                Host(config, user_id, environ={_KEY_NAME: key}, policy=_POLICY)
+                Host(
+                    config,
+                    user_id,
+                    environ={_KEY_NAME: key, _MEMORY_KEY_NAME: memory_key},
+                    policy=_POLICY,
+                )
             )
         agent = await host.gateway()
         channel = await stack.enter_async_context(open_channel(agent))
@@ -413,6 +428,7 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
         runtime = Runtime.locate(config, user_id)
         marks |= {
             "key": key,
+            "memory's key": memory_key,
             "gateway's token": agent.token,
             "agent's token for the shell": link.agent_token,
             "control token": runtime.token.read_text().strip(),
@@ -445,6 +461,7 @@ async def two_hosts(tier: HostileTier, disk: str = "") -> AsyncIterator[TwoHosts
             base_url="http://127.0.0.1:9/v1",
             api_key_env=_KEY_NAME,
         ),
+        memory=MemorySettings(encryption=EncryptionSettings(key_env=_MEMORY_KEY_NAME)),
         shell=ShellSettings(memory_mb=MEMORY_MB, processes=PROCESSES),
     )
     try:

@@ -101,6 +101,9 @@ socket = "{socket_path}"
 
 [users.alice.tools]
 approval = "ask"
+
+[users.alice.egress.shell]
+ask = true
 """
 
 

@@ -12,11 +12,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from wire import envelope
 from wire.errors import Code
 from wire.identity import Identity, Party
 from wire.transport import Server
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
+from wire.ways_out import WAYS
 
 from runner.errors import TierError
 from runner.logs import open_for_append
@@ -26,6 +29,15 @@ from runner.workspace.mounts import Role
 _KILLED = -9
 _TERMINATED = 0
 _pids = itertools.count(1_000_001)
+
+
+class Gateway(gateway_pb2_grpc.GatewayServicer):
+    """All that a runner asks of an agent at its start; this one has no way out."""
+
+    async def TryWaysOut(self, request: Any, context: Any) -> gateway_pb2.TryWaysOutReply:
+        return gateway_pb2.TryWaysOutReply(
+            ways=[gateway_pb2.WayOut(name=name, shut=True) for name in WAYS]
+        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,7 @@ class FakeGuest:
             Identity.of(settings.identity),
             {Party.RUNNER, Party.CLI},
         )
+        gateway_pb2_grpc.add_GatewayServicer_to_server(Gateway(), self._server.grpc)  # type: ignore[abstract]
         await self._server.start()
         await self.set_healthy(self.behaviour.healthy)
 

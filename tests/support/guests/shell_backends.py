@@ -221,9 +221,17 @@ async def in_process(**limits: Any) -> AsyncIterator[Guest]:
     root = new_root()
     try:
         settings = Settings(
-            **{"shared": root / "shared", "tmp": root / "tmp", "grace": 0.2, **limits}
+            **{
+                "shared": root / "shared",
+                "tmp": root / "tmp",
+                "run": root,
+                "grace": 0.2,
+                **limits,
+            }
         )
-        shell = Shell(settings, admit=lambda _: None, on_lost=lambda: None)
+        shell = Shell(
+            settings, parties.identity(Party.SHELL), admit=lambda _: None, on_lost=lambda: None
+        )
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(CANARY, "leaked")
             shell.open()
@@ -268,6 +276,7 @@ class Daemon:
                 *(*under, sys.executable, "-m", "shell_daemon.server"),
                 *("--socket", str(root / "shell.sock"), "--bootstrap-stdin", "--exit-with-parent"),
                 *("--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")),
+                *("--root-run", str(root)),
                 *flags,
             ],
             stdin=subprocess.PIPE,
@@ -278,8 +287,8 @@ class Daemon:
         self.process.stdin.write(envelope.service(TOKEN, parties.identity(Party.SHELL)))
         self.process.stdin.flush()
 
-    def channel(self) -> grpc.aio.Channel:
-        return transport.open_channel(parties.shell(self.endpoint, TOKEN))
+    def channel(self, caller: Party = Party.AGENT) -> grpc.aio.Channel:
+        return transport.open_channel(parties.shell(self.endpoint, TOKEN, caller))
 
     async def ready(self, channel: grpc.aio.Channel) -> None:
         async with asyncio.timeout(60):

@@ -1,4 +1,5 @@
-"""A guest that does as little as a guest can: reads its envelope, serves health, ends.
+"""A guest that does as little as a guest can: reads its envelope, serves health, tries its ways
+out, ends.
 
 `python standin_guest.py BEHAVIOUR`, one of: serve, obstinate (ignores SIGTERM),
 never_ready, family (leaves a child behind), fail (an operator's error), exit_7,
@@ -13,11 +14,24 @@ import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
 from wire import envelope, logs
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.transport import Server
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
+from wire.ways_out import Spec, try_all
+
+
+class Gateway(gateway_pb2_grpc.GatewayServicer):
+    """All that a runner asks of an agent at its start."""
+
+    async def TryWaysOut(self, request: Any, context: Any) -> gateway_pb2.TryWaysOutReply:
+        ways = await asyncio.to_thread(try_all, Spec.from_json(request.spec))
+        return gateway_pb2.TryWaysOutReply(
+            ways=[gateway_pb2.WayOut(name=w.name, shut=w.shut, found=w.found) for w in ways]
+        )
 
 
 def command(behaviour: str) -> tuple[str, ...]:
@@ -54,6 +68,7 @@ async def serve(behaviour: str) -> None:
         threading.Thread(target=until_the_runner_is_gone, daemon=True).start()
     identity = Identity.of(settings.identity)
     server = Server(settings.gateway, settings.token, identity, {Party.RUNNER, Party.CLI})
+    gateway_pb2_grpc.add_GatewayServicer_to_server(Gateway(), server.grpc)  # type: ignore[abstract]
     await server.start()
     await server.set_serving(behaviour != "never_ready")
     log.info("serving")

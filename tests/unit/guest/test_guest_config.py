@@ -11,6 +11,7 @@ from wire.settings import UserSettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, Directory
 
 from guest.config import Link, load
+from guest.door import Door
 from guest.memory.models import MemoryConfig, RemoteConfig
 from tests.support import parties
 from tests.support.settings import TOKEN, configure, envelope_for
@@ -32,8 +33,9 @@ def test_an_envelope_without_settings_means_the_defaults(envelope: BootstrapEnve
 def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
     configure(envelope, "memory", max_notes=7, remote_url="libsql://{user_id}.example")
     configure(envelope, "shell", deny=["rm *"])
-    envelope.secrets.memory_token, envelope.secrets.memory_key = "memory-t0ken", "memory-k3y-0123"
-    envelope.secrets.api_key, envelope.memory_ca_pem = "a-long-api-k3y", "PEM"
+    envelope.secrets.memory_key = "memory-k3y-0123"
+    envelope.egress.CopyFrom(parties.link("unix:/run/door.sock", "token-of-the-door"))
+    envelope.upstreams["memory"] = ""
     envelope.shell.unavailable_reason = "no bubblewrap"
     envelope.embedder.CopyFrom(parties.link("unix:/run/e.sock", "embedder-t0ken"))
     config = load(envelope)
@@ -41,12 +43,14 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
         "/ws/internal/memory.db",
         config.settings.memory,
         "memory-k3y-0123",
-        RemoteConfig("https://alice.example", "memory-t0ken", "PEM", 10.0),
+        RemoteConfig("https://alice.example", timeout_s=10.0, door=config.door),
     )
     assert (config.settings.memory.max_notes, config.settings.shell.deny) == (7, ("rm *",))
     assert config.shell == Link(unavailable_reason="no bubblewrap")
     assert config.embedder == Link(parties.linked(envelope.embedder, Party.EMBEDDER))
-    secrets = {TOKEN, "embedder-t0ken", "a-long-api-k3y", "memory-t0ken", "memory-k3y-0123"}
+    assert config.door == Door(parties.linked(envelope.egress, Party.EGRESS))
+    assert config.upstreams == {"memory": ""}
+    secrets = {TOKEN, "embedder-t0ken", "token-of-the-door", "memory-k3y-0123"}
     assert set(config.redacted) == secrets
     assert not [secret for secret in secrets if secret in repr(config)]
 
@@ -71,8 +75,8 @@ def test_a_guest_with_another_directory_than_was_meant_does_not_begin(
     assert raised.value.code is Code.FAILED_PRECONDITION
 
 
-def test_a_placeholder_key_is_no_secret(envelope: BootstrapEnvelope) -> None:
-    envelope.secrets.api_key = "ollama"
+def test_a_short_value_is_no_secret(envelope: BootstrapEnvelope) -> None:
+    envelope.secrets.servers["git/A"] = "none"
     assert load(envelope).redacted == (TOKEN,)
 
 

@@ -70,6 +70,16 @@ class AnsweringShell(shell_pb2_grpc.ShellServicer):
         yield shell_pb2.ExecOutputEvent(stderr=shell_pb2.OutputChunk(data=self._stderr))
         yield shell_pb2.ExecOutputEvent(exit=self._end)
 
+    async def SetEgress(
+        self, request: shell_pb2.SetEgressRequest, context: Any
+    ) -> shell_pb2.SetEgressReply:
+        return shell_pb2.SetEgressReply()
+
+    async def Extend(
+        self, request: shell_pb2.ExtendExecRequest, context: Any
+    ) -> shell_pb2.ExtendExecReply:
+        return shell_pb2.ExtendExecReply()
+
     async def Input(
         self, request: shell_pb2.ExecInputRequest, context: Any
     ) -> shell_pb2.ExecInputReply:

@@ -98,7 +98,7 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
     assert message.paths.ipc == str(workspace.path / "ipc" / "agent")
     assert message.paths.database == str(workspace.path / ".oxydra" / "memory.db")
     assert from_json(message.settings) == config.for_user("alice")
-    assert message.secrets == bootstrap_pb2.Secrets(api_key=SECRET)
+    assert message.secrets == bootstrap_pb2.Secrets()
     assert message.embedder.endpoint == "unix:/run/e/embedder.sock"
     assert message.embedder.token == "et"
     assert not message.shell.endpoint
@@ -124,11 +124,48 @@ def test_secrets_travel_in_the_envelope_and_nowhere_else(workspace: Workspace) -
     made = launch(launcher(workspace))
     spec = made.spec
     elsewhere = repr((spec, spec.command, dict(spec.environment), spec.mounts, spec.log_path))
-    for secret in (SECRET, made.peer.token, "et"):
+    assert SECRET.encode() not in spec.envelope
+    for secret in (made.peer.token, "et"):
         assert secret.encode() in spec.envelope
         if secret != "et":
             assert secret not in elsewhere
     assert not [name for name in spec.environment if name.startswith("OXYDRA_") or "KEY" in name]
+
+
+def test_what_opens_an_account_stays_out_of_the_envelope(workspace: Workspace) -> None:
+    environ = {"MY_KEY": SECRET, "OTHER": "other-key-0123", "HEADER": "header-0123", "GIT": "git-0"}
+    config = Config.model_validate(
+        {
+            "agent": {
+                "provider": "openai",
+                "model": "m",
+                "api_key_env": "MY_KEY",
+                "base_url": "https://me:passw0rd@models.example/v1?t=query-s3cret",
+                "keys": {"anthropic_env": "OTHER"},
+            },
+            "memory": {"remote_url": "https://m.example", "auth_token_env": "OTHER"},
+            "mcp": {
+                "servers": {
+                    "docs": {"url": "https://d.example", "headers_env": {"X-Key": "HEADER"}},
+                    "git": {"command": "git-mcp", "secret_env": {"T": "GIT"}},
+                }
+            },
+            "egress": {"proxy": "http://10.0.0.1:3128", "proxy_auth_env": "HEADER"},
+        }
+    )
+    made = AgentLauncher(
+        config,
+        workspace,
+        Capabilities("process", {}),
+        parties.AUTHORITY,
+        environ=environ,
+    )
+    spec = launch(made).spec
+    for secret in (SECRET, "other-key-0123", "header-0123", "passw0rd", "query-s3cret"):
+        assert secret.encode() not in spec.envelope
+    message = opened(launch(made))
+    assert dict(message.secrets.servers) == {"git/T": "git-0"}
+    assert from_json(message.settings).agent.base_url == "https://models.example/v1"
 
 
 def test_a_guests_environment_is_a_short_list(tmp_path: Path) -> None:
@@ -246,20 +283,15 @@ def test_a_guest_is_told_which_directories_were_meant_where_numbers_are_the_same
         launcher(workspace, tier=OWN_FILES).prepare(link, link)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "provider", "network"),
-    [
-        ("auto", AgentSettings(), Network.INTERNAL),
-        ("auto", AGENT, Network.OUTBOUND),
-        ("internal", AGENT, Network.INTERNAL),
-        ("outbound", AgentSettings(), Network.OUTBOUND),
-    ],
-)
-def test_the_agent_has_a_way_out_only_where_it_needs_one(
-    workspace: Workspace, chosen: str, provider: AgentSettings, network: Network
-) -> None:
-    config = Config.model_validate({"container": {"agent_network": chosen}, "agent": provider})
-    assert launch(launcher(workspace, config, OWN_FILES)).spec.network is network
+def test_only_egress_has_a_way_out(workspace: Workspace) -> None:
+    made = Launchers(Config(agent=AGENT), workspace, OWN_FILES, parties.AUTHORITY, environ=ENVIRON)
+    assert made.shell is not None
+    launches = (launch(made.agent), made.shell.prepare(), made.egress.prepare())
+    assert [(each.spec.role, each.spec.network) for each in launches] == [
+        (Role.AGENT, Network.NONE),
+        (Role.SHELL, Network.NONE),
+        (Role.EGRESS, Network.OUTBOUND),
+    ]
 
 
 def test_a_database_must_lie_where_the_guest_has_a_mount(workspace: Workspace) -> None:
@@ -286,7 +318,7 @@ def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Wor
     assert spec.command[spec.command.index("--socket") + 1] == "/ipc/shell.sock"
     assert spec.command[spec.command.index("--default-timeout") + 1] == "7"
     assert set(spec.environment) == {"HOME", "PATH", "PYTHONUTF8", "GRPC_VERBOSITY"}
-    assert {bound.mount.virtual for bound in spec.mounts} == {"/shared", "/tmp", "/ipc"}
+    assert {bound.mount.virtual for bound in spec.mounts} == {"/shared", "/tmp", "/ipc", "/egress"}
     assert started.peer.token != made.prepare().peer.token
 
 

@@ -74,7 +74,7 @@ def test_roots_guests_are_never_root_in_a_tier_of_containers(
 def test_tiers_may_take_turns_and_a_user_keeps_the_uid(tmp_path: Path) -> None:
     seen = set()
     for tier in ("container", "process") * 2:
-        workspace = located(tmp_path / "ws", tier)
+        workspace = located(tmp_path / "w", tier)
         assert started(workspace) == []
         made = workspace.path / "shared" / f"by-{tier}"
         made.write_text("x")
@@ -82,15 +82,15 @@ def test_tiers_may_take_turns_and_a_user_keeps_the_uid(tmp_path: Path) -> None:
         started(workspace)
         assert owners(workspace) == {workspace.owner.uid} == {workspace.owner.gid}
         seen.add(workspace.owner.uid)
-        started(located(tmp_path / "ws", user_id="bob"))  # what alice has is not free for bob
+        started(located(tmp_path / "w", user_id="bob"))  # what alice has is not free for bob
     assert len(seen) == 2
     assert 0 in seen
-    assert (tmp_path / "ws").stat().st_uid == 0
+    assert (tmp_path / "w").stat().st_uid == 0
 
 
 @pytest.mark.root
 def test_a_workspace_without_a_uid_starts_no_guest(tmp_path: Path) -> None:
-    workspace = located(tmp_path / "ws")
+    workspace = located(tmp_path / "w")
     with workspace.held(), pytest.raises(WorkspaceError, match="have no uid"):
         workspace.provision()
     assert workspace.path.stat().st_uid == 0
@@ -99,12 +99,12 @@ def test_a_workspace_without_a_uid_starts_no_guest(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_a_workspace_that_all_users_shared_the_uid_of_is_moved_over(tmp_path: Path) -> None:
     for user_id in ("alice", "bob"):
-        workspace = located(tmp_path / "ws", user_id=user_id)
+        workspace = located(tmp_path / "w", user_id=user_id)
         started(workspace)
         (workspace.path / "shared" / "old").write_text("kept")
         (workspace.path / "shared" / "second").hardlink_to(workspace.path / "shared" / "old")
         given(workspace.path, FIRST)
-    moved = [located(tmp_path / "ws", user_id=user_id) for user_id in ("alice", "bob")]
+    moved = [located(tmp_path / "w", user_id=user_id) for user_id in ("alice", "bob")]
     for workspace in moved:
         (notice,) = started(workspace)
         assert f"belonged to uid {FIRST}, which all users shared" in notice
@@ -141,14 +141,14 @@ with workspace.held():
 
 @pytest.mark.root
 def test_a_move_that_is_killed_at_any_step_is_finished_by_the_next_start(tmp_path: Path) -> None:
-    workspace = located(tmp_path / "ws")
+    workspace = located(tmp_path / "w")
     started(workspace)
     for number in range(8):
         (workspace.path / "shared" / f"file-{number}").write_text("kept")
     given(workspace.path, FIRST)
     seen = set()
     for steps in (0, 1, 2, 5, 3, 4):
-        command = [sys.executable, "-c", _START, str(tmp_path / "ws"), str(FIRST), str(steps)]
+        command = [sys.executable, "-c", _START, str(tmp_path / "w"), str(FIRST), str(steps)]
         assert subprocess.run(command).returncode == -9
         seen.add(workspace.path.stat().st_uid)
         assert FIRST in owners(workspace)
@@ -159,11 +159,11 @@ def test_a_move_that_is_killed_at_any_step_is_finished_by_the_next_start(tmp_pat
 
 @pytest.mark.root
 def test_nothing_moves_while_another_runner_holds_the_workspace(tmp_path: Path) -> None:
-    workspace = located(tmp_path / "ws")
+    workspace = located(tmp_path / "w")
     started(workspace)
     given(workspace.path, FIRST)
     with workspace.held(), pytest.raises(Exception, match="another runner serves"):
-        started(located(tmp_path / "ws"))
+        started(located(tmp_path / "w"))
     assert workspace.path.stat().st_uid == FIRST
     assert owners(workspace) == {FIRST}
 
@@ -172,7 +172,7 @@ def test_nothing_moves_while_another_runner_holds_the_workspace(tmp_path: Path) 
 def test_adopting_follows_no_link_and_takes_nothing_from_strangers(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("precious")
-    workspace = located(tmp_path / "ws")
+    workspace = located(tmp_path / "w")
     started(workspace)
     shared = workspace.path / "shared"
     (shared / "link").symlink_to(outside)
@@ -192,7 +192,7 @@ def test_adopting_follows_no_link_and_takes_nothing_from_strangers(tmp_path: Pat
 
 @pytest.mark.root
 def test_a_directory_of_a_strangers_is_refused(tmp_path: Path) -> None:
-    workspace = located(tmp_path / "ws")
+    workspace = located(tmp_path / "w")
     started(workspace)
     os.chown(workspace.path / "shared", 4711, 4711)
     with pytest.raises(WorkspaceError, match="cannot use") as raised:
@@ -204,9 +204,9 @@ def test_a_directory_of_a_strangers_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_another_range_takes_over_what_is_given_to_root(tmp_path: Path) -> None:
-    started(located(tmp_path / "ws"))
+    started(located(tmp_path / "w"))
     container = ContainerSettings(guest_uid=FIRST + 1000, guest_uid_count=100)
-    other = Workspace.locate(Config(workspace_root=tmp_path / "ws", container=container), "alice")
+    other = Workspace.locate(Config(workspace_root=tmp_path / "w", container=container), "alice")
     with pytest.raises(WorkspaceError, match="cannot use") as raised:
         other.check()
     subprocess.run(["/bin/sh", "-c", raised.value.resolution.split("or: ")[1]], check=True)
@@ -217,7 +217,7 @@ def test_another_range_takes_over_what_is_given_to_root(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_tree_of_any_depth_is_adopted_to_its_end(tmp_path: Path) -> None:
-    workspace = located(tmp_path / "ws")
+    workspace = located(tmp_path / "w")
     started(workspace)
     here = os.open(workspace.path / "shared", os.O_RDONLY)
     for _ in range(3_000):
@@ -238,7 +238,7 @@ def test_a_tree_of_any_depth_is_adopted_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_what_is_linked_deep_below_takes_no_memory(tmp_path: Path) -> None:
     """Of each such file a path is remembered, which a command can make as long as it likes."""
-    workspace = located(tmp_path / "ws")
+    workspace = located(tmp_path / "w")
     started(workspace)
     shared = workspace.path / "shared"
     here = os.open(shared, os.O_RDONLY)

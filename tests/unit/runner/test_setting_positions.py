@@ -19,7 +19,7 @@ disabled = ["x"]
   [users . "a.b".agent] # spaces
   instructions = """
 [shell]
-network = "outbound"
+timeout_s = 5
 """
   budget.day_usd = 1
   prices = {"openai:m" = {input = 1, output = 2}}

@@ -28,7 +28,11 @@ EXPECTED = {
     "ipc",
     "ipc/agent",
     "ipc/shell",
+    "ipc/egress",
+    "ipc/agent-out",
+    "ipc/shell-out",
     "logs",
+    "logs/egress",
     "logs/agent",
     "logs/shell",
 }
@@ -246,8 +250,10 @@ def test_the_mounts_are_the_designs_table() -> None:
             "vault": "ro",
             "ipc/agent": "rw",
             "ipc/shell": "ro",
+            "ipc/agent-out": "ro",
         },
-        Role.SHELL: {"shared": "rw", "tmp": "rw", "ipc/shell": "rw"},
+        Role.SHELL: {"shared": "rw", "tmp": "rw", "ipc/shell": "rw", "ipc/shell-out": "ro"},
+        Role.EGRESS: {"ipc/egress": "rw", "ipc/agent-out": "rw", "ipc/shell-out": "rw"},
     }
 
 

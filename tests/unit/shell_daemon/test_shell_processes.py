@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from wire.errors import Code, WireError
+from wire.identity import Party
 
 from shell_daemon.limits import Settings
 from shell_daemon.processes import pool, process
 from shell_daemon.processes.process import Supervisor, exit_code
 from shell_daemon.processes.supervisor import Run
 from shell_daemon.shell import Shell
+from tests.support import parties
 from tests.support.guests.shell_backends import (
     WAIT,
     Guest,
@@ -92,7 +94,7 @@ async def test_a_supervisor_that_does_not_act_is_killed(
 
 def open_shell(root: Path, on_lost: Callable[[], None]) -> Shell:
     settings = Settings(shared=root / "shared", tmp=root / "tmp")
-    shell = Shell(settings, admit=lambda _: None, on_lost=on_lost)
+    shell = Shell(settings, parties.identity(Party.SHELL), admit=lambda _: None, on_lost=on_lost)
     shell.open()
     return shell
 

@@ -35,10 +35,17 @@ CHANGED = UserSettings(
 )
 
 
+CREDENTIAL = {"env": "TOKEN", "hosts": ["github.com"], "variable": "GITHUB_TOKEN"}
+
+
+def credential(**changed: object) -> str:
+    return json.dumps({"credentials": {"github": {**CREDENTIAL, **changed}}})
+
+
 @pytest.mark.parametrize("settings", [UserSettings(), CHANGED])
 def test_settings_arrive_whole(settings: UserSettings) -> None:
     sections = to_json(settings)
-    assert set(sections) == {"memory", "tools", "agent", "shell", "mcp"}
+    assert set(sections) == {"memory", "tools", "agent", "shell", "mcp", "egress"}
     assert from_json(sections) == settings
 
 
@@ -59,8 +66,27 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
             "bad setting tools.approval: 'yes'; accepted: one of auto",
         ),
         ("memory", "3", "bad setting memory: 3; accepted: a table of settings"),
-        ("mcp", '{"servers": {"a": {}}}', "bad setting mcp.servers.a.command: is not set; accep"),
-        ("mcp", '{"servers": {"a": {"command": ""}}}', "bad setting mcp.servers.a.command: ''; ac"),
+        ("mcp", '{"servers": {"a": {}}}', "bad setting mcp.servers.a: set either command or url"),
+        (
+            "mcp",
+            '{"servers": {"a": {"command": "x", "url": "https://x"}}}',
+            "bad setting mcp.servers.a: set either command or url",
+        ),
+        (
+            "mcp",
+            '{"servers": {"a": {"url": "https://me:pass@x"}}}',
+            "bad setting mcp.servers.a.url: the value is not shown",
+        ),
+        (
+            "mcp",
+            '{"servers": {"a": {"url": "https://x", "secret_env": {"A": "B"}}}}',
+            "bad setting mcp.servers.a: args, env and secret_env go with command",
+        ),
+        (
+            "mcp",
+            '{"servers": {"a": {"url": "https://x", "headers_env": {"A": "sk-12345"}}}}',
+            "bad setting mcp.servers.a.headers_env: the value is not shown",
+        ),
         (
             "mcp",
             '{"servers": {"A": {"command": "x"}}}',
@@ -72,6 +98,11 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
             "bad setting mcp.servers.a.secret_env: the value is not shown; accepted: a table: the",
         ),
         ("colours", "{}", "bad setting colours: no such setting; accepted: memory, tools"),
+        (
+            "shell",
+            '{"network": "outbound"}',
+            "bad setting shell.network: no such setting any more: [egress.shell] says what",
+        ),
         ("shell", '{"deny": ["rm *", " "]}', "bad setting shell.deny: ' '; accepted: a list"),
         (
             "agent",
@@ -82,6 +113,81 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         ("agent", '{"api_key_env": "sk-1"}', "bad setting agent.api_key_env: the value is not sho"),
         ("agent", '{"summary_target": 0.8}', "bad setting agent: summary_target 0.8 must be less"),
         ("agent", "{", "a section of settings is not JSON"),
+        (
+            "egress",
+            credential(hosts=["10.0.0.1"]),
+            "bad setting egress.credentials.github.hosts: '10.0.0.1' is an address",
+        ),
+        (
+            "egress",
+            credential(hosts=["a..b"]),
+            "bad setting egress.credentials.github.hosts: 'a..b' is no host",
+        ),
+        (
+            "egress",
+            credential(hosts=["example.org:70000"]),
+            "bad setting egress.credentials.github.hosts: 'example.org:70000' has no port",
+        ),
+        (
+            "egress",
+            credential(variable=""),
+            "bad setting egress.credentials.github: commands would not have it; set variable or",
+        ),
+        (
+            "egress",
+            credential(env=""),
+            "bad setting egress.credentials.github: env names no variable that holds its value",
+        ),
+        (
+            "egress",
+            credential(file="a/../b"),
+            "bad setting egress.credentials.github: file leads out of the home directory",
+        ),
+        (
+            "egress",
+            credential(file="a", content="a key"),
+            "bad setting egress.credentials.github: content has no {placeholder} in it",
+        ),
+        (
+            "egress",
+            json.dumps({"credentials": {"a": CREDENTIAL, "b": CREDENTIAL}}),
+            "bad setting egress: two credentials have the variable GITHUB_TOKEN",
+        ),
+        (
+            "egress",
+            '{"inspect": ["127.0.0.1:1"]}',
+            "bad setting egress.inspect: '127.0.0.1:1' is an",
+        ),
+        (
+            "egress",
+            '{"shell": {"allow": ["example.org", "0x7f.1"]}}',
+            "bad setting egress.shell.allow: '0x7f.1' is no rule: it is another spelling of an a",
+        ),
+        (
+            "egress",
+            '{"agent": {"deny": ["example.org/a/../b"]}}',
+            "bad setting egress.agent.deny: 'example.org/a/../b' is no rule: a path has no",
+        ),
+        (
+            "egress",
+            '{"shell": {"presets": ["all"]}}',
+            "bad setting egress.shell.presets: 'all'; accepted: a list of presets: pypi, npm",
+        ),
+        (
+            "egress",
+            '{"name_servers": ["10.0.0.1:70000"]}',
+            "bad setting egress.name_servers: '10.0.0.1:70000'; accepted: a list of addresses",
+        ),
+        (
+            "egress",
+            '{"private_networks": ["10.0.0.1/8"]}',
+            "bad setting egress.private_networks: '10.0.0.1/8'; accepted: a list of networks",
+        ),
+        (
+            "egress",
+            '{"proxy": "http://proxy.example:99999"}',
+            "bad setting egress.proxy: 'http://proxy.example:99999'; accepted: http://HOST:PORT",
+        ),
         ("agent", '{"turn_timeout_s": Infinity}', "bad setting agent.turn_timeout_s: inf; accepte"),
     ],
 )
@@ -93,6 +199,12 @@ def test_a_wrong_setting_is_told_as_an_operator_writes_it(
     assert raised.value.code is Code.INVALID_ARGUMENT
     assert raised.value.brief.startswith(said)
     assert "sk-1" not in str(raised.value)
+
+
+@pytest.mark.parametrize("server", ["10.0.0.53", "10.0.0.53:5353", "fd00::53", "[fd00::53]:5353"])
+def test_name_servers(server: str) -> None:
+    settings = from_json({"egress": json.dumps({"name_servers": [server]})})
+    assert settings.egress.name_servers == (server,)
 
 
 def test_what_is_off_follows_from_families_and_tools() -> None:

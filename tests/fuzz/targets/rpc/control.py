@@ -1,5 +1,6 @@
 """A host's control server. Its host is real, the guests are stand-ins; it never obeys `Stop`."""
 
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Final
 
 from wire.identity import Party, Peer
 from wire.settings import EmbedderSettings
-from wire.v1 import control_pb2
+from wire.v1 import control_pb2, egress_pb2
 
 from runner.config.models import Config
 from runner.host.control import ControlServer
@@ -62,9 +63,27 @@ class _Controlled:
         self._reached.append("ListCredentials")
         return await self._host.credentials()
 
+    async def follow_egress(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
+        self._reached.append("FollowEgress")
+        yield egress_pb2.EgressEvent()
+
     def metrics(self) -> str:
         self._reached.append("Metrics")
         return self._host.metrics()
+
+    async def egress(self) -> control_pb2.GetEgressReply:
+        self._reached.append("GetEgress")
+        return await self._host.egress()
+
+    async def reload_egress(self) -> list[str]:
+        self._reached.append("ReloadEgress")
+        return []
+
+    async def grant_egress(
+        self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
+    ) -> bool:
+        self._reached.append("GrantEgress")
+        return await self._host.grant_egress(role, grant, withdraw=withdraw)
 
     def request_stop(self) -> None:
         self._reached.append("Stop")

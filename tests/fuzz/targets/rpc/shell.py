@@ -16,6 +16,7 @@ from shell_daemon.shell import Shell
 from tests.fuzz.material import Target
 from tests.fuzz.targets.rpc import calls
 from tests.fuzz.targets.rpc.calls import Caller, Served
+from tests.support import parties
 
 _SERVICE: Final = shell_pb2.DESCRIPTOR.services_by_name["Shell"]
 _COMMANDS: Final = ("true", "echo hello", "exit 3", "cat", "sleep 0.01", "echo err >&2", "kill $$")
@@ -70,8 +71,10 @@ async def _serve(scratch: Path, stack: AsyncExitStack) -> Caller:
         tame=_harmless,
         judge=partial(_judge, scratch),
     )
-    settings = Settings(shared=shared, tmp=tmp, grace=0.1, ended_max=16, timeout_default=20)
-    shell = Shell(settings, admit=lambda _: None, on_lost=_lost)
+    settings = Settings(
+        shared=shared, tmp=tmp, run=scratch, grace=0.1, ended_max=16, timeout_default=20
+    )
+    shell = Shell(settings, parties.identity(Party.SHELL), admit=lambda _: None, on_lost=_lost)
     shell.open()
     stack.push_async_callback(shell.close)
     return await calls.serve(served, shell, shell_pb2_grpc.add_ShellServicer_to_server, stack)

@@ -3,12 +3,15 @@
 import json
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from wire.identity import Party
 from wire.settings import ShellSettings
 
 from guest.tools.base import Safety, ToolResult
+from guest.tools.clock import Pause
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.output import HostPaths
 from guest.tools.pipeline import Registry, ToolPipeline
@@ -17,7 +20,8 @@ from guest.tools.shell.client import ShellClient
 from guest.tools.shell.output import readable
 from guest.tools.shell.tool import shell_tools
 from tests.support import parties
-from tests.support.guests.shell_backends import TOKEN, Daemon, alive, new_root, once_read
+from tests.support.guests.door import fake_door
+from tests.support.guests.shell_backends import TOKEN, Daemon, OverGrpc, alive, new_root, once_read
 from tests.support.tools.pipelines import ALICE, SECRET, unnumbered
 
 LIMIT = 16 * 1024
@@ -107,12 +111,29 @@ async def test_what_a_command_gave_is_material_by_its_beginning(shell: Shell) ->
     assert named == f"shell: true {'x' * 75}"
 
 
+async def test_egress_is_told_the_session_and_the_turn(shell: Shell) -> None:
+    async with fake_door(shell.daemon.root) as door, shell.daemon.channel(Party.RUNNER) as runner:
+        await OverGrpc(runner).call("SetEgress", door.request())
+        assert (await shell.run("curl -s http://a.example"))["stdout"] == "hello"
+        ((_, _, *told),) = (greeting.split() for greeting in door.greetings)
+    assert told == [ALICE.session_id, ALICE.turn_id]
+
+
 async def test_a_timeout_ends_the_whole_tree(shell: Shell) -> None:
     ran = await shell.run("sleep 1005 & echo $!; sleep 1006", timeout_s=1)
     assert ran["timed_out"]
     assert ran["exit_code"] != 0
     assert "stopped with all it had started" in ran["notes"][0]
     assert not alive(ran["stdout"].strip())
+
+
+async def test_the_time_of_a_command_stands_still_while_a_person_is_asked(shell: Shell) -> None:
+    caller = replace(ALICE, pause=Pause())
+    with caller.pause.asking():
+        result = await shell.pipeline().call(
+            caller, "shell_exec", {"command": "sleep 2; echo late", "timeout_s": 1}
+        )
+    assert json.loads(result.text.split("\n")[0])["stdout"] == "late\n"
 
 
 async def test_the_operators_timeout_is_the_default(shell: Shell) -> None:

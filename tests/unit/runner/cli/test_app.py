@@ -92,7 +92,7 @@ def test_the_process_tier_must_be_asked_for_by_name(
     done = command(*(["--tier", "process"] if how == "option" else []), *words)
     assert done.code == 1
     assert three_lines(done.err)
-    assert "nothing confines the agent" in done.err
+    assert "no container is around the agent" in done.err
     assert "runner --insecure start" in done.err
 
 

@@ -105,3 +105,15 @@ def test_a_question_shows_exactly_what_would_run(command: str, shown: list[str])
 def test_arguments_that_cannot_be_read_are_shown_as_they_are() -> None:
     approval = gateway_pb2.ApprovalRequested(tool="t", arguments_json="rm \x1b")
     assert question(approval, 40) == "allow t?\n  arguments\n  │ rm ␛"
+
+
+def test_a_question_of_another_kind_is_shown_instead_of_the_tool() -> None:
+    approval = gateway_pb2.ApprovalRequested(
+        tool="network",
+        question="allow files.example.org\x1b[2J\nfor this session?",
+        arguments_json='{"host": "files.example.org", "port": 443}',
+    )
+    assert question(approval, 40).split("\n") == [
+        "allow files.example.org␛[2J for this session?",
+        *("  host", "  │ files.example.org", "  port 443"),
+    ]

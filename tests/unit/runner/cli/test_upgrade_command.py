@@ -114,6 +114,7 @@ def test_images_and_containers_are_compared(
         "image oxydra-agent": (NOW, ""),
         "image oxydra-shell": ("", "runner images build"),
         "image oxydra-embedder": ("", "runner images build"),
+        "image oxydra-egress": ("", "runner images build"),
         "image oxydra-agent:0.0.1": ("0.0.1", "runner images prune"),
         "container oxydra-1-agent": ("0.0.1", "stop and start the host that runs it"),
     }

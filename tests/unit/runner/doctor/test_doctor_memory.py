@@ -74,7 +74,7 @@ def test_a_plain_server_under_a_safe_name(server: str) -> None:
 def test_this_machine_is_not_the_guests_own(server: str) -> None:
     _, found = examined("container", remote_url=server)
     assert found.state is State.PROBLEM
-    assert "the agent guest itself" in found.what
+    assert "the egress guest itself" in found.what
 
 
 def test_a_way_that_others_can_read_is_a_warning() -> None:

@@ -34,6 +34,19 @@ def test_a_credential_that_cannot_be_used(value: str | None) -> None:
     assert "sk-secret" not in found.what + found.fix
 
 
+def test_what_egress_needs_is_looked_for() -> None:
+    key = {"env": "TOKEN", "hosts": ["api.example.org"], "variable": "T"}
+    given = {"shell": {"ask": True}, "credentials": {"api": key}}
+    wanted = UserSettings.model_validate({"egress": given})
+    assert settings.egress("alice", UserSettings(), {}).what.startswith("disabled: nothing is")
+    missing = settings.egress("alice", wanted, {})
+    assert missing.state is State.PROBLEM
+    assert missing.what.startswith("the environment variable TOKEN is not set")
+    assert "export TOKEN=" in missing.fix
+    found = settings.egress("alice", wanted, {"TOKEN": "ghp_12345678"})
+    assert (found.state, found.what) == (State.OK, "runs; 1 key for commands")
+
+
 def test_access_of_others_than_the_account(tmp_path: Path) -> None:
     def found(**access: Any) -> Finding:
         config = {"workspace_root": tmp_path / "ws", "access": access}

@@ -117,6 +117,8 @@ def test_attributes_are_those_that_are_known_and_hold_no_sentence() -> None:
 def test_every_metric_of_the_dashboard_exists_and_the_other_way_round() -> None:
     telemetry = counting()
     telemetry.take(one_of_each())
+    telemetry.left("shell", "refused")
+    telemetry.moved("shell", 1, 1)
     known = names_in(telemetry.exposition()) - {"target_info"}
     known |= names_in(page_of(HttpMetrics()))
     queries = [

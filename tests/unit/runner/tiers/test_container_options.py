@@ -134,6 +134,7 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
         f"{WORKSPACE}/vault:/vault:ro,Z",
         f"{WORKSPACE}/ipc/agent:/ipc:rw,Z",
         f"{WORKSPACE}/ipc/shell:/shell:ro,z",
+        f"{WORKSPACE}/ipc/agent-out:/egress:ro,z",
         "/run/embedder:/embedder:ro,z",
     ]
     shell = arguments(spec(Role.SHELL), facts("selinux"))["host_config"]
@@ -141,6 +142,13 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
         f"{WORKSPACE}/shared:/shared:rw,z",
         f"{WORKSPACE}/tmp:/tmp:rw,z",
         f"{WORKSPACE}/ipc/shell:/ipc:rw,z",
+        f"{WORKSPACE}/ipc/shell-out:/egress:ro,z",
+    ]
+    egress = arguments(spec(Role.EGRESS), facts("selinux"))["host_config"]
+    assert egress["Binds"] == [
+        f"{WORKSPACE}/ipc/egress:/ipc:rw,Z",
+        f"{WORKSPACE}/ipc/agent-out:/agent:rw,z",
+        f"{WORKSPACE}/ipc/shell-out:/shell:rw,z",
     ]
 
 

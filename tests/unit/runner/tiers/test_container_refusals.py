@@ -134,7 +134,7 @@ def spec(workspace: Workspace) -> LaunchSpec:
         log_path=workspace.log(Role.AGENT),
         working_directory=Path("/.oxydra"),
         owner=(UID, UID),
-        network=Network.INTERNAL,
+        network=Network.OUTBOUND,
     )
 
 
@@ -179,7 +179,7 @@ async def test_a_name_of_somebody_elses_is_refused_and_kept(
 async def test_a_network_of_somebody_elses_is_refused_and_kept(
     client: Client, spec: LaunchSpec, workspace: Workspace
 ) -> None:
-    name = f"{Place.of('alice', workspace.path).prefix}-internal"
+    name = f"{Place.of('alice', workspace.path).prefix}-outbound"
     client.networks_by_name[name] = STRANGERS
     error = await refused(client, spec)
     assert error.code is Code.ALREADY_EXISTS

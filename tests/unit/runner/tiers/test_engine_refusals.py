@@ -11,9 +11,7 @@ import pytest
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.tiers.base import LaunchSpec, Network
-from runner.tiers.container.engine import Engine, EngineFacts, check_network, find_socket, judge
-from runner.workspace.mounts import Role
+from runner.tiers.container.engine import Engine, EngineFacts, find_socket, judge
 
 DOCKER_INFO = {
     "OSType": "linux",
@@ -139,42 +137,6 @@ def test_gvisor_without_sockets_of_the_host_is_refused() -> None:
     error = refused(lambda: judge(gvisor(["--network=none"]), "runsc"))
     assert "--host-uds=all" in error.details
     assert "runsc install" in error.resolution
-
-
-@pytest.mark.parametrize(
-    ("role", "fix"), [(Role.AGENT, "agent.provider"), (Role.SHELL, "shell.network")]
-)
-def test_what_needs_the_outside_is_refused_without_a_network(role: Role, fix: str) -> None:
-    spec = launch(role, Network.OUTBOUND)
-    error = refused(lambda: check_network(gvisor(GVISOR), "runsc", spec))
-    assert f"the {role} guest cannot reach the outside" in error.brief
-    assert fix in error.resolution
-    assert "runner --tier container" in error.resolution
-
-
-def test_what_stays_inside_or_has_a_network_is_not_refused() -> None:
-    for network in (Network.NONE, Network.INTERNAL):
-        check_network(gvisor(GVISOR), "runsc", launch(Role.AGENT, network))
-    outside = launch(Role.AGENT, Network.OUTBOUND)
-    check_network(gvisor(GVISOR[:2]), "runsc", outside)
-    check_network(gvisor(GVISOR), None, outside)
-
-
-def launch(role: Role, network: Network) -> LaunchSpec:
-    return LaunchSpec(
-        role=role,
-        user_id="alice",
-        home=Path("/ws/alice"),
-        launch_id="x",
-        command=("oxydra-guest",),
-        mounts=(),
-        environment={},
-        envelope=b"",
-        log_path=Path("/ws/alice/logs/x"),
-        working_directory=Path("/"),
-        owner=(5, 5),
-        network=network,
-    )
 
 
 @pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "ssh://me@there", "http://127.0.0.1"])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from wire import ways_out
 from wire.boundary import PrivatePath
 
 from shell_daemon.probe import filesystem, mounts, network, paths, processes, secrets
@@ -228,8 +229,8 @@ def nothing_in_a_text(world: World) -> object:
         filesystem.kernel_settings,
         processes.descriptors,
         nothing_in_a_text,
-        lambda _world: network.can_send("127.0.0.1"),
-        lambda _world: network.connect([network.Target("127.0.0.1", 1)]),
+        lambda _world: ways_out.has_route("127.0.0.1", 53),
+        lambda _world: ways_out.connect([ways_out.Target("127.0.0.1", 1)]),
         lambda _world: refused(opened, Path("/dev/null"), os.O_RDONLY),
     ],
 )

@@ -59,6 +59,7 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
   const [late, setLate] = useState(false);
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [expired, setExpired] = useState(false);
+  const asked = capitalised(approval.question || "");
   const until = Date.parse(approval.expires_at || "");
   useEffect(() => {
     if (decided || Number.isNaN(until)) return undefined;
@@ -91,12 +92,16 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
           : "";
   if (outcome)
     return html`<details class="call">
-      <summary>${outcome} <code>${approval.tool}</code></summary>
+      <summary>${outcome}${" "}
+        ${asked ? html`<${ForeignText} text=${asked} />` : html`<code>${approval.tool}</code>`}
+      </summary>
       <${Arguments} json=${approval.arguments_json} />
     </details>`;
   return html`<section class="approval" aria-label="Call that needs your approval">
     <p>
-      <strong>The agent asks to run <code>${approval.tool}</code>.</strong>${" "}
+      <strong>${asked
+        ? html`<${ForeignText} text=${asked} />`
+        : html`The agent asks to run <code>${approval.tool}</code>.`}</strong>${" "}
       ${approval.expires_at &&
       html`<span class="muted">Without an answer it is refused at ${fullTime(approval.expires_at)}.</span>`}
     </p>
@@ -108,6 +113,11 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
       <button type="button" class="danger" disabled=${sent !== null} onClick=${() => decide(false)}>Refuse</button>
     </p>
   </section>`;
+}
+
+/** @param {string} text a sentence */
+function capitalised(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** @param {Message} decided an ApprovalDecided */

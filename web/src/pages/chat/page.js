@@ -89,7 +89,9 @@ export default function Chat({ user, route, me }) {
       ? send(turn.asked, { attachments: turn.attachments })
       : send("", { retry: true });
   const stop = () => conversation?.stop().catch(setProblem);
-  const elsewhere = approvals.filter((each) => !session || each.session_id !== session);
+  const elsewhere = approvals.filter(
+    (each) => !session || !each.turn_id || each.session_id !== session,
+  );
 
   return html`<div class="chat" data-listing=${listing}>
     <${Sessions} user=${user} current=${session} running=${running} version=${version} onChanged=${changed}
@@ -103,9 +105,11 @@ export default function Chat({ user, route, me }) {
         (each) => html`<${Approval} key=${each.approval_id} user=${user} approval=${each} decided=${null}
           onDecided=${() => attention.look()}>
           <p class="muted">
-            ${each.session_id
-              ? html`In <a href=${href("chat", each.session_id)}>another conversation</a>`
-              : "Asked by a client"}${each.channel ? ` (${each.channel})` : ""}.
+            ${!each.session_id
+              ? "Asked by a client"
+              : each.session_id === session
+                ? "In this conversation, by a client"
+                : html`In <a href=${href("chat", each.session_id)}>another conversation</a>`}${each.channel ? ` (${each.channel})` : ""}.
           </p>
         <//>`,
       )}

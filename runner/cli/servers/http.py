@@ -16,7 +16,7 @@ import typer
 
 from runner.cli.operation.lifecycle import at_first_signal, launch
 from runner.cli.options import Options
-from runner.cli.packages import packages
+from runner.cli.servers.packages import packages
 from runner.config.models import Config
 from runner.logs import printable
 from runner.serve.login.links import LINK_S, Links

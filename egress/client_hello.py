@@ -1,0 +1,104 @@
+"""The first words of a TLS client, which say whom it wants to reach."""
+
+from dataclasses import dataclass
+from typing import Final
+
+HELLO_MAX: Final = 64 * 1024
+_RECORD_MAX: Final = 2**14
+_HANDSHAKE: Final = 22
+_CLIENT_HELLO: Final = 1
+_SERVER_NAME: Final = 0
+_ENCRYPTED: Final = {0xFE0D: "an encrypted client hello", 0xFFCE: "an encrypted server name"}
+
+
+@dataclass(frozen=True)
+class ClientHello:
+    """What a client says before anything is encrypted. `server_name` is empty if it names none."""
+
+    server_name: str
+
+    @classmethod
+    def read(cls, data: bytes) -> "ClientHello | None":
+        """Read it from the beginning of a stream; None if more of it must come.
+
+        However it is cut into records and pieces. Raises `ValueError` if it is none, is larger than
+        `HELLO_MAX`, or hides whom it wants to reach.
+        """
+        message = b""
+        rest = data
+        while True:
+            if rest and rest[0] != _HANDSHAKE:
+                raise ValueError("it does not begin as TLS does")
+            if len(rest) >= 3 and (rest[1], rest[2]) not in ((3, 1), (3, 2), (3, 3)):
+                raise ValueError("it is no TLS that is known here")
+            if len(rest) < 5:
+                return None
+            length = int.from_bytes(rest[3:5])
+            if not 0 < length <= _RECORD_MAX:
+                raise ValueError("a record of TLS has a length that none has")
+            message += rest[5 : 5 + length]
+            if message[0:1] not in (b"", b"\1"):
+                raise ValueError("it begins with another message than a client's hello")
+            if len(message) >= 4:
+                size = int.from_bytes(message[1:4])
+                if size > HELLO_MAX:
+                    raise ValueError(f"the client's hello is larger than {HELLO_MAX} bytes")
+                if len(message) >= 4 + size:
+                    if len(message) > 4 + size:
+                        raise ValueError("something follows the client's hello in its record")
+                    return cls._parse(_Bytes(message[4:]))
+            if len(rest) < 5 + length:
+                return None
+            rest = rest[5 + length :]
+
+    @classmethod
+    def _parse(cls, body: "_Bytes") -> "ClientHello":
+        body.take(2 + 32)  # version, random
+        for width in (1, 2, 1):  # session, cipher suites, compression
+            body.vector(width)
+        seen: set[int] = set()
+        name = ""
+        extensions = _Bytes(body.vector(2) if body.rest else b"")
+        if body.rest:
+            raise ValueError("something follows the extensions of the client's hello")
+        while extensions.rest:
+            kind = int.from_bytes(extensions.take(2))
+            value = extensions.vector(2)
+            if kind in seen:
+                raise ValueError("the client's hello says something twice")
+            seen.add(kind)
+            if kind in _ENCRYPTED:
+                raise ValueError(f"{_ENCRYPTED[kind]} hides whom it is for")
+            if kind == _SERVER_NAME:
+                name = _name(value)
+        return cls(name)
+
+
+class _Bytes:
+    """Bytes that are taken from the front. Raises `ValueError` where there are too few."""
+
+    def __init__(self, rest: bytes) -> None:
+        self.rest = rest
+
+    def take(self, count: int) -> bytes:
+        if len(self.rest) < count:
+            raise ValueError("the client's hello ends too early")
+        taken, self.rest = self.rest[:count], self.rest[count:]
+        return taken
+
+    def vector(self, width: int) -> bytes:
+        """Bytes that follow their number, which has `width` bytes."""
+        return self.take(int.from_bytes(self.take(width)))
+
+
+def _name(value: bytes) -> str:
+    """The one name in the extension for it."""
+    names = _Bytes(value)
+    entries = _Bytes(names.vector(2))
+    kind, name = entries.take(1), entries.vector(2)
+    if names.rest or entries.rest or kind != b"\0":
+        raise ValueError("the client's hello names other things than one host")
+    try:
+        return name.decode("ascii")
+    except UnicodeDecodeError:
+        raise ValueError("the client's hello names no host") from None

@@ -1,0 +1,134 @@
+"""What may leave, and with which keys: the runner's word, as a whole."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+from wire.egress import hosts
+from wire.egress.addresses import networks
+from wire.egress.policy import Policy
+from wire.identity import Party
+from wire.v1 import egress_pb2
+
+from egress.credentials.credential import host_and_port
+from egress.credentials.credentials import Credentials
+from egress.dialing import Dialer, Proxy
+from egress.interception.interception import Interception
+from egress.outside import Outside
+from egress.refusals import not_ready
+from egress.upstreams import Upstreams
+
+
+@dataclass(frozen=True, repr=False)
+class Configuration:
+    """One configuration. What is decided by it counts until that request or tunnel ends.
+
+    Attributes:
+        tokens: What those at the doors must show, by their role.
+        policies: What they may reach, by their role.
+        upstreams: The servers that the agent may use.
+        contexts: Whom to believe that it is an upstream, by the upstreams' names.
+        credentials: What commands have placeholders of.
+        interception: The hosts whose TLS with commands ends here.
+        outside: The way to everything.
+    """
+
+    tokens: Mapping[str, str]
+    policies: Mapping[str, Policy]
+    upstreams: Upstreams
+    contexts: Mapping[str, ssl.SSLContext]
+    credentials: Credentials
+    interception: Interception
+    outside: Outside
+
+    @classmethod
+    def of(cls, message: egress_pb2.EgressConfiguration, before: Interception) -> Self:
+        """Read a configuration, whose interception goes on from the one `before`.
+
+        Raises `ValueError` that says what cannot be read.
+        """
+        if not (message.agent_token and message.shell_token):
+            raise ValueError("it has no tokens for the doors")
+        context = _trusting(message.ca_pem)
+        credentials = Credentials.of(message.credentials)
+        dialer = Dialer(
+            networks(message.private_networks), message.name_servers, context, _proxy(message)
+        )
+        return cls(
+            tokens={Party.AGENT: message.agent_token, Party.SHELL: message.shell_token},
+            policies={
+                Party.AGENT: Policy.of(message.agent),
+                Party.SHELL: Policy.of(message.shell),
+            },
+            upstreams=Upstreams.of(message.upstreams),
+            contexts={
+                each.name: _trusting(message.ca_pem + each.ca_pem) if each.ca_pem else context
+                for each in message.upstreams
+            },
+            credentials=credentials,
+            interception=Interception(
+                credentials.hosts | set(map(host_and_port, message.inspected)), before
+            ),
+            outside=Outside(dialer),
+        )
+
+
+class State:
+    """The configuration that counts now. None does before the runner has given one, or after one
+    that could not be read."""
+
+    def __init__(self) -> None:
+        self._configuration: Configuration | None = None
+        self.interception = Interception()
+        """Of the last configuration."""
+        self._why = "egress has just started and waits to hear what may leave"
+
+    @property
+    def current(self) -> Configuration:
+        """Raises `Refused`."""
+        if self._configuration is None:
+            raise not_ready(self._why)
+        return self._configuration
+
+    def open(self, configuration: Configuration) -> None:
+        """Let another configuration count."""
+        self._retire()
+        self._configuration = configuration
+        self.interception = configuration.interception
+
+    def shut(self, why: str) -> None:
+        """Let none count."""
+        self._retire()
+        self._configuration, self._why = None, why
+
+    async def close(self) -> None:
+        """Let none count, and close what is open to the outside."""
+        configuration, self._configuration = self._configuration, None
+        if configuration is not None:
+            await configuration.outside.close()
+
+    def _retire(self) -> None:
+        if self._configuration is not None:
+            self._configuration.outside.retire()
+
+
+def _trusting(pem: str) -> ssl.SSLContext:
+    """Trusts what the system trusts, and besides it the authorities in `pem`."""
+    context = ssl.create_default_context()
+    if pem:
+        try:
+            context.load_verify_locations(cadata=pem)
+        except ssl.SSLError as error:
+            raise ValueError(f"the certificates to trust are none: {error.reason}") from None
+    return context
+
+
+def _proxy(message: egress_pb2.EgressConfiguration) -> Proxy | None:
+    if not message.proxy:
+        return None
+    parts = urlsplit(message.proxy)
+    if parts.scheme != "http" or not parts.hostname or not parts.port:
+        raise ValueError("the proxy is not given as http://HOST:PORT")
+    return Proxy(hosts.canonical(parts.hostname), parts.port, message.proxy_authorization)

@@ -1,0 +1,1 @@
+"""Credentials: keys that commands use without having them."""

@@ -1,0 +1,278 @@
+"""Connections to the outside: a name is resolved once, and what it is connected to was checked."""
+
+import asyncio
+import os
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from wire.egress import hosts
+from wire.egress.addresses import Network, refusal
+
+from egress.refusals import Refused
+
+RESOLVE_S: Final = 10.0
+CONNECT_S: Final = 10.0
+FRESH_S: Final = 30.0
+"""How long the addresses of a name count, so that a client's many requests ask for it once."""
+NAMES_MAX: Final = 1_000
+POOLED_S: Final = 30.0
+"""How long a connection to a server stays open for its next request."""
+READ_BYTES: Final = 256 * 1024
+_REPLY_MAX: Final = 16 * 1024
+
+_Lookup = Callable[[str], Awaitable[tuple[str, ...]]]
+
+
+@dataclass(frozen=True, repr=False)
+class Proxy:
+    """A proxy behind this one, to which everything goes on."""
+
+    host: str
+    port: int
+    authorization: str
+
+    @property
+    def url(self) -> str:
+        return f"http://{hosts.shown(self.host, self.port)}"
+
+    @property
+    def auth(self) -> aiohttp.BasicAuth | None:
+        return aiohttp.BasicAuth.decode(self.authorization) if self.authorization else None
+
+
+class Dialer:
+    """Connects to hosts whose every address may be connected to.
+
+    Where one of a name's addresses may not, nobody connects to any. With a `proxy`, it is the proxy
+    that resolves names; only addresses that are written as such are checked then.
+
+    Args:
+        private_networks: Where hosts may lie besides public addresses.
+        name_servers: Whom to ask, as ADDRESS or ADDRESS:PORT; the system, if there are none.
+        context: Whom to believe that they are who they say.
+        proxy: See above.
+    """
+
+    def __init__(
+        self,
+        private_networks: Sequence[Network],
+        name_servers: Sequence[str],
+        context: ssl.SSLContext,
+        proxy: Proxy | None = None,
+    ) -> None:
+        self.context = context
+        self.proxy = proxy
+        self._private = tuple(private_networks)
+        self._lookup = _asking(name_servers) if name_servers else _lookup_by_system
+        self._fresh: dict[str, tuple[float, tuple[str, ...]]] = {}
+
+    async def resolve(self, host: str) -> tuple[str, ...]:
+        """The addresses of a host in its one spelling, each of which may be connected to. None with
+        a proxy. Raises `Refused`."""
+        if not hosts.is_address(host):
+            if self.proxy is not None:
+                return ()
+            addresses = await self.lookup(host)
+        else:
+            addresses = (host,)
+        for address in addresses:
+            if why := refusal(address, self._private):
+                shown = host if address == host else f"{host} is {address}, and"
+                raise Refused(403, "address", f"{shown} may not be reached: {why}")
+        return addresses
+
+    async def lookup(self, host: str) -> tuple[str, ...]:
+        """The addresses of a name, unchecked. Raises `Refused` if it has none."""
+        until, addresses = self._fresh.get(host, (0.0, ()))
+        if time.monotonic() < until:
+            return addresses
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                found = await self._lookup(host)
+        except TimeoutError:
+            raise Refused(502, "unreachable", f"no name server answers about {host}") from None
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Refused(502, "unreachable", f"the name {host} is not found: {why}") from None
+        addresses = tuple(dict.fromkeys(found))
+        if not addresses:
+            raise Refused(502, "unreachable", f"the name {host} has no address")
+        if len(self._fresh) >= NAMES_MAX:
+            self._fresh.clear()
+        self._fresh[host] = (time.monotonic() + FRESH_S, addresses)
+        return addresses
+
+    async def connect(self, host: str, port: int, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Connect `protocol` to a host. Raises `Refused`."""
+        addresses = await self.resolve(host)
+        if self.proxy is not None:
+            return await self._connect_by_proxy(self.proxy, host, port, protocol)
+        why = ""
+        for address in addresses:
+            try:
+                return await _connect(address, port, lambda: protocol)
+            except (OSError, TimeoutError) as error:
+                why = _words(error)
+        raise Refused(502, "unreachable", f"{hosts.shown(host, port)} cannot be reached: {why}")
+
+    def client(self, *, checked: bool, pooled: bool) -> aiohttp.ClientSession:
+        """A client for requests; the caller closes it.
+
+        Args:
+            checked: Whether it goes only where `resolve` would.
+            pooled: Whether connections are kept for later requests.
+        """
+        resolver = _Resolver(self.resolve if checked and self.proxy is None else self.lookup)
+        connector = (
+            aiohttp.TCPConnector(
+                resolver=resolver, limit=0, use_dns_cache=False, keepalive_timeout=POOLED_S
+            )
+            if pooled
+            else aiohttp.TCPConnector(
+                resolver=resolver, limit=0, use_dns_cache=False, force_close=True
+            )
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            read_bufsize=READ_BYTES,
+            max_line_size=32 * 1024,
+            max_field_size=32 * 1024,
+            proxy=self.proxy.url if self.proxy is not None else None,
+            proxy_auth=self.proxy.auth if self.proxy is not None else None,
+        )
+
+    async def _connect_by_proxy(
+        self, proxy: Proxy, host: str, port: int, protocol: asyncio.Protocol
+    ) -> asyncio.Transport:
+        reply = _ProxyReply()
+        try:
+            address, *_ = (
+                (proxy.host,) if hosts.is_address(proxy.host) else await self.lookup(proxy.host)
+            )
+            transport = await _connect(address, proxy.port, lambda: reply)
+        except (OSError, TimeoutError) as error:
+            raise _no_proxy(_words(error)) from None
+        shown = hosts.shown(host, port)
+        head = [f"CONNECT {shown} HTTP/1.1", f"Host: {shown}"]
+        if proxy.authorization:
+            head.append(f"Proxy-Authorization: {proxy.authorization}")
+        transport.write("\r\n".join([*head, "", ""]).encode())
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                status = await reply.status
+        except (OSError, TimeoutError) as error:
+            transport.abort()
+            raise _no_proxy(_words(error)) from None
+        if status != 200:
+            transport.abort()
+            raise Refused(
+                502, "proxy", f"the proxy behind egress does not connect to {shown}: {status}"
+            )
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        return transport
+
+
+class _ProxyReply(asyncio.Protocol):
+    """Reads a proxy's answer to CONNECT: `status` is its number. What follows it cannot be there
+    yet."""
+
+    def __init__(self) -> None:
+        self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._head = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        if self.status.done():
+            return
+        if b"\r\n\r\n" not in self._head:
+            if len(self._head) > _REPLY_MAX:
+                self.status.set_exception(OSError("its answer is too large"))
+            return
+        words = self._head.split(b"\r\n", 1)[0].split()
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+            self.status.set_exception(OSError("its answer is no HTTP"))
+        elif words[1] == b"200" and not self._head.endswith(b"\r\n\r\n"):
+            self.status.set_exception(OSError("it speaks before it is spoken to"))
+        else:
+            self.status.set_result(int(words[1]))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if not self.status.done():
+            self.status.set_exception(OSError("it has closed the connection"))
+
+
+class _Resolver(AbstractResolver):
+    """Lets aiohttp's client connect to what `addresses` returns and to nothing else."""
+
+    def __init__(self, addresses: _Lookup) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in await self._addresses(host)
+            if family in (socket.AF_UNSPEC, socket.AF_INET6 if ":" in address else socket.AF_INET)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+async def _connect(
+    address: str, port: int, protocol: Callable[[], asyncio.Protocol]
+) -> asyncio.Transport:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(CONNECT_S):
+        transport, _ = await loop.create_connection(protocol, address, port)
+    return transport
+
+
+async def _lookup_by_system(host: str) -> tuple[str, ...]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return tuple(str(address[0]) for *_, address in found)
+
+
+def _asking(name_servers: Sequence[str]) -> _Lookup:
+    import aiodns  # not for those who ask the system
+
+    # Not `lookups`: pycares frees that text before it is read.
+    resolver = aiodns.DNSResolver(nameservers=name_servers, timeout=3, tries=2)
+
+    async def lookup(host: str) -> tuple[str, ...]:
+        try:
+            found = await resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
+        except aiodns.error.DNSError as error:
+            raise OSError(*error.args) from None
+        return tuple(node.addr[0].decode() for node in found.nodes)
+
+    return lookup
+
+
+def _words(error: OSError) -> str:
+    """What went wrong, in words."""
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    return (os.strerror(error.errno) if error.errno else str(error)) or type(error).__name__
+
+
+def _no_proxy(why: str) -> Refused:
+    return Refused(502, "proxy", f"the proxy behind egress cannot be used: {why}")

@@ -1,0 +1,280 @@
+"""A door: a Unix socket with mutual TLS at which one guest says what it wants."""
+
+import asyncio
+import hmac
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import StreamResponse
+from wire.egress.policy import Attempt
+from wire.identity import Identity, Party
+from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
+from wire.tls import server_context
+from wire.transport import unix_endpoint
+
+from egress.admission import Admission
+from egress.caller import Caller
+from egress.doors.opening import Connect, Opening
+from egress.exchange import Exchange, bad_request, check, intercepted, proxied
+from egress.refusals import Refused
+from egress.serving import Serving
+from egress.tunnel import ESTABLISHED, Tunnels
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 500
+"""How many connections a door has at once, whatever the settings say."""
+HANDSHAKE_S: Final = 10.0
+SESSION_HEADER: Final = "oxydra-session"
+TURN_HEADER: Final = "oxydra-turn"
+
+_BACKLOG: Final = 512
+_GREETING: Final = re.compile(rb"OXYDRA/1 ([!-~]{1,200}) ([!-~]{1,64}) ([!-~]{1,64})")
+_ID: Final = re.compile(ID_PATTERN, re.ASCII)
+_NONE: Final = "-"
+
+
+class Door:
+    """Listens for the guest `role` at `path`.
+
+    The shell's connections begin with the line `OXYDRA/1 TOKEN SESSION TURN` and are those of an
+    HTTP proxy. The agent's requests have that in headers, which go no further; besides a proxy's
+    requests it has those to upstreams, at `/NAME/…`.
+    """
+
+    def __init__(self, path: Path, identity: Identity, role: Party, admission: Admission) -> None:
+        self._path = path
+        self._context = server_context(identity)
+        self._context.num_tickets = 0
+        self.role = role
+        self.admission = admission
+        self.exchange = Exchange(admission)
+        self.tunnels = Tunnels(admission)
+        self._visits: set[_Visit] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
+        self._socket: socket.socket | None = None
+
+    def open(self) -> None:
+        """Listen from now on. Raises `WireError` for a path that is too long, and `OSError`."""
+        unix_endpoint(self._path)
+        self._path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._socket.bind(str(self._path))
+        self._path.chmod(0o600)
+        self._socket.listen(_BACKLOG)
+        self._accepting = asyncio.create_task(self._accept(self._socket))
+
+    async def close(self) -> None:
+        """Listen no more, and end every connection. Idempotent."""
+        if self._accepting is None or self._socket is None:
+            return
+        self._accepting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for visit in tuple(self._visits):
+            visit.end()
+        await asyncio.wait({self._accepting, *self._tasks})
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("the %s's door: %s", self.role, error.strerror)
+                await asyncio.sleep(0.2)
+                continue
+            if len(self._visits) >= CONNECTIONS_MAX:
+                connection.close()
+                continue
+            visit = _Visit(self)
+            self._visits.add(visit)
+            self.run(self._receive(connection, visit))
+
+    async def _receive(self, connection: socket.socket, visit: "_Visit") -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: Opening(self.role, visit, greets=self.role == Party.SHELL),
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_S,
+            )
+        except (OSError, ssl.SSLError):
+            visit.lost()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let a connection's work go on beside others'."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def left(self, visit: "_Visit") -> None:
+        """A connection has ended."""
+        self._visits.discard(visit)
+
+    def caller(self, token: str, session_id: str, turn_id: str) -> Caller:
+        """Who has shown `token` and says that it works for a session and turn. Raises `Refused`."""
+        expected = self.admission.state.current.tokens[self.role]
+        if not hmac.compare_digest(token.encode(), expected.encode()):
+            raise Refused(403, "token", "who asks did not show the token of this door")
+        if not all(each == "" or _ID.fullmatch(each) for each in (session_id, turn_id)):
+            raise bad_request("the session or turn is none")
+        return Caller(self.role, session_id, turn_id)
+
+    def caller_of(self, headers: Mapping[str, str]) -> Caller:
+        """Who says so in the headers of a request. Raises `Refused`."""
+        return self.caller(
+            headers.get(TOKEN_METADATA_KEY, ""),
+            headers.get(SESSION_HEADER, ""),
+            headers.get(TURN_HEADER, ""),
+        )
+
+    async def answer(self, request: BaseRequest, caller: Caller) -> StreamResponse:
+        """The answer from outside to a request. Raises `Refused`."""
+        try:
+            check(request)
+            if self.role == Party.SHELL or not request.raw_path.startswith("/"):
+                return await self.exchange.forward(request, proxied(request), caller)
+            found = self.admission.state.current.upstreams.find(request.raw_path)
+            if found is None:
+                name = request.raw_path.split("/")[1][:80]
+                raise Refused(404, "upstream", f"the settings name no server {name!r}")
+            return await self.exchange.forward_upstream(request, *found, caller)
+        except Refused as refused:
+            host = request.headers.get("host", "")
+            attempt = Attempt("http", host, 0, request.method[:40], request.raw_path)
+            await self.admission.refuse(caller, attempt, refused)
+            raise
+
+    async def intercept(
+        self, transport: asyncio.Transport, wanted: Connect, caller: Caller
+    ) -> None:
+        """Answer requests to `wanted` as that host itself, until the connection ends."""
+        interception = self.admission.state.current.interception
+
+        async def handle(request: BaseRequest) -> StreamResponse:
+            try:
+                check(request)
+                target = intercepted(request, wanted.host, wanted.port)
+                return await self.exchange.forward(request, target, caller)
+            except Refused as refused:
+                attempt = Attempt(
+                    "https", wanted.host, wanted.port, request.method[:40], request.raw_path
+                )
+                await self.admission.refuse(caller, attempt, refused)
+                raise
+
+        transport.write(ESTABLISHED)
+        try:
+            await interception.serve(transport, wanted.host, lambda: Serving(handle, lambda: None))
+        except (OSError, ssl.SSLError) as error:
+            why = getattr(error, "reason", None) or error.strerror or "it has left"
+            if why == "CALLBACK_FAILED":
+                why = "it asks for another host"
+            elif why.endswith(("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")):
+                why = "it does not trust the authority that commands are given"
+            refused = Refused(
+                502, "tls", f"the client does not speak TLS with egress as {wanted.host}: {why}"
+            )
+            attempt = Attempt("tunnel", wanted.host, wanted.port)
+            await self.admission.refuse(caller, attempt, refused)
+            transport.abort()
+
+
+class _Visit:
+    """One connection at a door."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._said: tuple[str, str, str] | None = None
+        self._counted: Caller | None = None
+        self._transport: asyncio.Transport | None = None
+        self._tunnel: asyncio.Task[None] | None = None
+
+    def greet(self, line: bytes) -> None:
+        found = _GREETING.fullmatch(line)
+        if found is None:
+            raise bad_request("the connection does not begin as those of the forwarder do")
+        token, session_id, turn_id = (each.decode() for each in found.groups())
+        self._said = (
+            token,
+            "" if session_id == _NONE else session_id,
+            "" if turn_id == _NONE else turn_id,
+        )
+
+    def tunnel(self, transport: asyncio.Transport, wanted: Connect) -> None:
+        caller = self._caller(wanted.headers)
+        self._count(caller)
+        self._transport = transport
+        self._tunnel = self._door.run(self._run(transport, wanted, caller))
+
+    def serve(self, transport: asyncio.Transport, read: bytes) -> None:
+        if self._said is not None:
+            self._count(self._door.caller(*self._said))
+        self._transport = transport
+        serving = Serving(self._handle, self.lost)
+        transport.set_protocol(serving)
+        serving.connection_made(transport)
+        serving.data_received(read)
+
+    def lost(self) -> None:
+        """The connection has ended. Idempotent."""
+        if self._tunnel is not None:
+            self._tunnel.cancel()
+        if self._counted is not None:
+            self._door.admission.disconnect(self._counted)
+            self._counted = None
+        self._door.left(self)
+
+    def end(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _handle(self, request: BaseRequest) -> StreamResponse:
+        caller = self._caller(request.headers)
+        self._count(caller)
+        return await self._door.answer(request, caller)
+
+    def _caller(self, headers: Mapping[str, str]) -> Caller:
+        if self._said is not None:
+            return self._door.caller(*self._said)
+        return self._door.caller_of(headers)
+
+    def _count(self, caller: Caller) -> None:
+        if self._counted is None:
+            self._door.admission.connect(caller)
+            self._counted = caller
+
+    async def _run(self, transport: asyncio.Transport, wanted: Connect, caller: Caller) -> None:
+        try:
+            interception = self._door.admission.state.current.interception
+            if caller.role == Party.SHELL and interception.wants(wanted.host, wanted.port):
+                await self._door.intercept(transport, wanted, caller)
+            else:
+                await self._door.tunnels.run(transport, wanted.host, wanted.port, caller)
+        except Refused as refused:
+            attempt = Attempt("tunnel", wanted.host, wanted.port)
+            with suppress(asyncio.CancelledError):
+                await self._door.admission.refuse(caller, attempt, refused)
+            transport.write(refused.raw())
+            transport.close()
+        except Exception:
+            log.exception("unexpected failure of a tunnel")
+            transport.abort()
+        finally:
+            self._tunnel = None
+            self.lost()

@@ -1,0 +1,149 @@
+"""The egress guest: its command line, and its servers from the start to the end."""
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from asyncio import sslproto
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, NoReturn
+
+from wire import envelope, logs
+from wire.errors import Code, WireError
+from wire.identity import Identity, Party
+from wire.parent import when_ended
+from wire.transport import Server, unix_endpoint
+from wire.v1 import egress_pb2_grpc
+from wire.v1.bootstrap_pb2 import ServiceEnvelope
+
+from egress.admission import Admission
+from egress.allowance import Allowance
+from egress.configuration import State
+from egress.control import Control
+from egress.doors.door import Door
+from egress.watch import Watch
+
+log = logging.getLogger(__name__)
+
+_PR_SET_DUMPABLE: Final = 4
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+_OWN_MAPPING: Final = 128 * 1024
+_TLS_BUFFER: Final = 64 * 1024
+"""asyncio's TLS holds such a buffer for each connection while it lives, otherwise four times as
+large."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            f"bad arguments: {message}",
+            details=self.format_usage().strip(),
+            resolution="oxydra-egress --help",
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="oxydra-egress", description="Lets out what may leave, and nothing else.")
+    for flag, what in (
+        ("--socket", "where the runner is served"),
+        ("--agent-door", "the agent's socket"),
+        ("--shell-door", "the shell's socket"),
+    ):
+        parser.add_argument(flag, type=Path, required=True, metavar="PATH", help=what)
+    parser.add_argument(
+        "--bootstrap-stdin",
+        action="store_true",
+        required=True,
+        help="read a ServiceEnvelope: the token of every call, and the server's identity",
+    )
+    parser.add_argument(
+        "--exit-with-parent", action="store_true", help="stop when standard input ends"
+    )
+    parser.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info"
+    )
+    return parser
+
+
+async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> None:
+    """Serve until SIGTERM, or the end of standard input if that is the runner's."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    identity = Identity.of(received.identity)
+    watch, state, allowance = Watch(), State(), Allowance()
+    admission = Admission(state, watch, allowance)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(state.close)
+        server = Server(unix_endpoint(arguments.socket), received.token, identity, {Party.RUNNER})
+        egress_pb2_grpc.add_EgressServicer_to_server(
+            Control(state, admission, allowance, watch), server.grpc
+        )
+        doors = {Party.AGENT: arguments.agent_door, Party.SHELL: arguments.shell_door}
+        for role, path in doors.items():
+            door = Door(path, identity, role, admission)
+            _open(door, path)
+            stack.push_async_callback(door.close)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        await server.set_serving(True)
+        if arguments.exit_with_parent:
+            when_ended(sys.stdin.fileno(), stop.set, resolution="start egress through the runner")
+        gc.freeze()
+        ctypes.CDLL(None).malloc_trim(0)
+        log.info("egress ready", extra={"event": "ready"})
+        await stop.wait()
+        log.info("egress stops")
+
+
+def _open(door: Door, path: Path) -> None:
+    try:
+        door.open()
+    except OSError as error:
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            f"cannot listen on {path}",
+            details=error.strerror or str(error),
+            resolution="check that its directory exists, belongs to you and has free space",
+        ) from None
+
+
+def _become() -> None:
+    """Close this process's memory, which holds keys, to others of its user; take few pages and as
+    many descriptors as there may be."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_DUMPABLE, *(ctypes.c_ulong(0) for _ in range(4))) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+    sslproto.SSLProtocol.max_size = _TLS_BUFFER
+    libc.mallopt(_M_ARENA_MAX, 1)
+    libc.mallopt(_M_MMAP_THRESHOLD, _OWN_MAPPING)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def main() -> None:
+    logs.configure("egress", "", "info")
+    try:
+        arguments = _parser().parse_args()
+        logs.configure("egress", "", arguments.log_level)
+        os.umask(0o077)
+        _become()
+        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:
+            received = envelope.read_service(stdin)
+        asyncio.run(serve(arguments, received))
+    except WireError as error:
+        logs.log_startup_failure(log, error)
+        sys.exit(logs.EXIT_OPERATOR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The agent's door at the egress guest: the only way out of this one.
+
+What the settings name as a server is behind it by a name, as `https://egress/openai/…`. The egress
+guest puts the keys in; this guest has none. Every request says for which session and turn it is
+made.
+"""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import httpx2
+from wire.errors import Code, WireError
+from wire.identity import Peer
+from wire.tls import client_context
+
+from guest.errors import GuestError
+
+NO_KEY: Final = "behind-the-door"
+"""What libraries that insist on a key are given."""
+REFUSED: Final = "oxydra-refused"
+"""The header of the door's own answers. Its value is the kind of refusal; the body says why."""
+MISSING: Final = "missing"
+"""The kind of refusal where an upstream has no key."""
+UNTRUSTED: Final = "untrusted"
+"""The kind where the certificate of the server is not trusted."""
+CUT: Final = "cut"
+"""The kind where the server has got the request, and no answer came."""
+_URL: Final = "https://egress/"
+_CONNECTIONS: Final = 100
+_ANSWER_S: Final = 600.0
+_CONNECT_S: Final = 5.0
+_WHY_MAX_CHARS: Final = 500
+
+_on_behalf_of: ContextVar[tuple[str, str]] = ContextVar("on_behalf_of", default=("", ""))
+
+
+@contextmanager
+def on_behalf_of(session_id: str, turn_id: str) -> Iterator[None]:
+    """What goes out in this context is of this session and turn."""
+    token = _on_behalf_of.set((session_id, turn_id))
+    try:
+        yield
+    finally:
+        _on_behalf_of.reset(token)
+
+
+def url_of(name: str) -> str:
+    """The address of the upstream `name`."""
+    return _URL + name
+
+
+def name_in(url: str) -> str:
+    """The upstream that an address of ours names; empty if it is none."""
+    return url.removeprefix(_URL).partition("/")[0] if url.startswith(_URL) else ""
+
+
+class DoorShut(httpx2.ConnectError):
+    """Nobody serves the door."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """The door, as clients reach it. `close` ends the connections of `http`."""
+
+    peer: Peer
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """What a client connects to it with."""
+        return client_context(self.peer.identity)
+
+    @property
+    def path(self) -> str:
+        """Its socket."""
+        return self.peer.endpoint.removeprefix("unix:")
+
+    def headers(self) -> dict[str, str]:
+        """What every request must carry."""
+        session_id, turn_id = _on_behalf_of.get()
+        return {
+            "oxydra-token": self.peer.token,
+            "oxydra-session": session_id,
+            "oxydra-turn": turn_id,
+        }
+
+    @cached_property
+    def http(self) -> httpx2.AsyncClient:
+        """A client of addresses that `url_of` makes, for libraries that want one."""
+        timeout = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
+        return httpx2.AsyncClient(transport=self.transport(), timeout=timeout, trust_env=False)
+
+    def transport(self) -> httpx2.AsyncBaseTransport:
+        """Connections of their own for a client that the caller closes."""
+        return _Transport(self)
+
+    async def close(self) -> None:
+        if "http" in vars(self):
+            await self.http.aclose()
+
+
+class _Transport(httpx2.AsyncHTTPTransport):
+    """Connects to the door whatever the URL names, and says for whom."""
+
+    def __init__(self, door: Door) -> None:
+        super().__init__(
+            verify=door.tls,
+            trust_env=False,
+            uds=door.path,
+            limits=httpx2.Limits(
+                max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
+            ),
+        )
+        self._door = door
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers.update(self._door.headers())
+        try:
+            response = await super().handle_async_request(request)
+        except httpx2.ConnectError as error:
+            raise DoorShut(str(error), request=request) from error
+        if REFUSED in response.headers and response.status_code not in (429, 503):
+            response.headers["x-should-retry"] = "false"  # as OpenAI's and Anthropic's clients ask
+        return response
+
+
+def refusal_in(error: BaseException | None) -> WireError | None:
+    """Why the door, and not the server behind it, kept a request from being answered; None if it
+    did not. `error` may be what any of the providers' libraries made of it."""
+    seen = 0
+    while error is not None and seen < 10:
+        if isinstance(error, DoorShut):
+            return GuestError(
+                Code.UNAVAILABLE,
+                "nothing can leave this guest: the egress guest does not answer",
+                details=str(error),
+                resolution="runner status; it is started again by itself",
+            )
+        response = getattr(error, "response", None)
+        if isinstance(response, httpx2.Response) and REFUSED in response.headers:
+            kind = response.headers[REFUSED]
+            try:
+                why = response.text
+            except httpx2.ResponseNotRead:
+                why = ""
+            return refusal(response.status_code, kind, why)
+        error = error.__cause__ or error.__context__
+        seen += 1
+    return None
+
+
+_POLICY: Final = (
+    Code.PERMISSION_DENIED,
+    "the egress guest does not let it out",
+    "runner egress log",
+)
+_KINDS: Final = {
+    429: (Code.RESOURCE_EXHAUSTED, "a limit of [egress.limits] is reached", "runner egress log"),
+    502: (Code.UNAVAILABLE, "it cannot be reached from the egress guest", "runner egress log"),
+    503: (Code.UNAVAILABLE, "the egress guest lets nothing out yet", "runner status"),
+}
+
+
+def refusal(status: int, kind: str, why: str) -> WireError:
+    """The error for an answer of the door's own."""
+    why = " ".join(why.split())[:_WHY_MAX_CHARS]
+    if kind == MISSING:
+        return GuestError(
+            Code.FAILED_PRECONDITION,
+            why or "the egress guest has no key for it",
+            details=kind,
+            resolution="runner credentials set",
+        )
+    code, brief, resolution = _KINDS.get(
+        status,
+        (Code.PERMISSION_DENIED, "the egress guest does not let it out", "runner egress log"),
+    )
+    return GuestError(
+        code, f"{brief}: {why}" if why else brief, details=kind, resolution=resolution
+    )

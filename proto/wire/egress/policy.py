@@ -1,0 +1,191 @@
+"""What one role may reach: the decision about each attempt.
+
+What is denied counts more than what is allowed, whoever said it. A rule that has to see a method or
+a path allows no tunnel, because nobody can read them there; a deny that has to see them denies one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+from wire.egress import hosts
+from wire.egress.presets import PRESETS
+from wire.egress.rules import DEFAULT_PORTS, Readings, Rule
+from wire.v1 import egress_pb2
+
+Scheme = Literal["http", "https", "tunnel"]
+
+_PRESET: Final = "preset "
+_PRESET_RULES: Final = {name: tuple(map(Rule.parse, texts)) for name, texts in PRESETS.items()}
+UNREADABLE: Final = (
+    "methods and paths cannot be read in a tunnel; egress.inspect makes those of a host readable"
+)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Somebody wants to reach a host. In a tunnel nobody can read method and path."""
+
+    scheme: Scheme
+    host: str
+    port: int
+    method: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of an attempt.
+
+    Args:
+        decision: Whether it may go out, or somebody is asked first.
+        rule: That decided, as the operator writes it; empty if none did.
+        reason: Why not, or on whose word, as a part of a sentence.
+        asks_for: The rule that a yes would add: `host`, `host:port` or `preset NAME`.
+    """
+
+    decision: Literal["allow", "ask", "deny"]
+    rule: str
+    reason: str
+    asks_for: str = ""
+
+
+@dataclass(frozen=True)
+class _Grant:
+    text: str
+    rules: tuple[Rule, ...]
+    denied: bool
+    session_id: str
+
+    def counts_in(self, session_id: str) -> bool:
+        return self.session_id in ("", session_id)
+
+    @property
+    def reason(self) -> str:
+        return "allowed for this session" if self.session_id else "allowed until the host ends"
+
+
+def rules_of(text: str) -> tuple[Rule, ...]:
+    """The rules that a rule or `preset NAME` stands for. Raises `ValueError` that says what is
+    wrong."""
+    if not text.startswith(_PRESET):
+        return (Rule.parse(text),)
+    name = text.removeprefix(_PRESET)
+    if name not in PRESETS:
+        raise ValueError(f"there is no such preset; presets are {', '.join(PRESETS)}")
+    return _PRESET_RULES[name]
+
+
+def spelled(text: str) -> str:
+    """A rule or `preset NAME` in its one spelling. Raises `ValueError` that says what is wrong."""
+    (rule, *_) = rules_of(text)
+    return text if text.startswith(_PRESET) else str(rule)
+
+
+class Policy:
+    """What one role may reach. See `of`."""
+
+    def __init__(self, allow: Iterable[str], deny: Iterable[str], *, ask: bool) -> None:
+        self._allow = [(text, rule) for text in allow for rule in rules_of(text)]
+        self._deny = [(text, rule) for text in deny for rule in rules_of(text)]
+        self._ask = ask
+        self._grants: set[_Grant] = set()
+
+    @classmethod
+    def of(cls, policy: egress_pb2.EgressPolicy) -> Self:
+        """Raises `ValueError` that names the rule and says what is wrong with it."""
+        for text in (*policy.allow, *policy.deny):
+            _parsed(text)
+        presets = [_PRESET + name for name in policy.presets]
+        made = cls((*policy.allow, *presets), policy.deny, ask=policy.ask)
+        for grant in policy.grants:
+            made.grant(grant)
+        return made
+
+    def grant(self, grant: egress_pb2.EgressGrant) -> None:
+        """Allow or deny something besides what the settings say. Raises `ValueError`."""
+        self._grants.add(_Grant(grant.rule, rules_of(grant.rule), grant.denied, grant.session_id))
+
+    def decide(self, attempt: Attempt, session_id: str) -> Verdict:
+        """The verdict on an attempt in a session; an empty id if it belongs to none."""
+        try:
+            host = hosts.canonical(attempt.host)
+        except ValueError as error:
+            return Verdict("deny", "", f"{attempt.host[:80]!r} is refused: {error}")
+        path = Readings.of(attempt.path or "/")
+        grants = [each for each in self._grants if each.counts_in(session_id)]
+        return (
+            self._denied(attempt, host, path, [each for each in grants if each.denied])
+            or self._allowed(attempt, host, path, [each for each in grants if not each.denied])
+            or self._unnamed(attempt, host, session_id)
+        )
+
+    def _denied(
+        self, attempt: Attempt, host: str, path: Readings, grants: list[_Grant]
+    ) -> Verdict | None:
+        granted = ((each.text, rule) for each in grants for rule in each.rules)
+        for text, rule in (*self._deny, *granted):
+            if not (rule.names(host) and rule.shuts(attempt.scheme, attempt.port)):
+                continue
+            if attempt.scheme != "tunnel":
+                if rule.may_mean(attempt.method, path):
+                    return Verdict("deny", text, f"the rule {text} denies it")
+            elif rule.reads:
+                return Verdict("deny", text, f"the rule {text} denies some of it, and {UNREADABLE}")
+            else:
+                return Verdict("deny", text, f"the rule {text} denies it")
+        return None
+
+    def _allowed(
+        self, attempt: Attempt, host: str, path: Readings, grants: list[_Grant]
+    ) -> Verdict | None:
+        granted = ((each.text, rule, each.reason) for each in grants for rule in each.rules)
+        for text, rule, reason in (*((*each, "") for each in self._allow), *granted):
+            if not (rule.names(host) and rule.opens(attempt.scheme, attempt.port)):
+                continue
+            if not rule.reads or (attempt.scheme != "tunnel" and rule.means(attempt.method, path)):
+                return Verdict("allow", text, reason)
+        return None
+
+    def _unnamed(self, attempt: Attempt, host: str, session_id: str) -> Verdict:
+        """The verdict on what no rule denies or allows."""
+        where = hosts.shown(
+            host, 0 if attempt.port == DEFAULT_PORTS[attempt.scheme] else attempt.port
+        )
+        partly = [
+            text
+            for text, rule in self._allow
+            if rule.names(host) and rule.opens(attempt.scheme, attempt.port)
+        ]
+        if hosts.is_address(host):
+            reason = (
+                f"no rule allows {where}, and addresses are allowed only by rules that name them"
+            )
+        elif partly and attempt.scheme == "tunnel":
+            reason = f"the rule {partly[0]} allows only some of it, and {UNREADABLE}"
+        elif partly:
+            reason = f"the rule {partly[0]} allows other methods or paths of {where}"
+        elif self._ask and session_id:
+            asks_for = _preset_with(attempt, host) or where
+            return Verdict("ask", "", f"no rule names {where}", asks_for)
+        elif self._ask:
+            reason = f"no rule allows {where}, and outside of a session nobody can be asked"
+        else:
+            reason = f"no rule allows {where}"
+        return Verdict("deny", "", reason)
+
+
+def _parsed(text: str) -> Rule:
+    try:
+        return Rule.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{text[:80]!r} is no rule: {error}") from None
+
+
+def _preset_with(attempt: Attempt, host: str) -> str:
+    """The preset that allows an attempt; empty if there is none."""
+    for name in PRESETS:
+        for rule in rules_of(_PRESET + name):
+            if rule.names(host) and rule.opens(attempt.scheme, attempt.port):
+                return _PRESET + name
+    return ""

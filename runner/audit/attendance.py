@@ -1,0 +1,65 @@
+"""One stream to a guest, kept open through all its launches."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import grpc
+from wire.identity import Peer
+from wire.status import from_rpc_error
+from wire.transport import open_channel
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 0.2
+
+
+class Attendance:
+    """Hears a guest, again and again when the connection breaks.
+
+    Args:
+        what: Whose voice it is, in words, for the log.
+        hear: Opens the stream over a channel and handles it to its end; it is given the token that
+            the call must carry.
+    """
+
+    def __init__(self, what: str, hear: Callable[[grpc.aio.Channel, str], Awaitable[None]]) -> None:
+        self._what = what
+        self._hear = hear
+        self._attending: asyncio.Task[None] | None = None
+
+    def begin(self, peer: Peer) -> None:
+        """Hear the guest behind `peer`, from now on; an earlier one must have been left."""
+        self._attending = asyncio.create_task(self._attend(peer))
+
+    def cancel(self) -> None:
+        """Hear no more, without waiting for it."""
+        if self._attending is not None:
+            self._attending.cancel()
+
+    async def leave(self) -> None:
+        """Hear no more. Idempotent.
+
+        Cancels more than once, because gRPC loses a cancellation in the moment in which a call
+        begins (`_prepare_rpc` of grpc.aio).
+        """
+        while self._attending is not None and not self._attending.done():
+            self._attending.cancel()
+            await asyncio.wait({self._attending}, timeout=_AGAIN_S)
+        self._attending = None
+
+    async def _attend(self, peer: Peer) -> None:
+        channel = open_channel(peer)
+        told = ""
+        try:
+            while True:
+                try:
+                    await self._hear(channel, peer.token)
+                except grpc.RpcError as error:
+                    if (why := from_rpc_error(error).brief) != told:
+                        log.info("%s is not heard: %s", self._what, why)
+                    told = why
+                await asyncio.sleep(_AGAIN_S)
+        finally:
+            await channel.close()

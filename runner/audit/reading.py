@@ -1,0 +1,136 @@
+"""The lines of an audit log in pairs, read while the host writes it: what began, and how it ended.
+
+Damaged lines are left out: `verify` tells of them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from runner.audit.chain import Link, opened
+from runner.audit.log import Place
+
+POLL_S: Final = 0.25
+_BEGUN_MAX: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of one kind in a user's log.
+
+    Attributes:
+        place: Where the log lies.
+        begin: The event of a line that begins something.
+        end: That of one that ends it; the line's "begin" is the number of the other one.
+    """
+
+    place: Place
+    begin: str
+    end: str
+
+    def backwards(self, cursor: int = 0) -> Iterator[tuple[Link, Link | None]]:
+        """What began before the line `cursor` (0: all), newest first; None: it has not ended."""
+        self.place.check()
+        ends: dict[int, Link] = {}
+        later: list[Path] = []
+        for path in reversed(self.place.files()):
+            if cursor and int(path.stem) >= cursor:
+                later.insert(0, path)
+                continue
+            for link in self._links(reversed(_read(path).splitlines(keepends=True))):
+                event, number = link.entry.get("event"), link.entry.get("begin")
+                if event == self.end and isinstance(number, int):
+                    ends[number] = link
+                elif event == self.begin and (not cursor or link.number < cursor):
+                    yield link, ends.pop(link.number, None) or self._end_in(later, link.number)
+
+    async def follow(self) -> AsyncGenerator[tuple[Link, Link | None]]:
+        """What begins and ends from now on: first alone, then with its end."""
+        tail = _Tail(self.place)
+        begun: dict[int, Link] = {}
+        while True:
+            for link in await asyncio.to_thread(tail.more):
+                event, number = link.entry.get("event"), link.entry.get("begin")
+                if event == self.begin:
+                    begun[link.number] = link
+                    if len(begun) > _BEGUN_MAX:
+                        del begun[next(iter(begun))]
+                    yield link, None
+                elif event == self.end and isinstance(number, int):
+                    began = begun.pop(number, None) or self._line(number)
+                    if began is not None:
+                        yield began, link
+            await asyncio.sleep(POLL_S)
+
+    def _links(self, lines: Iterable[bytes]) -> Iterator[Link]:
+        marks = tuple(f'"event":"{event}"'.encode() for event in (self.begin, self.end))
+        return _links(line for line in lines if any(mark in line for mark in marks))
+
+    def _line(self, number: int) -> Link | None:
+        """The line with this number."""
+        before = [path for path in self.place.files() if int(path.stem) <= number]
+        if before:
+            for link in _links(_read(before[-1]).splitlines(keepends=True)):
+                if link.number == number:
+                    return link
+        return None
+
+    def _end_in(self, files: list[Path], number: int) -> Link | None:
+        """The line in later files that ends what line `number` began."""
+        mark = b'"begin":%d,' % number
+        for path in files:
+            content = _read(path)
+            if mark in content:
+                lines = (line for line in content.splitlines(keepends=True) if mark in line)
+                for link in _links(lines):
+                    if link.entry.get("event") == self.end:
+                        return link
+        return None
+
+
+@dataclass
+class _Tail:
+    """The end of a log, from where it was first looked at."""
+
+    place: Place
+    _path: Path | None = None
+    _offset: int = 0
+    _rest: bytes = field(default=b"")
+
+    def __post_init__(self) -> None:
+        self.place.check()
+        if files := self.place.files():
+            self._path, self._offset = files[-1], files[-1].stat().st_size
+
+    def more(self) -> list[Link]:
+        """The lines since the last time."""
+        found: list[Link] = []
+        for path in self.place.files():
+            if self._path is not None and path < self._path:
+                continue
+            if path != self._path:
+                self._path, self._offset, self._rest = path, 0, b""
+            content = self._rest + _read(path, self._offset)
+            self._offset += len(content) - len(self._rest)
+            *lines, self._rest = content.split(b"\n")
+            found += _links(line + b"\n" for line in lines)
+        return found
+
+
+def _links(lines: Iterable[bytes]) -> Iterator[Link]:
+    for line in lines:
+        try:
+            yield opened(line)
+        except ValueError:
+            continue
+
+
+def _read(path: Path, offset: int = 0) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read()
+    except FileNotFoundError:  # it was too old, and is gone
+        return b""

@@ -1,0 +1,135 @@
+"""The requests that egress let out and refused, as the audit log tells them to people."""
+
+import itertools
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Self
+
+from runner.audit.calls import place_of
+from runner.audit.chain import Link
+from runner.audit.log import Place
+from runner.audit.reading import Pairs
+from runner.config.models import Config
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request, tunnel or refusal.
+
+    Attributes:
+        number: Its line in the log, and what a cursor means.
+        at: When it began, in RFC 3339, UTC.
+        role: Which guest wanted it, "agent" or "shell".
+        upstream: The name of the server of the configuration that was meant, if one was.
+        path: Without the query; empty where it cannot be read.
+        address: The IP address that it went to.
+        decision: "allowed" or "refused".
+        rule: That decided, as the operator writes it.
+        outcome: Of what was allowed: "running", "done", "cut", "limit", "credential", "refused" or
+            "failed"; of a refusal, "refused".
+        reason: Why it was refused, or ended so.
+        status: Of the answer; 0: there was none, or it cannot be read.
+        sent: Bytes, to the outside.
+        received: Bytes, from there.
+    """
+
+    number: int
+    at: str
+    role: str
+    session_id: str
+    turn_id: str
+    upstream: str
+    method: str
+    scheme: str
+    host: str
+    port: int
+    path: str
+    address: str
+    decision: str
+    rule: str
+    outcome: str
+    reason: str
+    status: int
+    sent: int
+    received: int
+    duration_ms: int
+
+    @classmethod
+    def of(cls, begin: Link, end: Link | None = None) -> Self:
+        """The request that a line began, and another one ended."""
+        said: dict[str, Any] = dict(begin.entry)
+        ended: dict[str, Any] = dict(end.entry) if end is not None else {}
+        refused = said.get("decision") != "allowed"
+        texts = ("upstream", "method", "scheme", "host", "path", "address", "rule", "role")
+        return cls(
+            number=begin.number,
+            at=said.get("time", ""),
+            session_id=said.get("session", ""),
+            turn_id=said.get("turn", ""),
+            port=said.get("port", 0),
+            decision="refused" if refused else "allowed",
+            outcome="refused" if refused else ended.get("outcome", "running"),
+            reason=said.get("reason", "") or ended.get("reason", ""),
+            **{name: said.get(name, "") for name in texts},
+            **{name: ended.get(name, 0) for name in ("status", "sent", "received", "duration_ms")},
+        )
+
+    @property
+    def place(self) -> str:
+        """Where it wanted to go, as an address."""
+        return place_of(vars(self))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which requests are meant; what is empty limits nothing.
+
+    Attributes:
+        host: The host itself, or a host below it.
+        refused: Only what was refused, at once or later.
+    """
+
+    role: str = ""
+    host: str = ""
+    session_id: str = ""
+    turn_id: str = ""
+    refused: bool = False
+
+    def fits(self, request: Request) -> bool:
+        names = ("role", "session_id", "turn_id")
+        return (
+            all(getattr(self, name) in ("", getattr(request, name)) for name in names)
+            and (not self.host or f".{request.host}".endswith(f".{self.host}"))
+            and (not self.refused or request.outcome in ("refused", "limit", "credential"))
+        )
+
+
+class Requests:
+    """Reads the requests in a user's log while the host writes it."""
+
+    def __init__(self, place: Place) -> None:
+        self._pairs = Pairs(place, "egress", "egress-end")
+
+    @classmethod
+    def locate(cls, config: Config, user_id: str) -> Self:
+        """Touches nothing on disk. Raises `WorkspaceError` for a bad user id."""
+        return cls(Place.locate(config, user_id))
+
+    def list(self, wanted: Wanted | None = None, *, limit: int = 50) -> list[Request]:
+        """The newest requests that fit, newest first. Blocks for a moment."""
+        wanted = wanted or Wanted()
+        return list(itertools.islice(filter(wanted.fits, self.newest()), limit))
+
+    def newest(self) -> Iterator[Request]:
+        """All requests, newest first, read as far as they are asked for."""
+        return itertools.starmap(Request.of, self._pairs.backwards())
+
+    async def follow(self, wanted: Wanted | None = None) -> AsyncGenerator[Request]:
+        """Every request that ends or is refused from now on."""
+        wanted = wanted or Wanted()
+        async with aclosing(self._pairs.follow()) as pairs:
+            async for begin, end in pairs:
+                request = Request.of(begin, end)
+                if request.outcome != "running" and wanted.fits(request):
+                    yield request

@@ -1,0 +1,360 @@
+"""What an egress guest tells of requests, recorded by the host; and its questions, put to people.
+
+The user and the time are the host's, and every field is checked and bounded: what goes into the
+record was chosen by whoever made the request.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import grpc
+from wire.egress.presets import PRESETS
+from wire.errors import WireError
+from wire.identity import Peer
+from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
+from wire.text import visible_name
+from wire.v1 import egress_pb2 as pb
+from wire.v1 import egress_pb2_grpc, gateway_pb2
+
+from runner.audit.attendance import Attendance
+from runner.audit.log import AuditLog
+from runner.audit.pace import Pace
+from runner.egress.spent import Spent
+from runner.errors import HostError
+
+log = logging.getLogger(__name__)
+
+BURST: Final = 20_000
+PER_SECOND: Final = 1_000
+"""Events of one guest: as many at once, and so many more each second."""
+OPEN_MAX: Final = 20_000
+QUESTIONS_MAX: Final = 64
+BEHIND_MAX: Final = 1_000
+"""How many events wait for somebody who follows slowly; beyond, the oldest are left out."""
+TOOL: Final = "network"
+_TEXT_CHARS: Final = 300
+_BYTES_MAX: Final = 2**62
+_ROLES: Final = ("agent", "shell")
+_SCHEMES: Final = ("http", "https", "tunnel")
+_OUTCOMES: Final = ("done", "cut", "limit", "credential", "refused", "failed")
+_ID: Final = re.compile(ID_PATTERN, re.ASCII)
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
+_METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,31}", re.ASCII)
+_HOST: Final = re.compile(r"[a-z0-9_.:*\[\]-]{1,255}", re.ASCII)
+_RULE: Final = re.compile(
+    r"(preset [a-z]{1,32}|[a-z0-9_.-]{1,255}(:[0-9]{1,5})?|\[[0-9a-f:.]{2,60}\](:[0-9]{1,5})?)",
+    re.ASCII,
+)
+_ODD: Final = "?"
+_PRESET: Final = "preset "
+
+Ask = Callable[[gateway_pb2.AskRequest], Awaitable[gateway_pb2.AskReply]]
+"""Asks a person through the agent. Raises `WireError` where that cannot be done."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    number: int
+    role: str
+    host: str
+    began: float
+
+
+class Traffic(Protocol):
+    """What counts requests: `runner.telemetry.telemetry.Telemetry`."""
+
+    def left(self, role: str, decision: str) -> None: ...
+
+    def moved(self, role: str, sent: int, received: int) -> None: ...
+
+
+class EgressWatcher:
+    """Records what the doors of one user's egress let out and refuse, through all its launches.
+
+    `attend` begins with a launch that answers; `ended` closes what it has left open. The log is the
+    caller's. `granted` is told the role and the rule that a person has allowed for a session; it
+    raises `WireError` where that cannot be kept.
+    """
+
+    def __init__(
+        self,
+        audit: AuditLog,
+        ask: Ask,
+        granted: Callable[[str, pb.EgressGrant], None],
+        traffic: Traffic | None = None,
+    ) -> None:
+        self._audit = audit
+        self._ask = ask
+        self._granted = granted
+        self._traffic = traffic
+        self._spent = Spent(audit.place)
+        self._before = self._spent.today()
+        self._open: dict[int, _Open] = {}
+        self._questions: dict[int, asyncio.Task[None]] = {}
+        self._followers: set[asyncio.Queue[pb.EgressEvent]] = set()
+        self._attendance = Attendance("egress", self._hear)
+        self._pace = Pace(BURST, PER_SECOND)
+
+    async def attend(self, peer: Peer) -> None:
+        """Hear the guest behind `peer` instead of an earlier one."""
+        await self._attendance.leave()
+        self._close_open()
+        self._attendance.begin(peer)
+
+    def ended(self) -> None:
+        """The guest has ended: what it had begun was cut."""
+        self._attendance.cancel()
+        self._close_open()
+        self._before = self._spent.today()
+
+    @property
+    def spent(self) -> Sequence[pb.EgressSpent]:
+        """What left today before this launch of the guest, which counts for itself."""
+        return self._before
+
+    async def close(self) -> None:
+        """Stop hearing. Idempotent."""
+        await self._attendance.leave()
+        self._close_open()
+
+    @property
+    def questions(self) -> int:
+        """How many questions people are asked now."""
+        return len(self._questions)
+
+    async def follow(self) -> AsyncGenerator[pb.EgressEvent]:
+        """What begins, ends and is refused from now on. Questions are not among it."""
+        behind: asyncio.Queue[pb.EgressEvent] = asyncio.Queue(BEHIND_MAX)
+        self._followers.add(behind)
+        try:
+            while True:
+                yield await behind.get()
+        finally:
+            self._followers.discard(behind)
+
+    async def _hear(self, channel: grpc.aio.Channel, token: str) -> None:
+        egress: Any = egress_pb2_grpc.EgressStub(channel)
+        call = egress.Watch(metadata=((TOKEN_METADATA_KEY, token),))
+        writing = asyncio.Lock()
+
+        async def write(reply: pb.EgressReply) -> None:
+            async with writing:
+                await call.write(reply)
+
+        try:
+            async for event in call:
+                await self._pace.slow_down()
+                match event.WhichOneof("event"):
+                    case "begun":
+                        await write(self._begun(event.begun))
+                    case "ended":
+                        self._ended(event.ended)
+                    case "question":
+                        self._put(event.question, write)
+                    case "withdrawn":
+                        if (asking := self._questions.get(event.withdrawn.question)) is not None:
+                            asking.cancel()
+        finally:
+            for asking in self._questions.values():
+                asking.cancel()
+            call.cancel()
+
+    def _begun(self, begun: pb.EgressBegun) -> pb.EgressReply:
+        if begun.id in self._open or len(self._open) >= OPEN_MAX:
+            return _unrecorded(begun.id, "egress tells of more requests than it can have")
+        checked = _checked(begun)
+        try:
+            number = self._audit.note("egress", **_fields(checked))
+        except HostError as error:
+            return _unrecorded(begun.id, str(error))
+        if checked.decision == "allowed":
+            self._open[begun.id] = _Open(number, checked.role, checked.host, time.monotonic())
+            self._spent.add(checked.role, checked.host, 1, 0)
+        if self._traffic is not None:
+            self._traffic.left(checked.role, checked.decision)
+        self._tell(pb.EgressEvent(begun=checked))
+        return pb.EgressReply(recorded=begun.id)
+
+    def _ended(self, ended: pb.EgressEnded) -> None:
+        begun = self._open.pop(ended.id, None)
+        if begun is None:
+            return
+        checked = pb.EgressEnded(
+            id=ended.id,
+            sent=min(ended.sent, _BYTES_MAX),
+            received=min(ended.received, _BYTES_MAX),
+            status=ended.status if ended.status < 1000 else 0,
+            outcome=ended.outcome if ended.outcome in _OUTCOMES else _ODD,
+            reason=visible_name(ended.reason[:_TEXT_CHARS]),
+            duration_ms=min(ended.duration_ms, _BYTES_MAX),
+        )
+        self._note_end(begun, checked)
+        self._tell(pb.EgressEvent(ended=checked))
+
+    def _close_open(self) -> None:
+        """What was open was cut. How many bytes it moved is not known."""
+        for number, begun in self._open.items():
+            took = round((time.monotonic() - begun.began) * 1000)
+            ended = pb.EgressEnded(
+                id=number, outcome="cut", reason="egress ended", duration_ms=took
+            )
+            self._note_end(begun, ended)
+            self._tell(pb.EgressEvent(ended=ended))
+        self._open.clear()
+
+    def _note_end(self, begun: _Open, ended: pb.EgressEnded) -> None:
+        fields: dict[str, Any] = {"begin": begun.number, "outcome": ended.outcome}
+        told = {name: getattr(ended, name) for name in ("status", "sent", "received", "reason")}
+        fields |= {name: value for name, value in told.items() if value}
+        try:
+            self._audit.note("egress-end", **fields, duration_ms=ended.duration_ms)
+        except WireError as error:
+            log.error("%s: %s", error.brief, error.details)
+        self._spent.add(begun.role, begun.host, 0, ended.sent + ended.received)
+        if self._traffic is not None:
+            self._traffic.moved(begun.role, ended.sent, ended.received)
+
+    def _tell(self, event: pb.EgressEvent) -> None:
+        for behind in self._followers:
+            if behind.full():
+                behind.get_nowait()
+            behind.put_nowait(event)
+
+    def _put(
+        self, question: pb.EgressQuestion, write: Callable[[pb.EgressReply], Awaitable[None]]
+    ) -> None:
+        """Put a question to a person; the answer is written when there is one."""
+
+        async def put() -> None:
+            answer = await self._answer(question)
+            with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+                await write(pb.EgressReply(answer=answer))
+
+        asking = self._questions[question.id] = asyncio.create_task(put())
+        asking.add_done_callback(lambda _: self._questions.pop(question.id, None))
+
+    async def _answer(self, question: pb.EgressQuestion) -> pb.EgressAnswer:
+        answer = pb.EgressAnswer(question=question.id)
+        if (request := _request(question)) is None or question.role not in _ROLES:
+            answer.reason = "the question cannot be put: it names no host"
+        elif len(self._questions) > QUESTIONS_MAX:
+            answer.reason = f"{QUESTIONS_MAX} questions are open already"
+        else:
+            try:
+                reply = await self._ask(request)
+                if reply.approved:
+                    grant = pb.EgressGrant(rule=question.rule, session_id=question.session_id)
+                    self._granted(question.role, grant)
+            except WireError as error:
+                answer.reason = f"nobody could be asked: {visible_name(error.brief[:_TEXT_CHARS])}"
+            else:
+                answer.allowed = reply.approved
+                answer.reason = "" if reply.approved else _why(reply)
+        return answer
+
+
+def _checked(begun: pb.EgressBegun) -> pb.EgressBegun:
+    """What was told, with nothing in it that could deceive a reader."""
+    return pb.EgressBegun(
+        id=begun.id,
+        role=begun.role if begun.role in _ROLES else _ODD,
+        session_id=_fitting(_ID, begun.session_id),
+        turn_id=_fitting(_ID, begun.turn_id),
+        upstream=_fitting(_NAME, begun.upstream),
+        method=_fitting(_METHOD, begun.method),
+        scheme=begun.scheme if begun.scheme in _SCHEMES else _ODD,
+        host=_host(begun.host),
+        port=begun.port if begun.port < 2**16 else 0,
+        path=visible_name(begun.path[:_TEXT_CHARS]),
+        decision="allowed" if begun.decision == "allowed" else "refused",
+        rule=visible_name(begun.rule[:_TEXT_CHARS]),
+        reason=visible_name(begun.reason[:_TEXT_CHARS]),
+        at=begun.at if len(begun.at) <= 40 and begun.at.isascii() else "",
+        address=_address(begun.address),
+    )
+
+
+def _fields(begun: pb.EgressBegun) -> dict[str, Any]:
+    """The line for what has begun; what is empty is left out."""
+    line = {
+        "request": begun.id,
+        "decision": begun.decision,
+        "role": begun.role,
+        "session": begun.session_id,
+        "turn": begun.turn_id,
+        "upstream": begun.upstream,
+        "method": begun.method,
+        "scheme": begun.scheme,
+        "host": begun.host,
+        "port": begun.port,
+        "path": begun.path,
+        "address": begun.address,
+        "rule": begun.rule,
+        "reason": begun.reason,
+    }
+    return {name: value for name, value in line.items() if value}
+
+
+def _request(question: pb.EgressQuestion) -> gateway_pb2.AskRequest | None:
+    """What a person is asked; None where it is no question of ours."""
+    rule = question.rule
+    if not _RULE.fullmatch(rule) or not _ID.fullmatch(question.session_id):
+        return None
+    if question.turn_id and not _ID.fullmatch(question.turn_id):
+        return None
+    asked = rule
+    if rule.startswith(_PRESET):
+        hosts = PRESETS.get(rule.removeprefix(_PRESET))
+        if hosts is None:
+            return None
+        asked = f"{rule} ({', '.join(each.partition('://')[2] or each for each in hosts)})"
+    arguments = {
+        "host": _host(question.host),
+        "port": question.port,
+        "method": _fitting(_METHOD, question.method),
+        "path": visible_name(question.path[:_TEXT_CHARS]),
+        "for": {"shell": "a command", "agent": "the agent"}.get(question.role, _ODD),
+    }
+    return gateway_pb2.AskRequest(
+        tool=TOOL,
+        arguments_json=json.dumps({key: value for key, value in arguments.items() if value}),
+        session_id=question.session_id,
+        turn_id=question.turn_id,
+        question=f"allow {asked} for this session?",
+    )
+
+
+def _why(reply: gateway_pb2.AskReply) -> str:
+    return {
+        "person": "a person said no",
+        "expiry": "a person was asked and did not answer in time",
+    }.get(reply.by, "the question was withdrawn")
+
+
+def _unrecorded(number: int, reason: str) -> pb.EgressReply:
+    return pb.EgressReply(unrecorded=pb.EgressUnrecorded(id=number, reason=reason))
+
+
+def _host(host: str) -> str:
+    return host if _HOST.fullmatch(host) else visible_name(host[:_TEXT_CHARS])
+
+
+def _fitting(pattern: re.Pattern[str], text: str) -> str:
+    return text if not text or pattern.fullmatch(text) else _ODD
+
+
+def _address(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return _ODD

@@ -1,0 +1,203 @@
+"""A user's egress guest: it runs while anything may leave, and is told what may."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import grpc
+from wire.errors import WireError
+from wire.status import answered
+from wire.v1 import control_pb2, egress_pb2, egress_pb2_grpc, shell_pb2
+
+from runner.egress.configuration import without_secrets
+from runner.egress.policy import is_open
+from runner.egress.watcher import EgressWatcher
+from runner.errors import HostError
+from runner.host.launch import EgressLauncher
+from runner.host.supervisor import Launch, Policy, Supervisor
+from runner.tiers.base import Handle, TierDriver
+from runner.workspace.mounts import Role
+
+log = logging.getLogger(__name__)
+
+NOTHING: Final = "nothing is configured to leave"
+_CONFIGURE_S: Final = 10.0
+_COUNTERS_S: Final = 3.0
+
+
+class Egress:
+    """The egress guest of one user.
+
+    `on_handle` is as for `Supervisor`. `configured` is called after each change of what may leave,
+    so that the shell guest hears of it.
+    """
+
+    def __init__(
+        self,
+        driver: TierDriver,
+        launcher: EgressLauncher,
+        watcher: EgressWatcher,
+        *,
+        on_handle: Callable[[Handle | None], None],
+        configured: Callable[[], Awaitable[None]],
+        policy: Policy | None = None,
+    ) -> None:
+        self.launcher = launcher
+        self._watcher = watcher
+        self._on_handle = on_handle
+        self._configured = configured
+        self._launch: Launch | None = None
+        self._authority = ""
+        self._changing = asyncio.Lock()
+        self._wanted = False
+        self._since = datetime.now(UTC)
+        self.supervisor = Supervisor(
+            driver,
+            Role.EGRESS,
+            self._prepare,
+            on_handle=self._record,
+            policy=policy,
+            verify=self._verify,
+        )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it runs, or would if nothing kept it from running."""
+        return self._wanted
+
+    async def start(self) -> None:
+        """Start the guest if anything may leave. Raises like `Supervisor.start`."""
+        async with self._changing:
+            if self._is_wanted():
+                await self.supervisor.start()
+
+    async def stop(self) -> None:
+        """End the guest. Idempotent."""
+        await self.supervisor.stop()
+        await self._watcher.close()
+
+    def take(self, launcher: EgressLauncher) -> None:
+        """Use other settings from the next configuration on. The tokens of the doors stay."""
+        launcher.kept = self.launcher.kept
+        self.launcher = launcher
+
+    async def restart(self) -> None:
+        """Start the guest again, or end it if nothing may leave any more. Raises like
+        `Supervisor.restart`."""
+        async with self._changing:
+            if self._is_wanted():
+                await self.supervisor.restart()
+            else:
+                await self._end()
+
+    async def reconfigure(self) -> bool:
+        """Take up what the launcher's settings and secrets are now, without a restart; start the
+        guest if only now something may leave, and end it if nothing may any more.
+
+        Returns whether a running guest has taken it; otherwise the next one gets it. Raises
+        `WireError` if it refuses, or if a guest that is only now wanted does not start; then
+        nothing goes out.
+        """
+        async with self._changing:
+            running = self._wanted and self.supervisor.alive
+            if not self._is_wanted():
+                await self._end()
+                return True
+            if not running:
+                await self.supervisor.start()
+                return True
+            try:
+                channel = await self.supervisor.channel()
+            except HostError as error:
+                log.info("egress is told later: %s", error.brief)
+                return False
+            await self._configure(channel)
+            return True
+
+    async def status(self) -> control_pb2.GuestStatus:
+        """The current state of the guest, which is asked."""
+        if self._wanted:
+            return await self.supervisor.status()
+        return control_pb2.GuestStatus(
+            role=Role.EGRESS,
+            state="disabled",
+            reason=NOTHING,
+            since=self._since.isoformat(timespec="seconds"),
+        )
+
+    def granted(self, role: str, grant: egress_pb2.EgressGrant) -> None:
+        """Keep what a person has allowed. The running guest knows it already. Raises `HostError`
+        if it cannot be kept."""
+        self.launcher.kept.grants.add(role, grant)
+
+    async def grant(self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool) -> bool:
+        """Allow or deny something until the host ends, or take that back.
+
+        Returns whether it changed anything. Raises like `reconfigure`, and `HostError` for what is
+        no grant.
+        """
+        grants = self.launcher.kept.grants
+        changed = grants.withdraw(role, grant) if withdraw else grants.add(role, grant)
+        if changed:
+            await self.reconfigure()
+        return changed
+
+    async def described(self) -> control_pb2.GetEgressReply:
+        """What may leave and what has left. Without counters, if the guest does not answer."""
+        reply = control_pb2.GetEgressReply(
+            guest=await self.status(),
+            configuration=without_secrets(self.launcher.configuration()),
+        )
+        if reply.guest.state == "ready":
+            with contextlib.suppress(WireError):
+                counters = egress_pb2_grpc.EgressStub(await self.supervisor.channel()).Counters
+                request = egress_pb2.EgressCountersRequest()
+                reply.counters.CopyFrom(await answered(counters(request, timeout=_COUNTERS_S)))
+        return reply
+
+    def follow(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
+        """What begins, ends and is refused from now on."""
+        return self._watcher.follow()
+
+    def for_shell(self) -> shell_pb2.SetEgressRequest:
+        """What the shell guest is told about its way out: none while it may reach nothing."""
+        if not (self._wanted and is_open(self.launcher.configuration().shell)):
+            return shell_pb2.SetEgressRequest()
+        return self.launcher.way_out_of_shell(self._authority)
+
+    def _is_wanted(self) -> bool:
+        wanted = self.launcher.is_wanted
+        if wanted is not self._wanted:
+            self._wanted, self._since = wanted, datetime.now(UTC)
+        return wanted
+
+    async def _end(self) -> None:
+        await self.supervisor.stop()
+        await self._configured()
+
+    def _prepare(self) -> Launch:
+        self._launch = self.launcher.prepare()
+        return self._launch
+
+    def _record(self, handle: Handle | None) -> None:
+        if handle is None:
+            self._watcher.ended()
+        self._on_handle(handle)
+
+    async def _verify(self, channel: grpc.aio.Channel) -> None:
+        assert self._launch is not None
+        await self._configure(channel)
+        await self._watcher.attend(self._launch.peer)
+
+    async def _configure(self, channel: grpc.aio.Channel) -> None:
+        configure = egress_pb2_grpc.EgressStub(channel).Configure
+        request = self.launcher.configuration()
+        request.spent.extend(self._watcher.spent)
+        reply: egress_pb2.EgressConfigured = await answered(
+            configure(request, timeout=_CONFIGURE_S)
+        )
+        self._authority = reply.authority_pem
+        await self._configured()

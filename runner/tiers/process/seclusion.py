@@ -1,0 +1,199 @@
+"""What is done for an agent guest before its program starts: it gets no network.
+
+It is put into a network namespace of its own, where nothing is, not even loopback. Where the
+account may not make one, it stays in the host's. In both cases, and also if the runner is root,
+which could leave any namespace, a filter of system calls lets it make Unix sockets only, and keeps
+it from taking sockets of other processes.
+
+This file is also run as a program, before anything of the guest is.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+_NAMESPACE: Final = "--namespace"
+_EXIT_FAILED: Final = 126
+_TRY_S: Final = 10.0
+_NEW_USER: Final = 0x10000000
+_NEW_NET: Final = 0x40000000
+_NO_NEW_PRIVILEGES: Final = 38
+_SECCOMP: Final = 22
+_FILTER: Final = 2
+
+_LOAD: Final = 0x20
+_JUMP_IF_EQUAL: Final = 0x15
+_JUMP_IF_AT_LEAST: Final = 0x35
+_RETURN: Final = 0x06
+_NUMBER: Final = 0
+_ABI: Final = 4
+_FIRST: Final = 16
+"""Where the low half of the first argument is, on little-endian machines."""
+_ALLOWED: Final = 0x7FFF0000
+_ERROR: Final = 0x00050000
+_X32_CALLS: Final = 0x40000000
+
+
+class _Machine(NamedTuple):
+    """The kernel's name of its ABI, and the numbers of calls in it.
+
+    `taking` are those that take, or use, sockets of another process or namespace: `setns`,
+    `pidfd_getfd`, `ptrace`, `process_vm_writev`.
+    """
+
+    abi: int
+    socket: int
+    io_uring_setup: int
+    taking: tuple[int, ...]
+
+
+_MACHINES: Final = {
+    "x86_64": _Machine(0xC000003E, 41, 425, (308, 438, 101, 311)),
+    "aarch64": _Machine(0xC00000B7, 198, 425, (268, 438, 117, 271)),
+}
+
+
+class Seclusion:
+    """Whether, and how, an agent can be kept from the network on this machine."""
+
+    def __init__(self) -> None:
+        self._tried: tuple[bool, str] | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why no agent can run here; empty if one can."""
+        return self._try()[1]
+
+    @property
+    def has_namespace(self) -> bool:
+        """Whether agents have a network namespace of their own, besides the filter."""
+        return self._try()[0]
+
+    def begun(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs `command` without a network."""
+        return _begun(command, namespace=self.has_namespace)
+
+    def _try(self) -> tuple[bool, str]:
+        """Tries it once and remembers the answer."""
+        if self._tried is None:
+            self._tried = (True, "") if not _failure(namespace=True) else (False, "")
+            if not self._tried[0]:
+                self._tried = (False, _failure(namespace=False))
+        return self._tried
+
+
+def _begun(command: Sequence[str], *, namespace: bool) -> list[str]:
+    words = [sys.executable, "-I", "-S", __file__]
+    return [*words, *([_NAMESPACE] if namespace else []), "--", *command]
+
+
+def _failure(*, namespace: bool) -> str:
+    """What the program says if it cannot do its work; empty if it can."""
+    import subprocess  # which the program would load at each start
+
+    if os.uname().machine not in _MACHINES or sys.maxsize < 2**32:
+        known = " and ".join(_MACHINES)
+        return f"calls are filtered on {known} machines with a 64-bit Python only"
+    try:
+        tried = subprocess.run(  # noqa: S603
+            _begun(["/bin/true"], namespace=namespace),
+            capture_output=True,
+            text=True,
+            timeout=_TRY_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if tried.returncode == 0 else (tried.stderr.strip() or "it says nothing")
+
+
+def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, operand)
+
+
+def _refusal(number: int) -> bytes:
+    return _step(_RETURN, _ERROR | number)
+
+
+def program(machine: str) -> bytes:
+    """The filter, as the kernel takes it (classic BPF, see seccomp(2))."""
+    known = _MACHINES[machine]
+    steps = [
+        _step(_LOAD, _ABI),
+        *(_step(_JUMP_IF_EQUAL, known.abi, 1, 0), _refusal(errno.EPERM)),
+        _step(_LOAD, _NUMBER),
+    ]
+    if machine == "x86_64":
+        steps += [_step(_JUMP_IF_AT_LEAST, _X32_CALLS, 0, 1), _refusal(errno.EPERM)]
+    steps += [_step(_JUMP_IF_EQUAL, known.io_uring_setup, 0, 1), _refusal(errno.ENOSYS)]
+    for call in known.taking:
+        steps += [_step(_JUMP_IF_EQUAL, call, 0, 1), _refusal(errno.EPERM)]
+    steps += [
+        *(_step(_JUMP_IF_EQUAL, known.socket, 1, 0), _step(_RETURN, _ALLOWED)),
+        _step(_LOAD, _FIRST),
+        *(_step(_JUMP_IF_EQUAL, socket.AF_UNIX, 1, 0), _refusal(errno.EAFNOSUPPORT)),
+        _step(_RETURN, _ALLOWED),
+    ]
+    return b"".join(steps)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.c_char_p))
+
+
+def _enter_namespace(libc: ctypes.CDLL) -> None:
+    """Raises `OSError`. Only root can make a network namespace without one of users."""
+    uid, gid = os.geteuid(), os.getegid()
+    _done(libc.unshare(_NEW_NET if uid == 0 else _NEW_USER | _NEW_NET), "unshare")
+    if uid != 0:
+        for name, content in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{uid} {uid} 1"),
+            ("gid_map", f"{gid} {gid} 1"),
+        ):
+            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+                file.write(content)
+
+
+def _filter_calls(libc: ctypes.CDLL) -> None:
+    """Raises `OSError`."""
+    steps = program(os.uname().machine)
+    filter_ = _Program(len(steps) // len(_step(_RETURN, 0)), steps)
+    _done(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+    _done(libc.prctl(_SECCOMP, _FILTER, ctypes.byref(filter_), 0, 0), "PR_SET_SECCOMP")
+
+
+def _done(result: int, call: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+def _given_environment() -> dict[bytes, bytes]:
+    """Without the variable with which Python makes the C locale one of UTF-8."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0"))
+        return {name: value for name, separator, value in pairs if separator}
+
+
+def _main(words: list[str]) -> None:
+    end = words.index("--")
+    options, command = words[:end], words[end + 1 :]
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        if _NAMESPACE in options:
+            _enter_namespace(libc)
+        _filter_calls(libc)
+        os.execvpe(command[0], command, _given_environment())  # noqa: S606
+    except OSError as error:
+        sys.stderr.write(f"cannot start {command[0]} without a network: {error}\n")
+        sys.exit(_EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,192 @@
+"""What commands have of the outside: a port to egress, whom they trust, variables and files."""
+
+import contextlib
+import logging
+import os
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code, WireError
+from wire.identity import Identity
+from wire.v1 import shell_pb2
+
+from shell_daemon import limits
+from shell_daemon.forwarder import Door, Forwarder
+from shell_daemon.limits import Settings
+
+log = logging.getLogger(__name__)
+
+_PROXY: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_NOT_PROXIED: Final = "localhost,127.0.0.1,::1"
+_TRUST: Final = (
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT"),
+    *("NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"),
+)
+_BUNDLE: Final = "oxydra-certificates.pem"
+_SYSTEM: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/certs/ca-bundle.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+)
+_LIST: Final = ".oxydra-files"
+"""In the home directory: which files there are egress's, for the next daemon. Commands can change
+it; what is in it, they could remove themselves."""
+_LIST_MAX_BYTES: Final = 64 * 1024
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Outside:
+    """As the runner has set it last; before that, and with an empty door, nothing."""
+
+    def __init__(self, settings: Settings, identity: Identity) -> None:
+        self._settings = settings
+        self._forwarder = Forwarder(identity)
+        self._environment: dict[str, str] = {}
+
+    def set(self, request: shell_pb2.SetEgressRequest) -> None:
+        """Replace everything. New connections of running commands use it too, and files are there
+        at once; variables are those of commands that start later. Raises `WireError`."""
+        door = _door(request)
+        limits.check_environment(request.environment)
+        limits.check_files(request.files)
+        environment = dict(request.environment)
+        if door is not None and request.authority_pem:
+            bundle = self._write_bundle(request.authority_pem)
+            environment = {**dict.fromkeys(_TRUST, str(bundle)), **environment}
+        self._write_files(request.files)
+        self._environment = environment
+        self._forwarder.door = door
+
+    def clear(self) -> None:
+        """Remove the files of the daemon before this one, which may not come again."""
+        with contextlib.suppress(OSError):
+            self._write_files({})
+
+    @contextmanager
+    def opened(
+        self, session_id: str, turn_id: str, on_refused: Callable[[str], None]
+    ) -> Iterator[Mapping[str, str]]:
+        """A way out for one command, open until the context ends; yields the variables for it.
+        `on_refused` is told why something did not go out."""
+        if self._forwarder.door is None:
+            yield self._environment
+            return
+        try:
+            port = self._forwarder.open(session_id, turn_id, on_refused)
+        except OSError as error:
+            raise WireError(
+                Code.RESOURCE_EXHAUSTED, f"no port for a way out: {error.strerror}"
+            ) from None
+        try:
+            yield {**_variables(port.url), **self._environment}
+        finally:
+            port.close()
+
+    def _write_bundle(self, authority: str) -> Path:
+        """The system's certificates and `authority`, in one file."""
+        system = next((Path(each) for each in _system_bundles() if Path(each).is_file()), None)
+        bundle = self._settings.run / _BUNDLE
+        fresh = bundle.with_suffix(".new")
+        try:
+            trusted = system.read_text() if system is not None else ""
+            fresh.unlink(missing_ok=True)
+            with fresh.open("x") as file:
+                file.write(f"{trusted.rstrip()}\n{authority}".lstrip())
+            fresh.replace(bundle)
+        except OSError as error:
+            raise WireError(
+                Code.FAILED_PRECONDITION,
+                f"the certificates for commands cannot be written: {error.strerror}",
+                details=str(bundle),
+                resolution="runner restart",
+            ) from None
+        return bundle
+
+    def _write_files(self, files: Mapping[str, bytes]) -> None:
+        """A file that cannot be written, because of what a command has put there, is left out."""
+        listed = {_LIST: "\n".join(files).encode()} if files else {}
+        wanted = {**listed, **files}
+        home = os.open(self._settings.tmp, _DIRECTORY)
+        try:
+            for name in sorted(_listed(home) - set(wanted)):
+                with contextlib.suppress(OSError), _parent(home, name) as (directory, last):
+                    os.unlink(last, dir_fd=directory)
+            for name, content in wanted.items():
+                try:
+                    _write(home, name, content)
+                except OSError as error:
+                    log.warning("~/%s cannot be written for commands: %s", name, error.strerror)
+        finally:
+            os.close(home)
+
+
+def _door(request: shell_pb2.SetEgressRequest) -> Door | None:
+    if not request.door:
+        return None
+    kind, _, path = request.door.partition(":")
+    if kind != "unix" or not path.startswith("/"):
+        raise limits.refused("door", f"{request.door[:80]!r}", "unix:/absolute/path")
+    limits.check_token(request.token)
+    return Door(path, request.token)
+
+
+def _variables(proxy: str) -> dict[str, str]:
+    """What tells programs of the proxy. Node.js takes notice of it only if it is told so."""
+    variables = {**dict.fromkeys(_PROXY, proxy), "NO_PROXY": _NOT_PROXIED}
+    variables |= {name.lower(): value for name, value in variables.items()}
+    return {**variables, "NODE_USE_ENV_PROXY": "1"}
+
+
+def _system_bundles() -> tuple[str, ...]:
+    return (*_SYSTEM, ssl.get_default_verify_paths().cafile or _SYSTEM[0])
+
+
+def _listed(home: int) -> set[str]:
+    """The files that were written before, and the list of them; none if there is no list, and the
+    list alone if a command has spoilt it."""
+    try:
+        descriptor = os.open(_LIST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=home)
+    except OSError:
+        return set()
+    try:
+        names = os.read(descriptor, _LIST_MAX_BYTES).decode().split("\n")
+        limits.check_files(dict.fromkeys(names, b""))
+    except (OSError, UnicodeDecodeError, WireError):
+        return {_LIST}
+    finally:
+        os.close(descriptor)
+    return {*names, _LIST}
+
+
+@contextmanager
+def _parent(home: int, name: str) -> Iterator[tuple[int, str]]:
+    """The directory of a file below `home`, opened through no link, and the file's name there.
+    Directories that are missing are made. Raises `OSError`."""
+    *above, last = name.split("/")
+    directory = os.dup(home)
+    try:
+        for part in above:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o700, dir_fd=directory)
+            below = os.open(part, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        yield directory, last
+    finally:
+        os.close(directory)
+
+
+def _write(home: int, name: str, content: bytes) -> None:
+    with _parent(home, name) as (directory, last):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(last, dir_fd=directory)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(last, flags, 0o600, dir_fd=directory)
+        try:
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,66 @@
+"""What egress is configured with, and what of it people may see."""
+
+from wire.envelope import Secrets
+from wire.settings import UserSettings
+from wire.v1.egress_pb2 import EgressGrant, EgressPolicy
+
+from runner.egress.configuration import Kept, build, is_wanted, without_secrets
+
+ENVIRON = {"MODEL": "sk-model-secret-1", "GH": "ghp-secret-2-long", "PROXY": "me:secret-3"}
+SETTINGS = UserSettings.model_validate(
+    {
+        "agent": {"provider": "openai", "model": "m", "api_key_env": "MODEL"},
+        "egress": {
+            "shell": {"presets": ["pypi"], "allow": ["a.example"], "deny": ["b.example"]},
+            "agent": {"ask": True},
+            "limits": {"turn_mb": 3, "day_mb": 0},
+            "credentials": {
+                "github": {"env": "GH", "hosts": ["github.com"], "variable": "GITHUB_TOKEN"}
+            },
+            "proxy": "http://proxy.example:3128",
+            "proxy_auth_env": "PROXY",
+            "inspect": ["c.example"],
+        },
+    }
+)
+
+
+def secrets() -> Secrets:
+    return Secrets(api_key=ENVIRON["MODEL"])
+
+
+def test_policy_limits_and_grants_are_in_it() -> None:
+    kept = Kept()
+    grant = EgressGrant(rule="preset npm", session_id="one")
+    kept.grants.add("shell", grant)
+    made = build("alice", SETTINGS, secrets(), kept, ENVIRON)
+    assert made.shell == EgressPolicy(
+        presets=["pypi"], allow=["a.example"], deny=["b.example"], grants=[grant]
+    )
+    assert made.agent == EgressPolicy(ask=True)
+    assert made.limits.turn_bytes == 3_000_000
+    assert made.limits.day_bytes == 0
+    assert made.limits.connections == 256
+
+
+def test_nothing_secret_is_shown() -> None:
+    kept = Kept()
+    made = build("alice", SETTINGS, secrets(), kept, ENVIRON)
+    whole, shown = made.SerializeToString(), without_secrets(made).SerializeToString()
+    hidden = [kept.agent_token, kept.shell_token, kept.placeholders.of("github"), ENVIRON["MODEL"]]
+    for secret in (*hidden, ENVIRON["GH"]):
+        assert secret.encode() in whole
+        assert secret.encode() not in shown
+    assert made.proxy_authorization.encode() not in shown
+    for text in (b"https://api.openai.com", b"pypi", b"github.com", b"proxy.example", b"c.example"):
+        assert text in shown
+
+
+def test_a_grant_is_enough_to_want_it_and_a_denial_is_not() -> None:
+    kept = Kept()
+    closed = UserSettings()
+    assert not is_wanted(build("alice", closed, Secrets(), kept, {}))
+    kept.grants.add("shell", EgressGrant(rule="a.example", denied=True))
+    assert not is_wanted(build("alice", closed, Secrets(), kept, {}))
+    kept.grants.add("agent", EgressGrant(rule="a.example"))
+    assert is_wanted(build("alice", closed, Secrets(), kept, {}))
