@@ -113,11 +113,13 @@ class Watch:
 
         Raises `NotReady` if none comes.
         """
-        if not self.is_open:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._opened.wait(), OPEN_WAIT_S)
-        if not self.is_open:
-            raise NotReady(_UNHEARD)
+        try:
+            async with asyncio.timeout(OPEN_WAIT_S):
+                while not self.is_open:
+                    self._opened.clear()
+                    await self._opened.wait()
+        except TimeoutError:
+            raise NotReady(_UNHEARD) from None
         if len(self._recorded) + len(self._answers) >= WAITING_MAX:
             raise NotReady("too many requests wait to be recorded; try again in a moment")
 
@@ -132,7 +134,6 @@ class Watch:
     def _lost(self) -> None:
         """Nobody will answer any more. What has not begun will not begin."""
         self._reader = None
-        self._opened.clear()
         self._events = deque(
             event for event in self._events if event.HasField("begun") or event.HasField("ended")
         )

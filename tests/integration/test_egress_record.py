@@ -180,6 +180,28 @@ async def test_a_request_waits_a_moment_for_the_runner(house: House) -> None:
     assert len(house.lines()) == 1
 
 
+async def test_a_request_waits_also_while_the_last_stream_is_ending() -> None:
+    async def replies(until: asyncio.Event) -> AsyncIterator[pb.EgressReply]:
+        await until.wait()
+        return
+        yield
+
+    watch, left, never = Watch(), asyncio.Event(), asyncio.Event()
+    watch.tell(pb.EgressEvent(ended=pb.EgressEnded(id=1)))
+    async with aclosing(watch.stream(replies(left))) as last, asyncio.timeout(30):
+        await anext(last)
+        left.set()
+        while watch.is_open:
+            await asyncio.sleep(0)
+        waiting = asyncio.create_task(watch.ready())
+        await asyncio.sleep(0.05)
+        async with aclosing(watch.stream(replies(never))) as following:
+            reading = asyncio.create_task(anext(following))
+            await waiting
+            reading.cancel()
+            await asyncio.wait({reading})
+
+
 async def test_what_cannot_be_written_down_does_not_go_out(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

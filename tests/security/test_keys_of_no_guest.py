@@ -69,7 +69,10 @@ def guests(house: Household) -> dict[str, list[int]]:
     else:
         tops = {role: [] for role in ("agent", "shell", "egress")}
         for each in docker("ps", "--quiet", "--filter", "label=oxydra.role").split():
-            seen = json.loads(docker("inspect", each))[0]
+            inspected = json.loads(docker("inspect", each, check=False))
+            if not inspected:
+                continue  # another test's, which has ended
+            (seen,) = inspected
             mine = any(mount["Source"].startswith(str(house.path)) for mount in seen["Mounts"])
             role = seen["Config"]["Labels"]["oxydra.role"]
             if mine and role in tops:

@@ -195,6 +195,8 @@ async def test_a_refusal_in_the_middle_of_a_request_is_read(pair: Pair) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+        while await reader.read(1 << 20):  # as the real door, which lets a client finish
+            pass
 
     async with fake_door(pair.root, refuse) as door:
         await pair.set(door.request())

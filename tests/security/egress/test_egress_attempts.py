@@ -220,6 +220,7 @@ async def test_a_crowd_at_the_door_holds_nobody_up(place: Guests, room: Room) ->
 @pytest.mark.parametrize("room", ROOMS)
 @pytest.mark.attempt("a name that resolves to something else the second time", stopped_by=ADDRESS)
 async def test_a_name_that_rebinds_leads_nowhere_else(place: Guests, room: Room) -> None:
+    place.net.names.forget()
     with place.net.arrivals.during() as seen:
         told = await place.told(room, "rebinding")
 

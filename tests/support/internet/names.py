@@ -36,6 +36,10 @@ class Names(asyncio.DatagramProtocol):
         version = 4 if kind == _A else 6
         return [each for each in known if ipaddress.ip_address(each).version == version]
 
+    def forget(self) -> None:
+        """Who was asked for; names that rebind begin anew."""
+        self._asked.clear()
+
     def answer(self, question: bytes) -> bytes:
         """The message that answers one."""
         labels, at = [], 12
