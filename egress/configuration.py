@@ -14,11 +14,11 @@ from wire.v1 import egress_pb2
 
 from egress.credentials.credential import host_and_port
 from egress.credentials.credentials import Credentials
-from egress.dialing import Dialer, Proxy
 from egress.interception.interception import Interception
-from egress.outside import Outside
+from egress.outside.dialing import Dialer, Proxy
+from egress.outside.outside import Outside
+from egress.outside.upstreams import Upstreams
 from egress.refusals import not_ready
-from egress.upstreams import Upstreams
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,8 +8,8 @@ import grpc
 from wire.errors import Code, WireError
 from wire.v1 import egress_pb2, egress_pb2_grpc
 
-from egress.admission import Admission
-from egress.allowance import Allowance
+from egress.admission.admission import Admission
+from egress.admission.allowance import Allowance
 from egress.configuration import Configuration, State
 from egress.watch import Watch
 

@@ -22,8 +22,8 @@ from wire.transport import Server, unix_endpoint
 from wire.v1 import egress_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
-from egress.admission import Admission
-from egress.allowance import Allowance
+from egress.admission.admission import Admission
+from egress.admission.allowance import Allowance
 from egress.configuration import State
 from egress.control import Control
 from egress.doors.door import Door

@@ -19,13 +19,13 @@ from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
 from wire.tls import server_context
 from wire.transport import unix_endpoint
 
-from egress.admission import Admission
+from egress.admission.admission import Admission
 from egress.caller import Caller
+from egress.doors.exchange import Exchange, bad_request, check, intercepted, proxied
 from egress.doors.opening import Connect, Opening
-from egress.exchange import Exchange, bad_request, check, intercepted, proxied
+from egress.doors.serving import Serving
+from egress.doors.tunnel import ESTABLISHED, Tunnels
 from egress.refusals import Refused
-from egress.serving import Serving
-from egress.tunnel import ESTABLISHED, Tunnels
 
 log = logging.getLogger(__name__)
 

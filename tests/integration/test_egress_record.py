@@ -15,16 +15,16 @@ from wire.transport import unix_endpoint
 from wire.v1 import egress_pb2 as pb
 from wire.v1 import egress_pb2_grpc, gateway_pb2
 
-from egress import questions
-from egress import record as recording
 from egress import watch as watching
-from egress.admission import Admission
-from egress.allowance import Allowance
+from egress.admission import questions
+from egress.admission import record as recording
+from egress.admission.admission import Admission
+from egress.admission.allowance import Allowance
+from egress.admission.questions import Questions
+from egress.admission.record import Record
 from egress.caller import Caller
 from egress.configuration import State
 from egress.control import Control
-from egress.questions import Questions
-from egress.record import Record
 from egress.watch import NotReady, Watch
 from runner.audit.chain import opened
 from runner.audit.log import AuditLog, Place

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from wire.v1 import egress_pb2 as pb
 
-from egress.allowance import local_today
+from egress.admission.allowance import local_today
 from tests.support.egress.origins import Certificates, names, origin
 from tests.support.egress.program import Egress, head
 

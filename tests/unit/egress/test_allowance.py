@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire.v1.egress_pb2 import EgressLimits, EgressSpent
 
-from egress.allowance import Allowance
+from egress.admission.allowance import Allowance
 from egress.caller import Caller
 from tests.support.examples import examples
 

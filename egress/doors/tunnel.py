@@ -7,9 +7,9 @@ from typing import Final
 from wire.egress import hosts
 from wire.egress.policy import Attempt
 
-from egress.admission import Admission, Passage
+from egress.admission.admission import Admission, Passage
 from egress.caller import Caller
-from egress.client_hello import ClientHello
+from egress.doors.client_hello import ClientHello
 from egress.refusals import Refused
 
 ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"

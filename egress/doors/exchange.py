@@ -19,15 +19,15 @@ from wire.egress.policy import Attempt
 from wire.identity import Party
 from yarl import URL
 
-from egress.admission import Admission, Passage
+from egress.admission.admission import Admission, Passage
 from egress.caller import Caller
 from egress.configuration import Configuration
 from egress.credentials.bodies import Incoming, Outgoing
 from egress.credentials.credential import Head, MisplacedError
 from egress.credentials.encodings import UnreadableError
 from egress.credentials.redaction import Values
+from egress.outside.upstreams import Upstream
 from egress.refusals import Refused
-from egress.upstreams import Upstream
 
 HEADERS_MAX: Final = 100
 HEAD_MAX: Final = 32 * 1024

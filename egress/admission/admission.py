@@ -8,11 +8,11 @@ from wire.egress import hosts
 from wire.egress.policy import Attempt, Verdict
 from wire.v1 import egress_pb2
 
-from egress.allowance import Allowance
+from egress.admission.allowance import Allowance
+from egress.admission.questions import Questions
+from egress.admission.record import Entry, Record
 from egress.caller import Caller
 from egress.configuration import Configuration, State
-from egress.questions import Questions
-from egress.record import Entry, Record
 from egress.refusals import Refused, not_ready
 from egress.watch import NotReady, Watch
 

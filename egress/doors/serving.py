@@ -10,7 +10,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
-from egress.exchange import HEAD_MAX, HEADERS_MAX, bad_request
+from egress.doors.exchange import HEAD_MAX, HEADERS_MAX, bad_request
 from egress.refusals import Refused
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from egress.dialing import Dialer
+from egress.outside.dialing import Dialer
 
 AGENT: Final = "agent"
 

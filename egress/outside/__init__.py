@@ -1,0 +1,1 @@
+"""How the outside is reached: names, connections, clients, and the servers of the settings."""
