@@ -91,7 +91,13 @@ function PageView({ page, user, me, route: current }) {
   const [problem, setProblem] = useState(/** @type {Error | null} */ (null));
   useEffect(() => {
     document.title = `${page.title} · Oxydra`;
-    page.load().then((module) => setLoaded({ show: module.default }), setProblem);
+    page.load().then(
+      (module) => setLoaded({ show: module.default }),
+      (error) => {
+        setProblem(error);
+        window.dispatchEvent(new Event("oxydra:missing"));
+      },
+    );
   }, [page]);
   if (problem) return html`<${FailureNotice} failure=${problem} />`;
   if (!loaded) return html`<${Loading} />`;

@@ -4,7 +4,7 @@ phone; and what the operator does there."""
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser import tour
@@ -169,3 +169,35 @@ def test_usage_and_findings_are_shown_with_figures_and_fixes(
     findings = page.locator(".findings li")
     findings.first.wait_for(timeout=30_000)
     assert findings.count() > 3
+
+
+@pytest.mark.parametrize(
+    "part", ["src/store.js", "src/pages/chat/turn.js", "styles/layout.css", "src/main.js"]
+)
+def test_a_part_that_does_not_arrive_is_fetched_again(new_window: NewWindow, part: str) -> None:
+    """Chromium drops what it is fetching when an interface of the machine comes or goes."""
+    window = new_window()
+    dropped: list[Route] = []
+
+    def drop_the_first(route: Route) -> None:
+        if dropped:
+            route.continue_()
+        else:
+            dropped.append(route)
+            route.abort()
+
+    window.page.route(f"**/assets/{part}", drop_the_first)
+    page = window.enter("bob", "#/chat")
+    page.get_by_role("textbox", name="Message").wait_for()
+    assert dropped
+    page.wait_for_function(
+        "[...document.styleSheets].every(sheet => sheet.cssRules.length > 0)", timeout=15_000
+    )
+    assert page.evaluate("sessionStorage.getItem('oxydra.reloads')") is None
+
+
+def test_a_part_that_never_arrives_is_told(new_window: NewWindow, console: Console) -> None:
+    page = new_window().page
+    page.route("**/assets/src/store.js", lambda route: route.abort())
+    page.goto(console.url)
+    expect(page.get_by_text("Parts of the console did not arrive")).to_be_visible()
