@@ -158,7 +158,7 @@ class TestStopping:
         await guest.start("a", SPREAD)
         await guest.appears("pid")
         everything = tree.descendants(daemon.process.pid)
-        assert len(everything) >= 5
+        assert len(everything) >= 4
         daemon.process.kill()
         daemon.process.wait()
         assert await nothing_left(daemon.root)
