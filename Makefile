@@ -45,7 +45,7 @@ bench: setup-dev
 	$(PY) -m bench $(ARGS)
 
 bench-quality: setup-dev
-	$(PY) -m bench.quality
+	$(PY) -m bench.quality $(ARGS)
 
 # Thousands of faults; needs tools/get_sqld.sh.
 faults: setup-dev

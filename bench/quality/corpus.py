@@ -4,17 +4,28 @@ A line is `NUMBER text`; in a conversation `NUMBER role text`. A conversation
 begins with `## NAME MOMENT`; notes are named after their file. A question is
 `? KIND ANSWERS | text`, its answers numbers of the same file or conversation,
 or `NAME/NUMBER`.
+
+`notes` and `conversations` are small and have been looked at often. `development` and `test` are
+two people's long chats, written without a look at the ranking, that have no person, subject or
+word in common. Whoever changes the ranking looks at the first alone: a miss in the second that
+somebody has seen measures nothing any more.
 """
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-Kind = Literal["keyword", "paraphrase", "name", "date", "multi"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+Half = Literal["development", "test"]
+HALVES: Final[tuple[Half, ...]] = get_args(Half)
+KINDS: Final = (
+    *("keyword", "name", "date", "multi"),
+    *("fact", "paraphrase", "context", "time", "advice", "several"),
+)
+"""Of questions. In `context`, only the turns around the answer tell what it is about; the answers
+of `multi` and `several` are several."""
 TODAY: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 _DIRECTORY: Final = Path(__file__).parent
@@ -24,19 +35,20 @@ _PAUSE: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Entry:
-    """A note, or one turn of the conversation that its name begins with."""
+    """A note, or one turn of a conversation: then it has a `role`."""
 
     name: str
     written: datetime
     text: str
     role: str = ""
+    session: str = ""
 
 
 @dataclass(frozen=True)
 class Question:
     """`answers` are names of entries, all of which belong to a full answer."""
 
-    kind: Kind
+    kind: str
     text: str
     answers: frozenset[str]
 
@@ -47,6 +59,15 @@ class Part:
 
     entries: Sequence[Entry]
     questions: Sequence[Question]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of its questions, in the order of `KINDS`."""
+        return [kind for kind in KINDS if any(each.kind == kind for each in self.questions)]
+
+    def as_notes(self) -> "Part":
+        """The same where each turn was saved as a note of its session."""
+        return Part([replace(entry, role="") for entry in self.entries], self.questions)
 
 
 def notes() -> Part:
@@ -63,7 +84,16 @@ def notes() -> Part:
 
 def conversations() -> Part:
     """All turns of all conversations, in the order in which they were said."""
-    part = _read("conversations")
+    return _in_order("conversations")
+
+
+def chats(half: Half) -> Part:
+    """All turns of a half, in the order in which they were said."""
+    return _in_order(half)
+
+
+def _in_order(directory: str) -> Part:
+    part = _read(directory)
     return Part(sorted(part.entries, key=lambda entry: entry.written), part.questions)
 
 
@@ -72,18 +102,18 @@ def _read(directory: str) -> Part:
     entries: list[Entry] = []
     questions: list[Question] = []
     for path in sorted((_DIRECTORY / directory).glob("*.txt")):
-        name, written = path.stem, TODAY
+        name, written, session = path.stem, TODAY, ""
         for line in path.read_text(encoding="utf-8").splitlines():
             first, _, rest = line.partition(" ")
             if first == "##":
                 name, _, moment = rest.partition(" ")
-                written = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+                written, session = datetime.fromisoformat(moment).replace(tzinfo=UTC), name
             elif first == "?":
                 questions.append(_question(name, rest))
             else:
-                role, _, said = rest.partition(" ") if written != TODAY else ("", "", rest)
+                role, _, said = rest.partition(" ") if session else ("", "", rest)
                 moment_said = written + int(first) * _PAUSE
-                entries.append(Entry(f"{name}/{int(first)}", moment_said, said, role))
+                entries.append(Entry(f"{name}/{int(first)}", moment_said, said, role, session))
     _check(entries, questions)
     return Part(entries, questions)
 

@@ -1,7 +1,7 @@
 """Filling a real memory with the corpus and asking it everything."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -13,17 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from wire.settings import MemorySettings
 
-from bench.quality.corpus import KINDS, TODAY, Entry, Part, Question, conversations, notes
+from bench.quality.corpus import TODAY, Entry, Half, Part, Question, chats, conversations, notes
 from guest.embedding.backends import Embedded, Embedder
 from guest.memory import models
 from guest.memory.factory import open_store
-from guest.memory.memory import Memory
+from guest.memory.memory import LIST_MAX, Memory
 from guest.memory.models import Hit, MemoryConfig, Origin
 
 Vector = npt.NDArray[np.float32]
 Way = Literal["keyword only", "vectors only", "hybrid"]
-Scope = Literal["notes", "conversation", "both"]
-SCOPES: Final[tuple[Scope, ...]] = ("notes", "conversation", "both")
 
 _WAYS: Final[dict[Way, tuple[float, float]]] = {
     "keyword only": (0.0, 1.0),
@@ -48,8 +46,23 @@ class Figures:
     reciprocal_rank: float
 
 
-Table = dict[Scope, dict[Way, dict[str, Figures]]]
-"""Figures by kind of question, and "all"."""
+Table = dict[str, dict[Way, dict[str, Figures]]]
+"""Figures by scope, and by kind of question and "all"."""
+
+
+def scopes(half: Half) -> dict[str, Part]:
+    """What is asked of one memory each: the chats of a half, and the same where each turn was saved
+    as a note; with the first half also the small sets."""
+    long = chats(half)
+    parts = {"chats": long, "chat-notes": long.as_notes()}
+    if half == "test":
+        return parts
+    about_notes, about_talks = notes(), conversations()
+    everything = Part(
+        [*about_notes.entries, *about_talks.entries],
+        [*about_notes.questions, *about_talks.questions],
+    )
+    return {"notes": about_notes, "conversation": about_talks, "both": everything, **parts}
 
 
 class _Clock:
@@ -86,23 +99,14 @@ class _Remembering:
         pass
 
 
-async def measure(path: Path, embedder: Embedder) -> Table:
-    """All figures, with a database made at `path`."""
-    about_notes, about_talks = notes(), conversations()
-    everything = Part(
-        [*about_notes.entries, *about_talks.entries],
-        [*about_notes.questions, *about_talks.questions],
-    )
-    parts: dict[Scope, Part] = {
-        "notes": about_notes,
-        "conversation": about_talks,
-        "both": everything,
-    }
-    table: Table = {scope: {} for scope in SCOPES}
+async def measure(path: Path, embedder: Embedder, parts: Mapping[str, Part]) -> Table:
+    """All figures of `parts`, by scope, with a database made at `path`."""
+    table: Table = {scope: {} for scope in parts}
     with _stopped_clock() as clock:
         await _fill(path, parts, clock)
         remembering = _Remembering(embedder)
-        await remembering.embed([q.text for q in everything.questions], timeout=_EMBED_TIMEOUT_S)
+        asked = [question.text for part in parts.values() for question in part.questions]
+        await remembering.embed(asked, timeout=_EMBED_TIMEOUT_S)
         for way, (semantic, keyword) in _WAYS.items():
             config = MemoryConfig(
                 str(path), MemorySettings(vector_weight=semantic, keyword_weight=keyword)
@@ -113,12 +117,12 @@ async def measure(path: Path, embedder: Embedder) -> Table:
                 memory = Memory(store, scope)
                 if with_vectors:
                     await _until_embedded(memory)
-                table[scope][way] = await _ask(memory, scope, part)
+                table[scope][way] = await _ask(memory, part)
             await store.close()
     return table
 
 
-async def _fill(path: Path, parts: dict[Scope, Part], clock: _Clock) -> None:
+async def _fill(path: Path, parts: Mapping[str, Part], clock: _Clock) -> None:
     """Each scope is a user of its own; nothing is embedded yet."""
     store = await open_store(MemoryConfig(db_path=str(path)), None)
     for scope, part in parts.items():
@@ -128,18 +132,23 @@ async def _fill(path: Path, parts: dict[Scope, Part], clock: _Clock) -> None:
             if entry.role:
                 await _say(memory, entry)
             else:
-                await memory.save(entry.text, (), Origin("user"))
+                await memory.save(
+                    entry.text, (), Origin("user", session_id=_session(memory, entry))
+                )
     clock.moment = TODAY
     await store.close()
 
 
 async def _say(memory: Memory, entry: Entry) -> None:
-    name, number = entry.name.split("/")
-    session_id = f"{memory.user_id}-{name}"
+    session_id = _session(memory, entry)
     await memory.conversations.create(session_id)
     await memory.conversations.append(
-        session_id, turn_id=number, role=entry.role, text=entry.text, payload="[]"
+        session_id, turn_id=entry.name, role=entry.role, text=entry.text, payload="[]"
     )
+
+
+def _session(memory: Memory, entry: Entry) -> str:
+    return entry.session and f"{memory.user_id}-{entry.session}"
 
 
 async def _until_embedded(memory: Memory) -> None:
@@ -151,25 +160,29 @@ async def _until_embedded(memory: Memory) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _ask(memory: Memory, scope: Scope, part: Part) -> dict[str, Figures]:
+async def _ask(memory: Memory, part: Part) -> dict[str, Figures]:
     names = await names_of(memory, part)
+    spoken = any(entry.role for entry in part.entries)
     results = []
     for question in part.questions:
-        found = await memory.search(
-            question.text, top_k=_TOP_K, include_conversation=scope != "notes"
-        )
+        found = await memory.search(question.text, top_k=_TOP_K, include_conversation=spoken)
         ranks = [names[_key(hit)] for hit in found.results]
         results.append((question, ranks))
     figures = {"all": _figures(results)}
-    for kind in KINDS:
+    for kind in part.kinds:
         figures[kind] = _figures([result for result in results if result[0].kind == kind])
     return figures
 
 
 async def names_of(memory: Memory, part: Part) -> dict[str, str]:
     """The name of each entry, by what identifies its hits."""
-    noted, _ = await memory.list(1000)
-    ids = {note.text: note.note_id for note in noted}
+    ids: dict[str, str] = {}
+    cursor = ""
+    while True:
+        noted, cursor = await memory.list(LIST_MAX, cursor)
+        ids |= {note.text: note.note_id for note in noted}
+        if not cursor:
+            break
     return {_moment(e.written) if e.role else ids[e.text]: e.name for e in part.entries}
 
 
