@@ -30,6 +30,7 @@ from tests.support import parties
 from tests.support.guests import engine
 from tests.support.guests.fake_tier import Behaviour, FakeDriver
 from tests.support.guests.standin_guest import command
+from tests.support.memory.store import until
 from tests.support.scratch import SCRATCH
 
 GUARD_S = 60.0
@@ -184,7 +185,7 @@ async def test_a_started_guest_runs_and_answers(tier: Tier) -> None:
         tier.user_id,
         "launch-0",
     )
-    assert "serving" in tier.log
+    await until(lambda: "serving" in tier.log)
 
 
 @every_role
@@ -244,7 +245,7 @@ async def test_a_guest_that_ends_is_data_and_no_error(
     assert await within(tier.driver.wait(handle)) == code
     found = await tier.driver.inspect(handle)
     assert (found.running, found.exit_code) == (False, code)
-    assert tier.log
+    await until(lambda: bool(tier.log))
     await tier.driver.stop(handle)
 
 

@@ -218,7 +218,7 @@ def test_sessions_are_found_archived_and_forgotten_by_keyboard(
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
     page.keyboard.press("/")
-    page.keyboard.type("no such title")
+    page.keyboard.type("xyzzy")
     expect(page.get_by_role("link", name="help")).to_have_count(0)
     page.get_by_role("searchbox").fill("help")
     more = page.get_by_role("button", name="More about help")
