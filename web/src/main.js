@@ -92,7 +92,10 @@ function PageView({ page, user, me, route: current }) {
   useEffect(() => {
     document.title = `${page.title} · Oxydra`;
     page.load().then(
-      (module) => setLoaded({ show: module.default }),
+      (module) => {
+        setLoaded({ show: module.default });
+        window.dispatchEvent(new Event("oxydra:arrived"));
+      },
       (error) => {
         setProblem(error);
         window.dispatchEvent(new Event("oxydra:missing"));

@@ -3,7 +3,8 @@
  * networks change, as they do when a container starts.
  *
  * Not a module, because it has to be there before any of them. A part of the program that is
- * missing takes a new start, and the address is as it was; a style sheet is fetched alone.
+ * missing takes a new start, and the address is as it was; a style sheet is fetched alone. The
+ * program tells when a page of it is `oxydra:missing`, and when all has `oxydra:arrived`.
  */
 (() => {
   const KEY = "oxydra.reloads";
@@ -11,17 +12,23 @@
   const WAIT_MS = 300;
   let missing = false;
 
+  /** @returns {boolean} whether the console starts anew; not if it has done so often enough */
   const reload = () => {
-    if (missing) return;
-    missing = true;
+    if (missing) return true;
     const tries = Number(sessionStorage.getItem(KEY)) || 0;
+    if (tries >= TRIES_MAX) {
+      arrived();
+      return false;
+    }
+    missing = true;
     sessionStorage.setItem(KEY, String(tries + 1));
-    if (tries < TRIES_MAX) setTimeout(() => location.reload(), WAIT_MS * 2 ** tries);
-    else tell();
+    setTimeout(() => location.reload(), WAIT_MS * 2 ** tries);
+    return true;
   };
 
+  const arrived = () => sessionStorage.removeItem(KEY);
+
   const tell = () => {
-    sessionStorage.removeItem(KEY);
     const said = "Parts of the console did not arrive. Reload this page to try again.";
     const show = () => {
       const place = document.getElementById("app");
@@ -43,13 +50,11 @@
   addEventListener(
     "error",
     ({ target }) => {
-      if (target instanceof HTMLScriptElement) reload();
+      if (target instanceof HTMLScriptElement) reload() || tell();
       else if (target instanceof HTMLLinkElement && target.rel === "stylesheet") fetchAgain(target);
     },
     true,
   );
   addEventListener("oxydra:missing", reload);
-  addEventListener("load", () => {
-    if (!missing) sessionStorage.removeItem(KEY);
-  });
+  addEventListener("oxydra:arrived", arrived);
 })();

@@ -1,6 +1,7 @@
 """Every page of the console, for everybody: with a keyboard, a screen reader, in the dark, on a
 phone; and what the operator does there."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -190,10 +191,25 @@ def test_a_part_that_does_not_arrive_is_fetched_again(new_window: NewWindow, par
     page = window.enter("bob", "#/chat")
     page.get_by_role("textbox", name="Message").wait_for()
     assert dropped
-    page.wait_for_function(
-        "[...document.styleSheets].every(sheet => sheet.cssRules.length > 0)", timeout=15_000
-    )
+    deadline = time.monotonic() + 15
+    while not page.evaluate("[...document.styleSheets].every(sheet => sheet.cssRules.length > 0)"):
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(100)
     assert page.evaluate("sessionStorage.getItem('oxydra.reloads')") is None
+
+
+def test_a_page_that_never_arrives_is_not_tried_for_ever(new_window: NewWindow) -> None:
+    window = new_window()
+    starts: list[str] = []
+    window.page.on("load", lambda page: starts.append(page.url))
+    window.page.route("**/assets/src/pages/chat/turn.js", lambda route: route.abort())
+    page = window.enter("bob", "#/chat")
+    deadline = time.monotonic() + 60
+    while len(starts) < 5 and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
+    page.wait_for_timeout(6000)
+    assert len(starts) == 5
+    expect(page.get_by_role("alert")).to_be_visible()
 
 
 def test_a_part_that_never_arrives_is_told(new_window: NewWindow, console: Console) -> None:
