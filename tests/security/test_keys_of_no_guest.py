@@ -2,7 +2,6 @@
 and the environment of the agent and of the shell, while a turn is answered with it."""
 
 import asyncio
-import json
 import os
 import re
 import secrets
@@ -17,7 +16,7 @@ from aiohttp import web
 from tests.support.commands.household import Household
 from tests.support.egress.origins import Certificates, names, origin
 from tests.support.guests.engine import bridge_address
-from tests.support.guests.siblings import docker
+from tests.support.guests.siblings import containers, role_of
 from tests.support.internet.repositories import Repositories
 from tests.support.servers import openai_server as provider
 from tests.support.servers.openai_server import Reply
@@ -68,15 +67,9 @@ def guests(house: Household) -> dict[str, list[int]]:
         tops = {role: house.guest_pids(module) for role, module in modules.items()}
     else:
         tops = {role: [] for role in ("agent", "shell", "egress")}
-        for each in docker("ps", "--quiet", "--filter", "label=oxydra.role").split():
-            inspected = json.loads(docker("inspect", each, check=False))
-            if not inspected:
-                continue  # another test's, which has ended
-            (seen,) = inspected
-            mine = any(mount["Source"].startswith(str(house.path)) for mount in seen["Mounts"])
-            role = seen["Config"]["Labels"]["oxydra.role"]
-            if mine and role in tops:
-                tops[role].append(seen["State"]["Pid"])
+        for each in containers(house.path):
+            if (role := role_of(each)) in tops:
+                tops[role].append(each["State"]["Pid"])
     return {
         role: [
             each

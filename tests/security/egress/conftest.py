@@ -8,6 +8,7 @@ import pytest_asyncio
 from tests.support.internet.guests import Guests, guests
 from tests.support.internet.internet import Internet, internet
 from tests.support.servers import openai_server as provider
+from tests.support.tiers import every_tier
 
 BAD_NAMES = tuple(
     f"{name}.example.org"
@@ -21,24 +22,7 @@ ALLOWED = (
     "GET https://api.example.org/public/*",
     *BAD_NAMES,
 )
-NEEDS = {
-    "process": pytest.mark.bubblewrap,
-    "container": pytest.mark.docker,
-    "micro_vm": pytest.mark.runsc,
-}
-TIERS = [
-    pytest.param(
-        tier,
-        id=tier,
-        marks=[
-            pytest.mark.tier(tier),
-            pytest.mark.xdist_group(f"egress-{tier}"),
-            pytest.mark.root,
-            needs,
-        ],
-    )
-    for tier, needs in NEEDS.items()
-]
+TIERS = every_tier("egress", pytest.mark.root)
 
 
 @pytest.fixture(scope="session")

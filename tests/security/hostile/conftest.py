@@ -6,20 +6,9 @@ import pytest
 import pytest_asyncio
 
 from tests.support.boundary.two_hosts import TwoHosts, two_hosts
+from tests.support.tiers import every_tier
 
-NEEDS = {
-    "process": pytest.mark.bubblewrap,
-    "container": pytest.mark.docker,
-    "micro_vm": pytest.mark.runsc,
-}
-TIERS = [
-    pytest.param(
-        tier,
-        id=tier,
-        marks=[pytest.mark.tier(tier), pytest.mark.xdist_group(f"hostile-{tier}"), needs],
-    )
-    for tier, needs in NEEDS.items()
-]
+TIERS = every_tier("hostile")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=TIERS)

@@ -32,6 +32,7 @@ from runner.host.launch import Launchers
 from runner.host.supervisor import Policy
 from tests.support import parties
 from tests.support.guests.shell_backends import Guest, OverGrpc, Ran
+from tests.support.guests.siblings import containers, role_of
 from tests.support.internet.images import images_of_this_checkout
 from tests.support.internet.internet import Internet
 from tests.support.scratch import SCRATCH
@@ -103,16 +104,9 @@ class Guests:
 
     def container(self, role: str) -> str:
         """The name of a guest's container."""
-        listed = subprocess.run(
-            ["docker", "ps", "--quiet", "--filter", f"label=oxydra.role={role}"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-        for each in listed:
-            shown = subprocess.run(["docker", "inspect", each], capture_output=True, check=False)
-            if str(self.host.workspace.path).encode() in shown.stdout:
-                return each
+        for each in containers(self.host.workspace.path):
+            if role_of(each) == role:
+                return str(each["Id"])
         raise LookupError(f"no container of the {role}")
 
     def equip(self) -> None:
