@@ -6,8 +6,8 @@ begins with `## NAME MOMENT`; notes are named after their file. A question is
 or `NAME/NUMBER`.
 
 `notes` and `conversations` are small and have been looked at often. `development` and `test` are
-two people's long chats, written without a look at the ranking, that have no person, subject or
-word in common. Whoever changes the ranking looks at the first alone: a miss in the second that
+two people's long chats, written without a look at the ranking, that have no turn and no question in
+common. Whoever changes the ranking looks at the first alone: a miss in the second that
 somebody has seen measures nothing any more.
 """
 
