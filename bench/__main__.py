@@ -9,6 +9,7 @@ import psutil
 from bench import (
     consoles,
     egress,
+    full_machine,
     many_users,
     memory,
     processes,
@@ -39,6 +40,7 @@ async def main() -> None:
         shell,
         egress,
         tiers,
+        full_machine,
     )
     for part in parts:
         print()

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from guest.embedding.backends import Embedded, Vectors
+from guest.memory.indexing.vectors import digests
 from guest.memory.storage.base import Database, Statement
 
 DIMENSIONS = 384
@@ -19,6 +20,7 @@ NAMESPACE = "memory:bench"
 USER_ID = "bench"
 _WORDS = 30_000
 _PER_TOPIC = 20
+_PER_SESSION = 30
 _BATCH = 1000
 _COMMON = (  # noqa: SIM905 - readable as prose
     "the of and to a in is it you that he was for on are with as i his they be at one have this "
@@ -80,20 +82,27 @@ def make(size: int, queries: int = 60, seed: int | None = None) -> Corpus:
 
 
 async def fill(database: Database, corpus: Corpus, namespace: str = NAMESPACE) -> None:
-    """Store the corpus as notes of one passage each, with their vectors."""
+    """Store the corpus as notes of one passage each in sessions, with their vectors."""
     for start in range(0, len(corpus.texts), _BATCH):
         texts = corpus.texts[start : start + _BATCH]
-        listed = json.dumps([[f"note-{uuid.uuid4()}", text] for text in texts])
+        listed = json.dumps(
+            [
+                [f"note-{uuid.uuid4()}", text, f"session-{place // _PER_SESSION}"]
+                for place, text in enumerate(texts, start)
+            ]
+        )
         results = await database.batch(
             (
                 Statement(_NOTES, (namespace, listed)),
                 Statement(_PASSAGES, (namespace, listed)),
             )
         )
+        vectors = corpus.vectors[start : start + _BATCH]
+        told = digests(vectors).tolist()
         await database.batch(
             [
-                Statement(_VECTOR, (row[0], namespace, MODEL_ID, vector.tobytes()))
-                for row, vector in zip(results[1].rows, corpus.vectors[start:], strict=False)
+                Statement(_VECTOR, (row[0], namespace, MODEL_ID, vector.tobytes(), digest))
+                for row, vector, digest in zip(results[1].rows, vectors, told, strict=True)
             ]
         )
 
@@ -119,7 +128,7 @@ def _clustered(numbers: np.random.Generator, size: int) -> Vectors:
 _NOTES = """
 INSERT INTO notes (namespace, note_id, content, content_hash, source, origin_actor,
                    origin_channel, origin_session, origin_turn, created_at, updated_at)
-    SELECT ?1, value ->> 0, value ->> 1, value ->> 0, 'user', 'user', '', '', '',
+    SELECT ?1, value ->> 0, value ->> 1, value ->> 0, 'user', 'user', '', value ->> 2, '',
            '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z'
     FROM json_each(?2)
 """
@@ -128,4 +137,6 @@ INSERT INTO chunks (namespace, note_id, position, body)
     SELECT ?1, value ->> 0, 0, value ->> 1 FROM json_each(?2)
     RETURNING chunk_id
 """
-_VECTOR = "INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector) VALUES (?, ?, ?, ?)"
+_VECTOR = """
+INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector, digest) VALUES (?, ?, ?, ?, ?)
+"""

@@ -11,7 +11,10 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,10 @@ from guest.memory.models import MemoryConfig, Origin
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
 
-_SIZES = (1_000, 5_000, 20_000, 100_000)
+_SIZES = (1_000, 5_000, 20_000, 100_000, 200_000)
+_SIZES_FULL = (*_SIZES, 1_000_000)
+_SCANNED_MAX = 100_000
+"""In more passages, the engine's own search is not measured: filling its table takes minutes."""
 _DISKANN_SIZE = 5_000
 _DISKANN_SIZE_FULL = 20_000
 _SCAN_QUERIES = 10
@@ -36,13 +42,14 @@ overwrites it instead of extending the file, which is cheaper."""
 
 
 async def run(full: bool = False) -> list[str]:
-    """Lines of the report; `full` builds the DiskANN index at the larger size too."""
+    """Lines of the report; `full` adds 1,000,000 passages and a larger DiskANN index."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxb-") as scratch:
         lines = [
             "hybrid search, top 5, without the query's embedding (ms)",
-            "  passages   hybrid p50    p95   numpy dot p50   libSQL scan p50   libSQL DiskANN p50",
+            "  passages   hybrid p50    p95   numpy dot p50   libSQL scan p50   libSQL DiskANN p50"
+            "   first search: without file   with   resident",
         ]
-        for size in _SIZES:
+        for size in _SIZES_FULL if full else _SIZES:
             with_index = size == _DISKANN_SIZE or (full and size == _DISKANN_SIZE_FULL)
             lines.append(await _search(Path(scratch) / f"{size}", size, with_index))
         if not full:
@@ -50,7 +57,10 @@ async def run(full: bool = False) -> list[str]:
                 f"  DiskANN at {_DISKANN_SIZE:,} only: building it takes longer with every row; "
                 f"`--full` adds {_DISKANN_SIZE_FULL:,}"
             )
-        lines.append("  goal at 20,000: p50 2 ms")
+        lines.append(
+            "  goals: 20,000: p50 2 ms; 100,000: 8 ms; 1,000,000: 50 ms and 2 GB resident; "
+            "the first search in 200,000: 0.5 s"
+        )
         lines += ["", "save, durable, without waiting for a vector (ms)"]
         lines += await _saves(Path(scratch))
     return lines
@@ -63,26 +73,72 @@ async def _search(directory: Path, size: int, with_index: bool) -> str:
     await migrate(database)
     await corpus.fill(database, data)
     await database.close()
-    config = MemoryConfig(db_path=str(directory / "memory.db"))
-    memory = await Memory.open(config, corpus.QueryEmbedder(data.queries), corpus.USER_ID)
+    searched = await _apart(directory / "memory.db", data.queries)
+    questions = list(data.queries.values())
+    dot = [_timed(partial(_nearest, data.vectors, question)) for question in questions]
+    line = (
+        f"  {size:8,}   {_p50(searched.hybrid):10.2f} {_p95(searched.hybrid):6.2f}"
+        f"   {_p50(dot):13.2f}   "
+    )
+    if size <= _SCANNED_MAX:
+        scan, index, build = _libsql(directory / "vectors.db", data.vectors, questions, with_index)
+        line += f"{_p50(scan):15.2f}   " + (f"{_p50(index):18.2f}" if with_index else f"{'-':>18}")
+    else:
+        build = 0.0
+        line += f"{'-':>15}   {'-':>18}"
+    line += (
+        f"   {searched.first_s:24.2f} s {searched.next_s:5.2f} s {searched.resident_mb:6,.0f} MB"
+    )
+    return line + (f"  (built in {build:.0f} s)" if with_index else "")
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """What a process saw that only searches.
+
+    `first_s` and `next_s` are from opening the memory to its first answer: without a file of
+    vectors, and with one. `resident_mb` counts the pages of that file, too.
+    """
+
+    hybrid: list[float]
+    first_s: float
+    next_s: float
+    resident_mb: float
+
+
+async def _apart(path: Path, queries: dict[str, Any]) -> _Searched:
+    """Search in a process of its own, which holds nothing of the corpus."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        first = await asyncio.wrap_future(process.submit(_searching, path, queries))
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        again = await asyncio.wrap_future(process.submit(_searching, path, queries))
+    return replace(again, first_s=first.first_s, next_s=again.first_s)
+
+
+def _searching(path: Path, queries: dict[str, Any]) -> _Searched:
+    return asyncio.run(_search_all(path, queries))
+
+
+async def _search_all(path: Path, queries: dict[str, Any]) -> _Searched:
+    config = MemoryConfig(db_path=str(path))
+    begin = time.perf_counter()
+    memory = await Memory.open(config, corpus.QueryEmbedder(queries), corpus.USER_ID)
+    await memory.search(next(iter(queries)), top_k=_TOP_K)
+    first = time.perf_counter() - begin
     hybrid = []
-    for round_ in range(3):  # the first round loads the vectors and warms the caches
-        for query in data.queries:
+    for round_ in range(3):  # the first round warms the caches
+        for query in queries:
             start = time.perf_counter()
             await memory.search(query, top_k=_TOP_K)
             if round_:
                 hybrid.append(time.perf_counter() - start)
     await memory.close()
-    questions = list(data.queries.values())
-    dot = [_timed(partial(_nearest, data.vectors, question)) for question in questions]
-    scan, index, build = _libsql(directory / "vectors.db", data.vectors, questions, with_index)
-    line = (
-        f"  {size:8,}   {_p50(hybrid):10.2f} {_p95(hybrid):6.2f}   {_p50(dot):13.2f}"
-        f"   {_p50(scan):15.2f}   "
-    )
-    if not with_index:
-        return line + f"{'-':>18}"
-    return line + f"{_p50(index):18.2f}  (built in {build:.0f} s)"
+    return _Searched(hybrid, first, 0.0, _resident_mb())
+
+
+def _resident_mb() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def _nearest(vectors: Any, query: Any) -> Any:
@@ -173,5 +229,7 @@ def _p95(seconds: list[float]) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.memory")
-    parser.add_argument("--full", action="store_true", help="build the larger DiskANN index too")
+    parser.add_argument(
+        "--full", action="store_true", help="1,000,000 passages, and a larger DiskANN index"
+    )
     print("\n".join(asyncio.run(run(parser.parse_args().full))))

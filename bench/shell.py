@@ -35,6 +35,8 @@ _READY_S: Final = 60.0
 _WARM_UP: Final = 5
 _PAUSE_S: Final = 0.01
 _TRUE: Final = Command(text="true", cwd="/shared", timeout_s=60)
+_PROGRAM: Final = Command(text="/bin/true", cwd="/shared", timeout_s=60)
+"""`true` is a word of the shell, which is started for it; this is a program, as for docker."""
 
 Way = Callable[[], Awaitable[None]]
 
@@ -56,6 +58,7 @@ async def run(full: bool = False) -> list[str]:
         else:
             client, handle = await stack.enter_async_context(_guest("container"))
             ways["container tier"] = _asking(client)
+            ways["... /bin/true"] = _asking(client, _PROGRAM)
             ways["docker exec"] = _exec(handle.data["container"])
         if why := await engine.missing("micro_vm"):
             lines.append(f"  micro_vm tier (gVisor) left out: {why}")
@@ -67,11 +70,12 @@ async def run(full: bool = False) -> list[str]:
         p50, p95 = percentile(found, 50), percentile(found, 95)
         lines.append(f"  {name:15} p50 {p50 * 1000:7.2f}   p95 {p95 * 1000:7.2f}")
     if "docker exec" in times:
-        ratio = percentile(times["docker exec"], 50) / percentile(times["container tier"], 50)
-        lines.append(
-            f"  docker exec / container tier: {ratio:.1f} times   "
-            f"goal: at least {GOAL:g} times: {verdict(ratio >= GOAL)}"
-        )
+        for name in ("container tier", "... /bin/true"):
+            ratio = percentile(times["docker exec"], 50) / percentile(times[name], 50)
+            lines.append(
+                f"  docker exec / {name}: {ratio:.1f} times   "
+                f"goal: at least {GOAL:g} times: {verdict(ratio >= GOAL)}"
+            )
     return lines
 
 
@@ -102,9 +106,9 @@ def _exec(container: str) -> Way:
     return way
 
 
-def _asking(client: ShellClient) -> Way:
+def _asking(client: ShellClient, command: Command = _TRUE) -> Way:
     async def way() -> None:
-        ended = await client.run(_TRUE)
+        ended = await client.run(command)
         if ended.exit.exit_code != 0:
             raise RuntimeError(f"true ended with {ended.exit.exit_code}")
 

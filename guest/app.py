@@ -124,7 +124,7 @@ async def _serve(config: GuestConfig, *, with_parent: bool) -> None:
         try:
             await opening
         except asyncio.CancelledError:
-            log.info("stopped before it was ready")
+            log.info("stopped while starting")
             return
         await stopping
         log.info("guest stopping")
@@ -203,7 +203,8 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     build = partial(build_model, no_shell_reason=no_shell, door=config.door)
     keys = {name: "" if why else NO_KEY for name, why in config.upstreams.items()}
     models = Models(agent, keys, build=build)
-    models.choose()  # a model that cannot be built is refused before anything is opened
+    if not models.certain:
+        models.choose()  # a model that cannot be built is refused before anything is opened
     embedder = None
     if config.embedder.peer is not None:
         embedder = RemoteEmbedder(config.embedder.peer)
@@ -255,6 +256,8 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     if servers is not None:
         servers.start()
     log.info("guest ready")
+    await service.prepare()
+    log.debug("ready for turns")
 
 
 def _close_later(stack: AsyncExitStack, name: str, close: Callable[[], Awaitable[None]]) -> None:

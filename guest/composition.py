@@ -1,21 +1,24 @@
 """Assembles the gateway of one agent guest from opened parts.
 
-Nothing is opened here, so nothing has to be closed.
+Nothing is opened here, so nothing has to be closed. The model library takes longer to import than
+everything else together: only what runs turns needs it, and is imported inside functions.
 """
 
+import gc
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from wire.settings import AgentSettings, TypedScope
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.budget.meter import Meter
+from guest.agent.budget.limits import Limits
+from guest.agent.late_loop import LateLoop
 from guest.agent.models.models import Models
-from guest.agent.prompt.builder import ContextBuilder
-from guest.agent.turn_loop import TurnLoop
 from guest.config import GuestConfig
+from guest.errors import BudgetError, GuestError
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
@@ -34,6 +37,9 @@ from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
 from guest.watch.witness import Witness
+
+if TYPE_CHECKING:
+    from guest.agent.turn_loop import TurnLoop
 
 _OFFLINE_NOTICE: Final = (
     "the built-in offline model answers: it understands only a few commands (say help); "
@@ -64,20 +70,24 @@ def gateway(
     witness = Witness(required=config.witnessed)
     tools = registry(config, memory, roots, shell, servers)
     pipeline = offered(config, tools, scrubber, witness)
-    meter = Meter(memory.usage, settings.agent)
-    model = models.choose().model
+    limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
-    if refused := meter.unpriced(model):
+    if limits.in_money and (refused := _unpriced(models, memory, settings.agent)):
         notices.append(f"no request is sent: {refused.brief}; {refused.resolution}")
     if shell is None and any(each.command for each in settings.mcp.servers.values()):
         notices.append(
             f"no MCP server with a command runs without a shell: {config.shell.unavailable_reason}"
         )
+    loop = LateLoop(
+        lambda: _imported_turn_loop(
+            models, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
+        )
+    )
     return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,
             provider=settings.agent.provider,
-            model=model.model_name,
+            model=models.name,
             shell=config.shell.unavailable_reason,
             version=metadata.version("oxydra"),
             notices=notices,
@@ -85,20 +95,45 @@ def gateway(
         memory=memory,
         pipeline=pipeline,
         models=models,
-        loop=turn_loop(
-            models, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
-        ),
+        loop=loop,
+        model_library=loop.loaded,
         backups=Backups(
             config.paths.internal / "backups", config.memory.encryption_key, memory.copy_to
         ),
         files=Files(SharedFiles(roots, settings.tools.upload_max_mb * 2**20)),
         scrubber=scrubber,
-        meter=meter,
+        limits=limits,
         witness=witness,
         shell_state=shell.state if shell else None,
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
     )
+
+
+def _unpriced(models: Models, memory: Memory, agent: AgentSettings) -> BudgetError | None:
+    from guest.agent.budget.meter import Meter
+
+    return Meter(memory.usage, agent).unpriced(models.choose().model)
+
+
+def _imported_turn_loop(
+    models: Models,
+    memory: Memory,
+    pipeline: ToolPipeline,
+    agent: AgentSettings,
+    context_tokens: int,
+    scrubber: Scrubber,
+) -> "TurnLoop":
+    """The turn loop, with all that its first turn needs imported. Called in a thread."""
+    gc.disable()  # of what these imports make, nothing is garbage and all of it stays
+    try:
+        loop = turn_loop(models, memory, pipeline, agent, context_tokens, scrubber)
+        with suppress(GuestError):  # every turn is told
+            models.choose()
+        return loop
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def turn_loop(
@@ -108,8 +143,12 @@ def turn_loop(
     agent: AgentSettings,
     context_tokens: int,
     scrubber: Scrubber,
-) -> TurnLoop:
+) -> "TurnLoop":
     """What runs turns, with prompts made from `memory`."""
+    from guest.agent.budget.meter import Meter
+    from guest.agent.prompt.builder import ContextBuilder
+    from guest.agent.turn_loop import TurnLoop
+
     context = ContextBuilder(
         memory=memory,
         pipeline=pipeline,

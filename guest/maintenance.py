@@ -18,6 +18,7 @@ from wire.v1.bootstrap_pb2 import MaintenanceJob
 
 from guest.config import GuestConfig
 from guest.errors import GuestError
+from guest.memory.indexing.vector_file import VectorFiles
 from guest.memory.models import MemoryConfig, User
 from guest.memory.storage import copies
 from guest.memory.storage.files.backup import restore
@@ -120,7 +121,9 @@ def _rekey_all(
             )
         else:
             done["not_rekeyed"].append(path.name)
+    VectorFiles(database).erase()
     replica = database.with_name("replica.db")  # is fetched anew
+    VectorFiles(replica).erase()
     for suffix in ("", "-wal", "-shm"):
         if (part := copies.beside_of(replica, suffix)).exists():
             copies.erase(part)

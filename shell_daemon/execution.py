@@ -13,6 +13,7 @@ from wire.v1 import shell_pb2
 from shell_daemon.limits import Settings
 from shell_daemon.processes.pool import Processes
 from shell_daemon.processes.process import NOT_STARTED, Exited, Process
+from shell_daemon.program import Program
 from shell_daemon.streams import InputStream, OutputStream
 
 _CHUNK_BYTES = 65536
@@ -57,17 +58,18 @@ class Execution:
     async def run(
         self,
         processes: Processes,
-        argv: list[str],
+        program: Program,
         directory: int,
         stdin: bytes,
         environment: dict[str, str],
     ) -> None:
-        """Run `argv` in the open `directory` to its end; do nothing if it was cancelled before."""
+        """Run `program` in the open `directory` to its end; do nothing if it was cancelled
+        before."""
         if self.exit is not None:
             return
         self._begun = self._loop.time()
         try:
-            self._process = await self._spawn(processes, argv, directory, stdin, environment)
+            self._process = await self._spawn(processes, program, directory, stdin, environment)
         except OSError as error:
             self.fail(f"cannot start the command: {error.strerror}")
             return
@@ -148,7 +150,7 @@ class Execution:
     async def _spawn(
         self,
         processes: Processes,
-        argv: list[str],
+        program: Program,
         directory: int,
         stdin: bytes,
         environment: dict[str, str],
@@ -163,13 +165,15 @@ class Execution:
                 given, write = os.pipe()
                 self.stdin.attach(write)
             else:
-                given = _readable(stdin) if argv else self._fed(stdin)
+                given = _readable(stdin) if program.file else self._fed(stdin)
             descriptors = [directory, close_later(given)]
             for stream in (self.stdout, self.stderr):
-                descriptor, write = os.pipe() if argv else _socket_pair()
+                descriptor, write = os.pipe() if program.file else _socket_pair()
                 stream.attach(descriptor)
                 descriptors.append(close_later(write))
-            return await processes.spawn(argv, environment, descriptors, grace=self._settings.grace)
+            return await processes.spawn(
+                program, environment, descriptors, grace=self._settings.grace
+            )
 
     @contextlib.contextmanager
     def _attended(self) -> Iterator[None]:

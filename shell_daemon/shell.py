@@ -14,7 +14,6 @@
 import asyncio
 import logging
 import os
-import shutil
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -26,10 +25,11 @@ from wire.v1 import shell_pb2, shell_pb2_grpc
 from shell_daemon import limits
 from shell_daemon.disk_guard import DiskGuard
 from shell_daemon.execution import Execution
-from shell_daemon.limits import PATH, Settings
+from shell_daemon.limits import Settings
 from shell_daemon.memory_guard import MemoryGuard
 from shell_daemon.outside import Outside
 from shell_daemon.processes.pool import Processes
+from shell_daemon.program import Program, Programs
 
 # ruff: noqa: ARG002, N802 - gRPC names the methods and passes requests and contexts
 
@@ -55,7 +55,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
         self._outside = Outside(settings, identity)
         self._admit = admit
         self._processes = Processes(on_lost)
-        self._shell = ""
+        self._programs: Programs | None = None
         self._executions: dict[str, Execution] = {}
         self._ended: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,15 +77,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
 
     def open(self) -> None:
         """Get ready to run commands; raises `WireError` if that is impossible here."""
-        shell = shutil.which("bash", path=PATH) or shutil.which("sh", path=PATH)
-        if shell is None:
-            raise WireError(
-                Code.FAILED_PRECONDITION,
-                "no shell is installed",
-                details=f"neither bash nor sh in {PATH}",
-                resolution="install bash in the shell guest",
-            )
-        self._shell = shell
+        self._programs = Programs()
         self._outside.clear()
         self._processes.start(hiding=self._settings.memory_bytes is None)
 
@@ -129,39 +121,16 @@ class Shell(shell_pb2_grpc.ShellServicer):
         A second request with the same id and content starts nothing: it means the same command
         until that is released or forgotten.
         """
-        limits.check_id("exec_id", request.exec_id)
-        fingerprint = limits.fingerprint(request)
-        if (known := self._executions.get(request.exec_id)) is not None:
-            limits.check_same("exec_id", request.exec_id, known.fingerprint, fingerprint)
-            return shell_pb2.StartExecReply()
-        if not request.probe:
-            limits.check_command(request.command, request.argv)
-        limits.check_stdin(request.stdin, self._settings)
-        limits.check_environment(request.environment)
-        limits.check_caller(request.session_id, request.turn_id)
-        if request.open_stdin and (request.stdin or request.probe):
-            raise limits.refused("open_stdin", "stdin or probe is given too", "one of them")
-        timeout = limits.check_timeout(
-            request.timeout_ms, self._settings, endless=request.open_stdin
-        )
-        if self._running() >= self._settings.commands_max:
-            raise WireError(
-                Code.RESOURCE_EXHAUSTED,
-                f"{self._settings.commands_max} commands are running",
-                resolution="wait for one to end, or cancel one",
-            )
-        for guard in self._guards:
-            guard.check()
-        directory = limits.open_directory(request.cwd or "/shared", self._settings)
-        execution = Execution(fingerprint, timeout, self._settings, open_stdin=request.open_stdin)
-        self._executions[request.exec_id] = execution
-        task = asyncio.create_task(self._run(request, execution, directory))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        for guard in self._guards:
-            guard.watch()
+        self._start(request)
         await asyncio.sleep(0)  # let the command start before the answer goes out
         return shell_pb2.StartExecReply()
+
+    async def Run(
+        self, request: shell_pb2.StartExecRequest, context: Any
+    ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
+        """Start a command like `Start`; both its streams as they come, then the exit."""
+        async for event in self._start(request).events(0, 0):
+            yield event
 
     async def Output(
         self, request: shell_pb2.ExecOutputRequest, context: Any
@@ -226,24 +195,53 @@ class Shell(shell_pb2_grpc.ShellServicer):
         self._forget(request.exec_id)
         return shell_pb2.ReleaseExecReply()
 
-    def _argv(self, request: shell_pb2.StartExecRequest) -> list[str]:
-        """What is executed, nothing for the probe. Raises `WireError` if a program is missing."""
+    def _start(self, request: shell_pb2.StartExecRequest) -> Execution:
+        """The command that a request means, started if it is new. Raises `WireError`."""
+        limits.check_id("exec_id", request.exec_id)
+        fingerprint = limits.fingerprint(request)
+        if (known := self._executions.get(request.exec_id)) is not None:
+            limits.check_same("exec_id", request.exec_id, known.fingerprint, fingerprint)
+            return known
+        if not request.probe:
+            limits.check_command(request.command, request.argv)
+        limits.check_stdin(request.stdin, self._settings)
+        limits.check_environment(request.environment)
+        limits.check_caller(request.session_id, request.turn_id)
+        if request.open_stdin and (request.stdin or request.probe):
+            raise limits.refused("open_stdin", "stdin or probe is given too", "one of them")
+        timeout = limits.check_timeout(
+            request.timeout_ms, self._settings, endless=request.open_stdin
+        )
+        if self._running() >= self._settings.commands_max:
+            raise WireError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{self._settings.commands_max} commands are running",
+                resolution="wait for one to end, or cancel one",
+            )
+        for guard in self._guards:
+            guard.check()
+        directory = limits.open_directory(request.cwd or "/shared", self._settings)
+        execution = Execution(fingerprint, timeout, self._settings, open_stdin=request.open_stdin)
+        self._executions[request.exec_id] = execution
+        task = asyncio.create_task(self._run(request, execution, directory))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        for guard in self._guards:
+            guard.watch()
+        return execution
+
+    def _program(self, request: shell_pb2.StartExecRequest) -> Program:
+        assert self._programs is not None
         if request.probe:
-            return []
-        if not request.argv:
-            return [self._shell, "-c", request.command]
-        name = request.argv[0]
-        program = name if "/" in name else shutil.which(name, path=PATH)
-        if program is None:
-            raise WireError(Code.NOT_FOUND, f"{name}: no such program; this runs without a shell")
-        return [program, *request.argv[1:]]
+            return Program()
+        return self._programs.find(request.command, request.argv)
 
     async def _run(
         self, request: shell_pb2.StartExecRequest, execution: Execution, directory: int
     ) -> None:
         """Run a command; whatever goes wrong, it gets an exit that its callers can read."""
         try:
-            argv = self._argv(request)
+            program = self._program(request)
             with self._outside.opened(
                 request.session_id, request.turn_id, execution.tell_refused
             ) as way_out:
@@ -252,7 +250,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
                     **way_out,
                     **request.environment,
                 }
-                await execution.run(self._processes, argv, directory, request.stdin, environment)
+                await execution.run(self._processes, program, directory, request.stdin, environment)
         except WireError as error:
             execution.fail(error.brief)
         except Exception:

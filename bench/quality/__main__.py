@@ -1,6 +1,7 @@
 """`make bench-quality`: recall and reciprocal rank of search, by kind of question.
 
-`ARGS="--half test"` measures on the half that nobody has tuned on.
+`ARGS="--half test"` measures on the half that nobody has tuned on, `ARGS="--model …"` with another
+embedding model, an id or a directory.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from bench.quality import corpus
 from bench.quality.measure import Figures, Table, measure, scopes
 from bench.quality.model import InProcess
 from bench.quality.prompt import prompted
-from guest.embedding.backends import DEFAULT_MODEL
+from guest.embedding.weights import DEFAULT_MODEL
 
 
 def report(parts: Mapping[str, corpus.Part], table: Table) -> Iterator[str]:
@@ -35,15 +36,15 @@ def _cells(figures: Figures) -> str:
     return "".join(f"{share * 100:7.1f}" for share in shares)
 
 
-async def main(half: corpus.Half) -> None:
+async def main(half: corpus.Half, model: str) -> None:
     began = time.perf_counter()
-    embedder = await InProcess.load()
+    embedder = await InProcess.load(model)
     parts = scopes(half)
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxq-") as scratch:
         path = Path(scratch) / "memory.db"
         table = await measure(path, embedder, parts)
         brought = await prompted(path, embedder) if "notes" in parts else None
-    print(f"{half}: {DEFAULT_MODEL}; percent; {time.perf_counter() - began:.0f} s")
+    print(f"{half}: {model}; percent; {time.perf_counter() - began:.0f} s")
     for scope, part in parts.items():
         turns = sum(bool(entry.role) for entry in part.entries)
         print(f"{scope}: {len(part.entries) - turns} notes, {turns} turns")
@@ -59,4 +60,6 @@ async def main(half: corpus.Half) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="make bench-quality")
     parser.add_argument("--half", choices=corpus.HALVES, default=corpus.HALVES[0])
-    asyncio.run(main(parser.parse_args().half))
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    arguments = parser.parse_args()
+    asyncio.run(main(arguments.half, arguments.model))

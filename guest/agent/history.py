@@ -6,7 +6,6 @@ when it is read.
 """
 
 import itertools
-import json
 import logging
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,9 +29,12 @@ from pydantic_ai.messages import (
 )
 from wire.tools import MEMORY_TOOLS
 
+from guest.agent import calls
+from guest.agent.events import ATTACHMENTS, by_turn
 from guest.memory.conversations.store import TOOL_INDEX_CHARS
 from guest.memory.models import Event, Receipt, Role
 from guest.tools.base import ToolResult
+from guest.tools.results import data_of
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +47,6 @@ _WRITTEN: Final[dict[Role, tuple[type[ModelRequestPart | ModelResponsePart], ...
 imported file, which could contain a system prompt or a URL to fetch."""
 
 _TITLE_CHARS = 60
-INCOMPLETE: Final = "incomplete"
-"""In the metadata of an answer that is incomplete: why."""
-
-ATTACHMENTS: Final = "attachments"
-"""In the metadata of a user's message: the paths of attached files."""
-
 _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
 
@@ -102,16 +98,12 @@ def title_of(text: str) -> str:
     return cut if cut != "…" else f"{line[: _TITLE_CHARS - 1]}…"
 
 
-def by_turn(events: Iterable[Event]) -> list[list[Event]]:
-    """Group `events`, which are in order, by turn."""
-    return [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
-
-
 def to_messages(events: Iterable[Event]) -> list[ModelMessage]:
     """The messages of `events`, made valid for any provider.
 
     A tool call without a result is answered as interrupted. A result without its call, an
-    unreadable event, and parts that do not belong to the event's role are dropped.
+    unreadable event, and parts that do not belong to the event's role are dropped. Calls are as in
+    `guest.agent.calls.readable`.
     """
     messages: list[ModelMessage] = []
     for event in events:
@@ -121,7 +113,7 @@ def to_messages(events: Iterable[Event]) -> list[ModelMessage]:
             log.warning("unreadable conversation event %d is left out", event.sequence)
             continue
         messages += (as_written for each in read if (as_written := _as_written(each, event.role)))
-    return repair_messages(messages)
+    return repair_messages(calls.readable(messages))
 
 
 def _as_written(message: ModelMessage, role: Role) -> ModelMessage | None:
@@ -145,40 +137,6 @@ def user_message(text: str, *before: str, attachments: Sequence[str] = ()) -> Mo
     return ModelRequest(
         parts=parts, metadata={ATTACHMENTS: [*attachments]} if attachments else None
     )
-
-
-def attachments_in(event: Event) -> list[str]:
-    """The paths of the files that a user's message points to."""
-    if event.role != "user":
-        return []
-    marks = [each.metadata for each in _read(event) if isinstance(each, ModelRequest)]
-    named = [mark[ATTACHMENTS] for mark in marks if mark and ATTACHMENTS in mark]
-    return [str(path) for paths in named if isinstance(paths, list) for path in paths]
-
-
-def incomplete_in(event: Event) -> str:
-    """Why the answer in `event` is incomplete; empty if it is whole, or no answer."""
-    if event.role != "assistant":
-        return ""
-    marks = [each.metadata for each in _read(event) if isinstance(each, ModelResponse)]
-    return next((str(mark[INCOMPLETE]) for mark in marks if mark and INCOMPLETE in mark), "")
-
-
-def calls_in(event: Event) -> bool:
-    """Whether the answer in `event` calls tools, so that more must follow."""
-    return any(each.tool_calls for each in _read(event) if isinstance(each, ModelResponse))
-
-
-def model_in(event: Event) -> str:
-    """The model that gave the answer in `event`; empty if that is not known."""
-    names = (each.model_name for each in _read(event) if isinstance(each, ModelResponse))
-    return next(filter(None, names), "")
-
-
-def answer_in(events: Iterable[Event]) -> str:
-    """The agent's answer in the events of one turn, without what it said beside tool calls."""
-    said = (each for each in events if each.role == "assistant" and not calls_in(each))
-    return "\n\n".join(each.text for each in said if each.text)
 
 
 def asked_in(event: Event) -> str:
@@ -216,21 +174,15 @@ def event_text(tool: str, result: ToolResult) -> str:
     return f"{line}\n{brought}".strip()[:TOOL_INDEX_CHARS]
 
 
-def data_of(text: str) -> Any:
-    """The JSON at the beginning of a tool's answer; the text itself if the JSON is cut off."""
-    try:
-        return json.JSONDecoder().raw_decode(text)[0]
-    except ValueError:
-        return text
-
-
 def _strings(data: Any) -> Iterator[str]:
-    if isinstance(data, str):
-        if data.strip():
-            yield data
-    elif isinstance(data, dict | list):
-        for value in data.values() if isinstance(data, dict) else data:
-            yield from _strings(value)
+    """The texts in `data`, in order, however deep it is nested."""
+    left = [data]
+    while left:
+        value = left.pop()
+        if isinstance(value, str) and value.strip():
+            yield value
+        elif isinstance(value, dict | list):
+            left += reversed([*value.values()] if isinstance(value, dict) else value)
 
 
 def previous_answer(events: Sequence[Event]) -> str:

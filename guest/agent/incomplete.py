@@ -4,9 +4,19 @@ Their text is kept and marked, and the turn ends as incomplete, so that nobody t
 for a whole one.
 """
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import (
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
@@ -46,6 +56,42 @@ class Incomplete(Exception):  # noqa: N818 - an outcome, not an error
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
         self.reason: Reason = reason
+
+
+TEXT_MAX_CHARS: Final = 512 * 1024
+"""How much text one answer may have: more than any model writes at once, and few enough that a
+stored answer can be exported."""
+
+_STREAMED_MAX_CHARS: Final = 32 * 1024 * 1024
+"""How much of calls' arguments is read before an answer is given up. Far below this they are
+refused, and the model told."""
+
+
+class Size:
+    """Counts what an answer has streamed so far."""
+
+    def __init__(self) -> None:
+        self._text = 0
+        self._arguments = 0
+
+    def add(self, event: Any) -> None:
+        """Count an event of the stream. Raises `Incomplete` once it is too much."""
+        match event:
+            case PartStartEvent(part=TextPart(content=str(text)) | ThinkingPart(content=str(text))):
+                self._text += len(text)
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                self._text += len(text)
+            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
+                self._text += len(text)
+            case (
+                PartStartEvent(part=ToolCallPart(args=str(text)))
+                | PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text)))
+            ):
+                self._arguments += len(text)
+            case _:
+                return
+        if self._text > TEXT_MAX_CHARS or self._arguments > _STREAMED_MAX_CHARS:
+            raise Incomplete("length")
 
 
 def reason_of(response: ModelResponse, provider: str) -> Reason | None:

@@ -18,7 +18,8 @@ from wire.v1 import gateway_pb2 as pb
 from guest.agent import history
 from guest.agent.budget.meter import Bill
 from guest.agent.client_tools import result_of
-from guest.agent.incomplete import Reason
+from guest.agent.events import INCOMPLETE
+from guest.agent.incomplete import Reason, Size
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.sources import Call
@@ -41,7 +42,7 @@ class Run:
         steps: The number of requests to the model.
         bill: What they took.
         ledger: What memory did.
-        unrecorded: Streamed text that is not stored yet.
+        refusals: What the model is told of calls that must not run, by their ids.
         cut: Why that text is incomplete if it stays so.
         usage: What the requests took.
         answered_by: The label of the model that answered last.
@@ -65,7 +66,8 @@ class Run:
         self.clock = clock
         self.bill = bill
         self.steps = 0
-        self.unrecorded = ""
+        self.refusals: dict[str, str] = {}
+        self._unrecorded: list[str] = []
         self.cut: Reason = "stopped"
         self.usage = RunUsage()
         self.answered_by = ""
@@ -89,6 +91,11 @@ class Run:
         self.deps = TurnDeps(emit=emit, redact=redact, call=self.call, call_client=self.call_client)
 
     @property
+    def unrecorded(self) -> str:
+        """Streamed text that is not stored yet."""
+        return "".join(self._unrecorded)
+
+    @property
     def answer(self) -> str:
         """The model's whole answer, without text beside tool calls."""
         return _BREAK.join(self._answers)
@@ -105,10 +112,14 @@ class Run:
         Args:
             stream: The events of the answer.
             unless: An answer with exactly this text is not forwarded.
+
+        Raises `Incomplete` for an answer that is too long to be kept.
         """
         said = apart = False
         waiting = ""
+        size = Size()
         async for event in stream:
+            size.add(event)
             text = ""
             if isinstance(event, PartStartEvent):
                 apart = said and event.previous_part_kind != "text"
@@ -130,7 +141,7 @@ class Run:
 
     async def record_answer(self, response: ModelResponse) -> None:
         """Store a whole answer as it was shown."""
-        said, self.unrecorded = self.unrecorded, ""
+        said = self._take_unrecorded()
         if response.tool_calls:
             await self._append_answer(response, said)
         elif said or not history.text_of(response):  # else nothing was to be added
@@ -141,10 +152,10 @@ class Run:
     async def record_cut_off(self) -> None:
         """Store the shown text of an incomplete answer, and finish running writes."""
         await self._storing.finish()
-        said, self.unrecorded = self.unrecorded, ""
+        said = self._take_unrecorded()
         if said:
             self._answers.append(said)
-            answer = replace(history.assistant_text(said), metadata={history.INCOMPLETE: self.cut})
+            answer = replace(history.assistant_text(said), metadata={INCOMPLETE: self.cut})
             await self._append_answer(answer, said)
         await self._changing.finish()
 
@@ -173,6 +184,8 @@ class Run:
     async def call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         """Run one call of the model, store its result and tell the watcher. A change of memory
         is completed even if the turn is cancelled."""
+        if refusal := self.refusals.pop(call_id, ""):
+            return await self._refuse(call_id, tool, refusal)
         call = self._call(call_id, tool, arguments)
         if self.ledger.change_of(tool, arguments) is not None:
             return await self._changing.run(call)
@@ -180,6 +193,8 @@ class Run:
 
     async def call_client(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         """Have the client run a call of the model, store its result and tell the watcher."""
+        if refusal := self.refusals.pop(call_id, ""):
+            return await self._refuse(call_id, tool, refusal)
         with self.clock.stopped():
             result = await result_of(self._ask_client, self._redact, call_id, tool, arguments)
         await self._record_call(call_id, tool, arguments, result)
@@ -235,12 +250,17 @@ class Run:
 
     async def _record_refused(self, call_id: str, tool: str, text: str) -> None:
         tool = history.storable(tool)
+        await self._emit(pb.ToolCallStarted(call_id=call_id, tool=tool))
+        await self._refuse(call_id, tool, text)
+
+    async def _refuse(self, call_id: str, tool: str, text: str) -> ToolResult:
+        """Answer a call that does not run, store that and tell the watcher."""
         result = ToolResult(
             text=text, is_error=True, summary=text.split("\n", 1)[0][:_SUMMARY_CHARS], duration_ms=0
         )
-        await self._emit(pb.ToolCallStarted(call_id=call_id, tool=tool))
         await self._record_call(call_id, tool, None, result)
         await self._emit(finished(call_id, tool, result))
+        return result
 
     def _context(self) -> ToolContext:
         """The context of the next call, with all material and all of the user's own words that the
@@ -259,7 +279,12 @@ class Run:
             self._paragraph_due = False
             await self._emit(pb.TextDelta(text=_BREAK))
         await self._emit(pb.TextDelta(text=text))
-        self.unrecorded += text
+        self._unrecorded.append(text)
+
+    def _take_unrecorded(self) -> str:
+        said = self.unrecorded
+        self._unrecorded.clear()
+        return said
 
     async def _append_answer(self, response: ModelResponse, text: str) -> None:
         """Store an answer with the material of its prompt, which later turns inherit from it."""

@@ -24,8 +24,11 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures, history, incomplete
 from guest.agent.budget.meter import Meter
+from guest.agent.calls import CheckCalls
 from guest.agent.client_tools import ClientToolset
+from guest.agent.events import by_turn, incomplete_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
+from guest.agent.models import errors
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
 from guest.agent.prompt.builder import (
@@ -303,7 +306,7 @@ class TurnLoop:
             deps=run.deps,
             toolsets=[ClientToolset(() if unless else run.request.client.tools)],
             usage=run.usage,
-            capabilities=[fitting, run.bill.counting("answer")],
+            capabilities=[fitting, run.bill.counting("answer"), CheckCalls(run.refusals)],
             usage_limits=limits,
         ) as conversation:
             async for node in conversation:
@@ -339,7 +342,7 @@ class TurnLoop:
         if isinstance(error, SessionNotFound):
             return failures.forgotten()
         first = error.exceptions[0] if isinstance(error, FallbackExceptionGroup) else error
-        explained = failures.from_model(first, choice.provider, choice.name)
+        explained = errors.from_model(first, choice.provider, choice.name)
         if explained is not None:
             self._models.uses[choice.provider].failed(explained.message)
             log.error("turn failed: %s: %s", explained.message, self._redact(str(error)))
@@ -392,8 +395,8 @@ def _again(request: TurnRequest, events: list[Event]) -> tuple[TurnRequest, list
             "there is nothing to try again: nothing has been asked in this session",
             resolution="ask something",
         )
-    last = history.by_turn(events)[-1]
-    if history.incomplete_in(last[-1]):
+    last = by_turn(events)[-1]
+    if incomplete_in(last[-1]):
         return replace(request, text=GO_ON), events
     asked = next((history.asked_in(each) for each in last if each.role == "user"), "")
     return replace(request, text=asked), events[:-1] if len(last) == 1 else events

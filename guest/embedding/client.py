@@ -13,6 +13,7 @@ from wire.limits import ERROR_METADATA_KEY
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
 from guest.embedding.backends import Embedded, Vectors
+from guest.embedding.reranker import Scores
 from guest.errors import EmbedderError
 
 STATE_TIMEOUT_S: Final = 1.0
@@ -39,7 +40,12 @@ class RemoteEmbedder:
                 Code.INVALID_ARGUMENT, "texts: not valid Unicode", details=str(error)
             ) from None
         reply = await self._answer(self._stub().Embed(request, timeout=timeout))
-        return Embedded(reply.model_id, _vectors(reply, len(texts)))
+        return Embedded(reply.model_id, _vectors(reply, len(texts)), reply.reranker)
+
+    async def rerank(self, query: str, texts: Sequence[str], *, timeout: float) -> Scores:
+        request = embedder_pb2.RerankRequest(query=query, texts=texts)
+        reply = await self._answer(self._stub().Rerank(request, timeout=timeout))
+        return np.array(reply.scores, np.float32)
 
     async def state(self) -> str:
         request = embedder_pb2.EmbedderInfoRequest()

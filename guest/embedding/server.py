@@ -20,8 +20,7 @@ from wire.transport import Server, unix_endpoint
 from wire.v1 import embedder_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
-from guest.embedding import backends
-from guest.embedding.backends import release_memory
+from guest.embedding.loading import BACKENDS, load, load_reranker, release_memory
 from guest.embedding.service import EmbedderService
 
 LOCK_WAIT_S: Final = 3.0
@@ -116,8 +115,9 @@ def main() -> NoReturn:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="oxydra-embedder", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True, help="where to serve")
-    parser.add_argument("--backend", choices=backends.BACKENDS, required=True)
+    parser.add_argument("--backend", choices=BACKENDS, required=True)
     parser.add_argument("--model", default="", help="a model id or a directory")
+    parser.add_argument("--reranker", default="", help="a cross-encoder's id or directory")
     parser.add_argument(
         "--leases", type=Path, required=True, help="file that runners lock; ours lies beside it"
     )
@@ -137,8 +137,11 @@ def _parse() -> argparse.Namespace:
 
 
 async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> None:
+    reranker = arguments.reranker
     service = EmbedderService(
-        lambda: backends.load(arguments.backend, arguments.model), on_idle=release_memory
+        lambda: load(arguments.backend, arguments.model),
+        (lambda: load_reranker(reranker)) if reranker else None,
+        on_idle=release_memory,
     )
     server = Server(
         unix_endpoint(arguments.socket),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from wire.errors import Code, WireError
@@ -18,9 +18,12 @@ from wire.limits import EMBED_BATCH_MAX_TEXTS, EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
 from guest.embedding.backends import Backend, Vectors
+from guest.embedding.reranker import Reranker
 from guest.errors import EmbedderError
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 MAX_BATCH_TEXTS: Final = 32
 MAX_BATCH_CHARS: Final = 5_120
@@ -190,18 +193,17 @@ def _deliver(request: _Request, vectors: Vectors) -> None:
 
 
 def _fail(request: _Request, error: Exception) -> None:
-    # The message of `error` may hold a user's text; its frames cannot.
+    failure = _model_failed("the embedding model failed on these texts", error)
+    if not request.done.done():
+        request.done.set_exception(failure)
+
+
+def _model_failed(brief: str, error: Exception) -> WireError:
+    """Logs where it failed. The message of `error` may hold a user's text; its frames cannot."""
     name = type(error).__name__
     frames = "".join(traceback.format_tb(error.__traceback__))
-    log.error("encoding failed: %s", name, extra={"error": frames})
-    if not request.done.done():
-        request.done.set_exception(
-            WireError(
-                Code.INTERNAL,
-                "the embedding model failed on these texts",
-                details=f"{name}; the embedder's log has the traceback",
-            )
-        )
+    log.error("%s: %s", brief, name, extra={"error": frames})
+    return WireError(Code.INTERNAL, brief, details=f"{name}; the embedder's log has the traceback")
 
 
 RETRY_S: Final = 60.0
@@ -211,59 +213,75 @@ STALLED_S: Final = 120.0
 
 
 class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
-    """Serves one backend; `prepare` loads it in the thread that computes."""
+    """Serves one backend, and a reranker if there is one to load; `prepare` loads them in the
+    thread that computes."""
 
     def __init__(
         self,
         load: Callable[[], Backend],
+        load_reranker: Callable[[], Reranker] | None = None,
         *,
         on_idle: Callable[[], None] = lambda: None,
         retry_s: float = RETRY_S,
         stalled_s: float = STALLED_S,
     ) -> None:
         self._load = load
+        self._load_reranker = load_reranker
         self._on_idle = on_idle
         self._retry_s = retry_s
         self._stalled_s = stalled_s
         self._compute = ThreadPoolExecutor(1, "compute")
         self._ready: tuple[Backend, Batcher] | None = None
         self._failure: WireError | None = None
+        self._reranker: Reranker | None = None
+        self._reranker_state = "" if load_reranker is None else "loading"
 
     async def prepare(self) -> None:
-        """Load the model; retry every `retry_s` seconds until it succeeds."""
+        """Load the model, then the reranker; retry each every `retry_s` seconds until it
+        succeeds."""
+        backend = await self._loaded(self._load, self._note_failure)
+        batcher = Batcher(backend.encode, self._compute, on_idle=self._on_idle)
+        self._ready = (backend, batcher)
+        log.info("ready: %s", backend.model_id)
+        if self._load_reranker is not None:
+            self._reranker = await self._loaded(self._load_reranker, self._note_no_reranker)
+            self._reranker_state = "ready"
+            log.info("the reranker is ready")
+
+    async def _loaded(self, load: Callable[[], _T], note: Callable[[Exception], None]) -> _T:
         while True:
             try:
-                backend = await asyncio.get_running_loop().run_in_executor(
-                    self._compute, self._load
-                )
+                return await asyncio.get_running_loop().run_in_executor(self._compute, load)
             except Exception as error:
-                self._note_failure(error)
+                note(error)
                 await asyncio.sleep(self._retry_s)
-            else:
-                batcher = Batcher(backend.encode, self._compute, on_idle=self._on_idle)
-                self._ready = (backend, batcher)
-                log.info("ready: %s", backend.model_id)
-                return
 
     def _note_failure(self, error: Exception) -> None:
-        if not isinstance(error, WireError):
-            log.error("loading failed", exc_info=error)
-            error = WireError(
-                Code.FAILED_PRECONDITION,
-                "the embedding model cannot be loaded",
-                details=f"{type(error).__name__}: {error}"[:300],
-                resolution='set embedder.backend = "hashing", which needs no model',
-            )
-        elif self._failure is None or str(error) != str(self._failure):
-            log.error("%s", one_line(error))
-        self._failure = error
+        failure = _failure(
+            error,
+            "the embedding model cannot be loaded",
+            'set embedder.backend = "hashing", which needs no model',
+        )
+        if self._failure is None or str(failure) != str(self._failure):
+            log.error("%s", one_line(failure))
+        self._failure = failure
+
+    def _note_no_reranker(self, error: Exception) -> None:
+        failure = _failure(
+            error, "the reranker cannot be loaded", 'set embedder.reranker = "", which needs none'
+        )
+        if (state := one_line(failure)) != self._reranker_state:
+            log.error("%s", state)
+        self._reranker_state = state
 
     async def Info(  # noqa: N802
         self,
         request: embedder_pb2.EmbedderInfoRequest,  # noqa: ARG002
         context: Any,  # noqa: ARG002
     ) -> embedder_pb2.EmbedderInfoReply:
-        reply = embedder_pb2.EmbedderInfoReply(state="loading", resident_bytes=resident_bytes())
+        reply = embedder_pb2.EmbedderInfoReply(
+            state="loading", resident_bytes=resident_bytes(), reranker=self._reranker_state
+        )
         if self._ready is not None:
             backend, batcher = self._ready
             if batcher.busy_s > self._stalled_s:
@@ -289,10 +307,48 @@ class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
         if self._ready is None:
             raise self._failure or EmbedderError(Code.UNAVAILABLE, EmbedderError.LOADING)
         backend, batcher = self._ready
-        reply = embedder_pb2.EmbedReply(model_id=backend.model_id, dimensions=backend.dimensions)
+        reply = embedder_pb2.EmbedReply(
+            model_id=backend.model_id,
+            dimensions=backend.dimensions,
+            reranker=self._reranker_state,
+        )
         if texts:
             reply.vectors = (await batcher.embed(texts)).astype("<f4").tobytes()
         return reply
+
+    async def Rerank(  # noqa: N802
+        self,
+        request: embedder_pb2.RerankRequest,
+        context: Any,  # noqa: ARG002
+    ) -> embedder_pb2.RerankReply:
+        texts = list(request.texts)
+        _check_text("query", request.query)
+        _check(texts)
+        if self._reranker is None:
+            raise EmbedderError(
+                Code.FAILED_PRECONDITION, self._reranker_state or "no reranker is configured"
+            )
+        if not texts:
+            return embedder_pb2.RerankReply()
+        try:
+            scores = await asyncio.get_running_loop().run_in_executor(
+                self._compute, self._reranker.score, request.query, texts
+            )
+        except Exception as error:
+            raise _model_failed("the reranker failed on these texts", error) from None
+        return embedder_pb2.RerankReply(scores=scores.tolist())
+
+
+def _failure(error: Exception, brief: str, resolution: str) -> WireError:
+    if isinstance(error, WireError):
+        return error
+    log.error("loading failed", exc_info=error)
+    return WireError(
+        Code.FAILED_PRECONDITION,
+        brief,
+        details=f"{type(error).__name__}: {error}"[:300],
+        resolution=resolution,
+    )
 
 
 def _check(texts: Any) -> None:
@@ -302,12 +358,15 @@ def _check(texts: Any) -> None:
             f"texts: {len(texts)} given; at most {EMBED_BATCH_MAX_TEXTS} are accepted",
         )
     for index, text in enumerate(texts):
-        if len(text) > EMBED_TEXT_MAX_CHARS:
-            raise WireError(
-                Code.INVALID_ARGUMENT,
-                f"texts[{index}]: {len(text)} characters; "
-                f"at most {EMBED_TEXT_MAX_CHARS} are accepted",
-            )
+        _check_text(f"texts[{index}]", text)
+
+
+def _check_text(field: str, text: str) -> None:
+    if len(text) > EMBED_TEXT_MAX_CHARS:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            f"{field}: {len(text)} characters; at most {EMBED_TEXT_MAX_CHARS} are accepted",
+        )
 
 
 def one_line(error: WireError) -> str:

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.events import attachments_in, incomplete_in
 from guest.agent.failures import INTERRUPTED
-from guest.agent.history import attachments_in, incomplete_in
 from guest.errors import GuestError
 from guest.memory.models import (
     Event,

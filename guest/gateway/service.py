@@ -16,7 +16,7 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 from wire.ways_out import try_all
 
-from guest.agent.budget.meter import Meter
+from guest.agent.budget.limits import Limits
 from guest.agent.models.models import PROVIDERS, Models
 from guest.agent.turn import Answer, Pipeline
 from guest.door import NO_KEY
@@ -61,6 +61,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     Only the secrets of this launch, which `scrubber` knows, are redacted for people as for models;
     exports and backups are exact copies. `close` cancels the running turns and waits until they are
     recorded. `info` is what Hello says of this guest: in `shell` and `embedder`, why there is none.
+    `model_library` imports what models and turns need, once.
     """
 
     def __init__(
@@ -74,7 +75,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         backups: Backups,
         files: Files,
         scrubber: Scrubber,
-        meter: Meter,
+        limits: Limits,
+        model_library: Callable[[], Awaitable[object]] | None = None,
         witness: Witness | None = None,
         shell_state: Callable[[], Awaitable[str]] | None = None,
         approval_wait_s: float = ToolsSettings().approval_wait_s,
@@ -86,6 +88,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._memory = memory
         self._pipeline = pipeline
         self._models = models
+        self._model_library = model_library
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
@@ -93,7 +96,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._files = files
-        self._usage = UsageReport(meter)
+        self._usage = UsageReport(memory.usage, limits)
         self._approvals = Approvals(approval_wait_s)
         records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
         self._turns = Turns(
@@ -103,6 +106,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
+
+    async def prepare(self) -> None:
+        """Get ready for turns, which otherwise wait for it. Everything else is served meanwhile."""
+        if self._model_library is not None:
+            await self._model_library()
 
     async def close(self) -> None:
         await self._turns.close()
@@ -168,7 +176,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         text = "" if request.retry else validation.turn_text(request.text)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
-        model = self._models.choose(validation.model(request.model)).label
+        asked = validation.model(request.model)
+        await self.prepare()
+        model = self._models.choose(asked).label
         if request.untraced:
             validation.untraced(request)
             session_id = ""
@@ -250,8 +260,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def ResolveModel(
         self, request: pb.ResolveModelRequest, context: Context
     ) -> pb.ResolveModelReply:
+        asked = validation.model(request.model)
+        await self.prepare()
         return pb.ResolveModelReply(
-            model=self._models.choose(validation.model(request.model)).label,
+            model=self._models.choose(asked).label,
             configured=self._models.configured,
             providers=[
                 convert.message(
@@ -279,6 +291,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def SetProviderKey(
         self, request: pb.SetProviderKeyRequest, context: Context
     ) -> pb.SetProviderKeyReply:
+        await self.prepare()  # no model is being built with the old key
         self._models.set_key(request.provider, "" if request.missing else NO_KEY)
         return pb.SetProviderKeyReply()
 

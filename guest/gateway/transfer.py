@@ -26,7 +26,10 @@ class Transfer:
     async def export(self) -> AsyncIterator[pb.ExportMemoryReply]:
         async for part in self._memory.export():
             yield pb.ExportMemoryReply(
-                lines=part.lines, entries=part.entries, entries_total=part.entries_total
+                lines=part.lines,
+                entries=part.entries,
+                entries_total=part.entries_total,
+                left_out=part.left_out,
             )
 
     async def import_(self, request: pb.ImportMemoryRequest) -> pb.ImportMemoryReply:

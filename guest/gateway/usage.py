@@ -5,23 +5,24 @@ from datetime import UTC
 
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.budget.limits import resets_at
-from guest.agent.budget.meter import Meter
+from guest.agent.budget.limits import Clock, Limits, local_time, resets_at
 from guest.gateway import validation
 from guest.memory.models import at
-from guest.memory.usage import UNITS_PER_DOLLAR, Cap, Sum
+from guest.memory.usage import UNITS_PER_DOLLAR, Cap, Sum, Usage
 
 
 class UsageReport:
     """Sums of one user's requests, and the state of the budgets."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+    def __init__(self, usage: Usage, limits: Limits, *, clock: Clock = local_time) -> None:
+        self._usage = usage
+        self._limits = limits
+        self._clock = clock
 
     async def get(self, request: pb.GetUsageRequest) -> pb.GetUsageReply:
         session_id = validation.identifier("session_id", request.session_id, optional=True)
         since = validation.day("since", request.since)
-        sums = await self._meter.usage.sums(validation.grouping(request.by), since, session_id)
+        sums = await self._usage.sums(validation.grouping(request.by), since, session_id)
         return pb.GetUsageReply(
             sums=map(_sum, sums), total=_total(sums), budgets=await self._budgets(session_id)
         )
@@ -30,13 +31,13 @@ class UsageReport:
         """Those of the day and the month, and of the session if there is one."""
         return [
             await self._budget(setting, cap, session_id)
-            for setting, cap in self._meter.limits.all.items()
+            for setting, cap in self._limits.all.items()
             if session_id or cap.scope != "session"
         ]
 
     async def _budget(self, setting: str, cap: Cap, session_id: str) -> pb.Budget:
-        now = self._meter.clock()
-        used = await self._meter.usage.used(cap, session_id, now.date().isoformat())
+        now = self._clock()
+        used = await self._usage.used(cap, session_id, now.date().isoformat())
         unit = UNITS_PER_DOLLAR if cap.unit == "usd" else 1
         again = resets_at(cap.scope, now)
         return pb.Budget(

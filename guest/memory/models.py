@@ -422,6 +422,8 @@ class Patience:
     """After a save: until the replica holds it."""
     query_vector_s: float = 2.0
     """During a search: for the query's vector. Keyword matches are found without it."""
+    rerank_s: float = 5.0
+    """During a search: for a reranker, where there is one."""
     loading_s: float = 2.0
     """Once, at the first search: for an embedder that is still loading. So long a person waits
     without wondering; a model that is on the disk is mostly there by then."""

@@ -12,7 +12,7 @@ from guest.errors import ToolError
 from guest.tools.base import Arguments, Tool
 
 _SHOWN_CHARS: Final = 60
-_DEPTH_MAX: Final = 32
+DEPTH_MAX: Final = 32
 _PROBLEMS_MAX: Final = 5
 _PROBLEM_CHARS: Final = 300
 
@@ -56,8 +56,8 @@ def check(
     `scrub`) and what is accepted.
     """
     value = _parsed(arguments)
-    if _nested_deeper(value, _DEPTH_MAX):
-        raise ToolError(f"arguments must not be nested deeper than {_DEPTH_MAX} levels")
+    if nested_deeper(value, DEPTH_MAX):
+        raise ToolError(f"arguments must not be nested deeper than {DEPTH_MAX} levels")
     if not isinstance(value, dict):
         raise ToolError(f"arguments must be a JSON object with the fields {_fields(tool)}")
     paths = {argument.field for argument in tool.paths}
@@ -95,7 +95,8 @@ def _parsed(arguments: str | Mapping[str, object]) -> Any:
         raise ToolError(f"arguments are not valid JSON: {reason}") from None
 
 
-def _nested_deeper(value: Any, levels: int) -> bool:
+def nested_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects in `value` are nested deeper than `levels`."""
     layer = [value]
     while layer and levels:
         layer = [

@@ -130,7 +130,8 @@ class ToolOutput:
     None. `summary` is one line for a person who watches, such as "Stored: [id: note-...]". `count`
     is the number of search results, for the log. `material` names the material in the answer,
     `vouched` are the user's own notes in it. `receipts` describe the changes of memory that the
-    call made. `printed` is what a command printed, for a person to read.
+    call made. `printed` is what a command printed, for a person to read. `when_shown` is called
+    with the number of first items, of the only list in `data`, that fit into the result.
     """
 
     data: Any
@@ -141,6 +142,7 @@ class ToolOutput:
     vouched: tuple[str, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     printed: tuple[str | Excerpt | Spliced, ...] = ()
+    when_shown: Callable[[int], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True)

@@ -93,11 +93,13 @@ class Rendered:
     """A result as `text` for a model, and as `data_json`, one object, for a program.
 
     Where the text shows only the beginning of the data, the object has all of it, or is empty if
-    it is much too long.
+    it is much too long. `items` is how many items of the data's only list the text shows, the last
+    of them perhaps in part.
     """
 
     text: str
     data_json: str = ""
+    items: int = 0
 
 
 class Renderer:
@@ -119,11 +121,11 @@ class Renderer:
         max_bytes = max(self._max_bytes, at_least_bytes)
         tail = self._tail(output.notes, reader, max_bytes)
         if _size(text := _json(data)) + _size(tail) <= max_bytes:
-            return Rendered(text + tail, _object(data))
+            return Rendered(text + tail, _object(data), len(_only_list(data) or ()))
         if (whole := _whole_items(data, tail, max_bytes)) is not None:
             return whole
         complete = _object(data) if _size(text) <= _DATA_SHARE * max_bytes else ""
-        return Rendered(_beginning(text, tail, max_bytes), complete)
+        return Rendered(_beginning(text, tail, max_bytes), complete, 1)
 
     def error(self, error: ToolError, reader: Reader) -> str:
         """The text of an error: its message on one line, then its `Note: ` lines."""
@@ -234,12 +236,10 @@ def _object(data: Any) -> str:
 def _whole_items(data: Any, tail: str, max_bytes: int) -> Rendered | None:
     """`data` with as many first items of its only list as fit, their number, and `tail`; None
     if there is no such list or no item fits."""
-    fields = data if isinstance(data, dict) else {"": data}
-    lists = [key for key, value in fields.items() if isinstance(value, list)]
-    if len(lists) != 1:
+    items = _only_list(data)
+    if items is None:
         return None
-    (key,) = lists
-    items = fields[key]
+    key = "" if data is items else next(name for name in data if data[name] is items)
 
     def shown(count: int) -> Any:
         return items[:count] if data is items else {**data, key: items[:count]}
@@ -249,7 +249,14 @@ def _whole_items(data: Any, tail: str, max_bytes: int) -> Rendered | None:
         return _json(shown(count)) + said + tail
 
     count = bisect_right(range(1, len(items)), max_bytes, key=lambda count: _size(answer(count)))
-    return Rendered(answer(count), _object(shown(count))) if count else None
+    return Rendered(answer(count), _object(shown(count)), count) if count else None
+
+
+def _only_list(data: Any) -> list[Any] | None:
+    """The only list in `data`, or None."""
+    values = data.values() if isinstance(data, dict) else (data,)
+    lists = [value for value in values if isinstance(value, list)]
+    return lists[0] if len(lists) == 1 else None
 
 
 def _beginning(text: str, tail: str, max_bytes: int) -> str:

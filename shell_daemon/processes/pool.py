@@ -20,6 +20,7 @@ from shell_daemon.processes import init, seccomp
 from shell_daemon.processes.channel import Channel
 from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor
 from shell_daemon.processes.supervisor import KILL_S, Run
+from shell_daemon.program import Program
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,12 @@ class Processes:
         self._idle.append(self._fork(self._channel))
 
     async def spawn(
-        self, argv: list[str], environment: dict[str, str], descriptors: list[int], *, grace: float
+        self,
+        program: Program,
+        environment: dict[str, str],
+        descriptors: list[int],
+        *,
+        grace: float,
     ) -> Process:
         """Run a command; see `supervisor.Run`. Raises `WireError` (UNAVAILABLE) if the daemon is
         stopping."""
@@ -92,10 +98,16 @@ class Processes:
                 Code.UNAVAILABLE, "the shell daemon is stopping", resolution="runner restart"
             )
         supervisor = self._idle.pop() if self._idle else self._fork(self._channel)
+        request = Run(
+            number=next(self._numbers),
+            file=program.file,
+            argv=list(program.argv),
+            environment=environment,
+            grace=grace,
+        )
+        process = await supervisor.run(request, descriptors)
         self._thaw(supervisor)
-        number = next(self._numbers)
-        request = Run(number=number, argv=argv, environment=environment, grace=grace)
-        return await supervisor.run(request, descriptors)
+        return process
 
     async def close(self) -> None:
         """End all processes. Idempotent."""

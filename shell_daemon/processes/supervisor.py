@@ -44,13 +44,14 @@ _RESET = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Run(TypedDict):
-    """A request to run a command, or, with an empty `argv`, the boundary self-test's probe.
+    """A request to run a command, or, without a `file`, the boundary self-test's probe.
 
     The descriptors beside it are the working directory, then standard input, output and error.
     `number` identifies the run; `grace` is the time between SIGTERM and SIGKILL, in seconds.
     """
 
     number: int
+    file: str
     argv: list[str]
     environment: dict[str, str]
     grace: float
@@ -123,7 +124,7 @@ class Supervisor:
             try:
                 self._main = _spawn(request, descriptors)
             except OSError as error:
-                self._control.say(failed=f"{(request['argv'] or ['probe'])[0]}: {error.strerror}")
+                self._control.say(failed=f"{request['file'] or 'probe'}: {error.strerror}")
                 continue
             finally:
                 while descriptors:
@@ -231,11 +232,11 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 def _spawn(request: Run, descriptors: list[int]) -> int:
     """Start the command in its own session; the first descriptor is its directory."""
     directory, *sources = descriptors
-    if not request["argv"]:
+    if not request["file"]:
         return _fork_probe(sources)
     os.fchdir(directory)
     main = os.posix_spawn(
-        request["argv"][0],
+        request["file"],
         request["argv"],
         request["environment"],
         file_actions=[

@@ -64,6 +64,33 @@ async def test_a_command_gets_more_time(guest: Guest) -> None:
         assert code_of(raised) is code
 
 
+async def test_one_call_starts_a_command_once_and_reads_it(guest: Guest) -> None:
+    first = await guest.run("a", "echo x | tee -a ran")
+    again = await guest.run("a", "echo x | tee -a ran")
+    assert (first.stdout, first.exit) == (again.stdout, again.exit) == (b"x\n", again.exit)
+    assert (guest.shared / "ran").read_text() == "x\n"
+    with pytest.raises(WireError) as raised:
+        await guest.run("a", "echo y")
+    assert code_of(raised) is Code.CONFLICT
+    await guest.start("b", WAIT + "echo y")
+    reading = asyncio.create_task(guest.run("b", WAIT + "echo y"))
+    guest.let_go()
+    assert (await reading).stdout == b"y\n"
+
+
+async def test_plain_words_do_as_in_a_shell(guest: Guest) -> None:
+    (guest.shared / "sub").mkdir()
+    (guest.shared / "sub/file").touch()
+    assert (await guest.run("a", "ls -1 .", cwd="/shared/sub")).stdout == b"file\n"
+    ran = await guest.run("b", "ls no-such-file")
+    assert (ran.stdout, ran.exit.exit_code) == (b"", 2)
+    assert ran.stderr.startswith(b"ls: cannot access")
+    ran = await guest.run("c", "no-such-program a b")
+    assert ran.exit.exit_code == 127
+    assert b"not found" in ran.stderr
+    assert (await guest.run("d", "cat -", stdin=b"given")).stdout == b"given"
+
+
 async def test_a_program_is_executed_without_a_shell(guest: Guest) -> None:
     words = ["$HOME", "*", "$(touch ran)", "a b", "'", ""]
     ran = await guest.run("a", "", argv=["printf", "%s|", *words])
@@ -174,7 +201,9 @@ class TestStreams:
 
 
 async def read_one_and_stall(guest: Guest, exec_id: str) -> None:
-    async with aclosing(guest.api.output(shell_pb2.ExecOutputRequest(exec_id=exec_id))) as events:
+    async with aclosing(
+        guest.api.stream("Output", shell_pb2.ExecOutputRequest(exec_id=exec_id))
+    ) as events:
         await anext(events)
         await asyncio.sleep(GONE_WITHIN_S)
 

@@ -280,6 +280,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "runner images wheels DIR": _INSTALLS,
     "runner images build --wheelhouse DIR": _INSTALLS,
     "runner images build --with-build-tools": _INSTALLS,
+    "runner images build --with-sentence-transformers": _INSTALLS,
     "runner images save FILE.tar": _IMAGES,
     "runner images prune": "would take the images that other tests run in",
     "docker image rm $(docker image ls --filter 'reference=oxydra-*' "

@@ -14,7 +14,7 @@ from wire.identity import Party
 from wire.transport import unix_endpoint
 from wire.v1 import embedder_pb2_grpc
 
-from guest.embedding import backends
+from guest.embedding import loading
 from guest.embedding.service import EmbedderService
 from tests.faults.children import fork, join
 from tests.support import parties
@@ -68,7 +68,7 @@ class EmbedderProcess:
 
 def _serve(socket: str) -> None:
     async def serve() -> None:
-        service = EmbedderService(lambda: backends.load("hashing", ""))
+        service = EmbedderService(lambda: loading.load("hashing", ""))
         Path(socket).unlink(missing_ok=True)
         server = parties.server(unix_endpoint(Path(socket)), TOKEN, Party.EMBEDDER)
         embedder_pb2_grpc.add_EmbedderServicer_to_server(service, server.grpc)

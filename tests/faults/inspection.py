@@ -21,7 +21,8 @@ _QUERIES: Final = {
         FROM notes
     """,
     "versions": """
-        SELECT note_id, version, content, restores FROM note_versions ORDER BY note_id, version
+        SELECT note_id, version, content, restores, superseded_by FROM note_versions
+        ORDER BY note_id, version
     """,
     "usage": """
         SELECT namespace, notes, bytes FROM usage WHERE notes <> 0 OR bytes <> 0 EXCEPT
@@ -62,13 +63,18 @@ async def inspect(database: Database) -> Found:
         damage.append(f"{rows['integrity']} {rows['foreign keys']}"[:500])
     before: dict[str, tuple[str, ...]] = defaultdict(tuple)
     restored: dict[str, dict[int, int]] = defaultdict(dict)
-    for note_id, number, text, restores in rows["versions"]:
+    ended: dict[str, dict[int, str]] = defaultdict(dict)
+    for note_id, number, text, restores, by in rows["versions"]:
         before[note_id] += (text,)
+        if by is not None:
+            ended[note_id][number] = by
         if restores:
             restored[note_id][number] = restores
     notes = {
         note_id: replace(
-            NoteModel(text, version, before[note_id], *state), restored=restored[note_id]
+            NoteModel(text, version, before[note_id], *state),
+            restored=restored[note_id],
+            ended=ended[note_id],
         )
         for note_id, text, version, *state in rows["notes"]
     }
@@ -96,7 +102,7 @@ def _twice(note: NoteModel) -> list[str]:
 
 def _half_notes(notes: dict[str, NoteModel], rows: Rows) -> list[str]:
     versions, passages = defaultdict(list), defaultdict(list)
-    for note_id, number, _, _ in rows["versions"]:
+    for note_id, number, *_ in rows["versions"]:
         versions[note_id].append(number)
     for note_id, body in rows["passages"]:
         passages[note_id].append(body)

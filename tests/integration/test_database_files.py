@@ -86,13 +86,14 @@ async def test_files_are_private_and_go_when_closed(path: Path) -> None:
                 "memory.db-shm",
                 "memory.db-wal",
                 "memory.db.lock",
+                "memory.db.scrubbed",
             ]
             for name in files(path):
                 assert (path.parent / name).stat().st_mode & 0o777 == 0o600
             assert (path.parent / "memory.db.lock").read_text() == f"{os.getpid()}\n"
     finally:
         os.umask(old)
-    assert files(path) == ["memory.db"]
+    assert files(path) == ["memory.db", "memory.db.scrubbed"]
 
 
 async def test_a_file_open_to_others_is_closed_to_them(path: Path) -> None:
@@ -139,7 +140,7 @@ async def test_a_killed_owner_is_succeeded_at_once(path: Path) -> None:
         database = await LocalDatabase.open(path)
         assert (await database.execute("SELECT x FROM t")).rows == ((1,),)
         await database.close()
-    assert files(path) == ["memory.db"]
+    assert files(path) == ["memory.db", "memory.db.scrubbed"]
 
 
 async def test_of_many_openers_one_wins(path: Path) -> None:

@@ -177,7 +177,12 @@ async def test_without_space_nothing_is_restored_or_rekeyed(disk: Path) -> None:
             work()
         check_full(caught.value)
         assert path.read_bytes() == before
-        assert sorted(p.name for p in disk.iterdir()) == ["backup.db", "filler", "memory.db"]
+        assert sorted(p.name for p in disk.iterdir()) == [
+            "backup.db",
+            "filler",
+            "memory.db",
+            "memory.db.scrubbed",
+        ]
     filler.unlink()
     restore(path, "", backup, "")
     rekey(path, "", "a new key")

@@ -119,7 +119,9 @@ async def test_a_review_shows_what_is_near_and_changes_nothing(alice: Client) ->
 async def test_what_nobody_needed_for_long_is_shown(alice: Client, gateways: Gateways) -> None:
     await alice.save("parrots can be taught to speak")
     long_ago = "2025-01-01T00:00:00.000000Z"
-    await gateways.memory.store.database.execute("UPDATE notes SET updated_at = ?", (long_ago,))
+    await gateways.memory.store.database.execute(
+        "UPDATE notes SET updated_at = ?1, ordered_at = ?1", (long_ago,)
+    )
     stale = (await alice.stub.ReviewMemory(pb.ReviewMemoryRequest(stale_days=30))).stale
     assert [note.text for note in stale] == ["parrots can be taught to speak"]
     reviewed = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest(stale_days=36_500))

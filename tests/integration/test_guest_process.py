@@ -135,6 +135,15 @@ async def test_it_serves_and_ends_cleanly(guest: Guest, end: str) -> None:
     assert "Shantanu" not in guest.log
 
 
+async def test_it_gets_ready_for_turns_by_itself(guest: Guest) -> None:
+    guest.envelope.log_level = "debug"
+    guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub, asyncio.timeout(GUARD_S):
+        while "ready for turns" not in guest.log:
+            await asyncio.sleep(0.01)
+        assert (await stub.Hello(pb.HelloRequest())).model == "offline"
+
+
 async def test_the_shell_is_said_to_be_what_it_is(guest: Guest) -> None:
     """There, then dead, then there again; and refused by policy before it is reached."""
     root = new_root()

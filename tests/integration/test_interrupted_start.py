@@ -89,12 +89,13 @@ async def asks_again(terminal: Terminal) -> bool:
 async def test_a_service_that_is_stopped_while_it_starts_leaves_nobody_behind(
     home: Path, number: signal.Signals, code: int
 ) -> None:
-    (home / "runner.toml").write_text("[users.ann]\n[users.bob]\n")
+    users = [f"user{each}" for each in range((os.cpu_count() or 1) + 1)]
+    (home / "runner.toml").write_text("".join(f"[users.{each}]\n" for each in users))
     command = [sys.executable, "-P", "-m", "runner.cli", "--insecure", "start", "--all"]
     async with Terminal(command, environment(home), home) as terminal:
-        await terminal.expect("ann: ")
+        await terminal.expect("starting ")
         os.killpg(terminal.process.pid, number)
         assert await terminal.ended() == code
-    assert "bob: running" not in terminal.text
-    assert "ann: stopped" in terminal.text
+    assert f"{users[-1]}: running" not in terminal.text
+    assert f"{users[0]}: stopped" in terminal.text
     assert await gone(home)

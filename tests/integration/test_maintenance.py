@@ -25,6 +25,7 @@ from guest import config, maintenance
 from guest.app import EXIT_STOPPED
 from guest.memory.storage.files.rekey import fits
 from guest.memory.storage.local import FileOwner
+from guest.memory.storage.scrubbing import SUFFIX
 from tests.support import parties
 from tests.support.memory.store import ORIGIN, opened
 from tests.support.settings import configure, envelope_for
@@ -88,7 +89,8 @@ class Place:
         return result
 
     def beside(self) -> list[str]:
-        return sorted(p.name for p in self.path.parent.iterdir() if p.is_file())
+        found = (p for p in self.path.parent.iterdir() if p.is_file())
+        return sorted(p.name for p in found if p.suffix != SUFFIX)
 
     async def fill(self, *texts: str, key: str = "") -> None:
         async with opened(self.path, encryption_key=key) as memory:

@@ -123,6 +123,25 @@ async def test_what_another_guest_deletes_is_erased_from_the_copy(
         assert b"xylophone" not in file_bytes(tmp_path / place / "replica.db")
 
 
+async def test_the_copys_vectors_are_in_a_file_and_go_with_their_notes(
+    server: Sqld, tmp_path: Path
+) -> None:
+    embedder = FakeEmbedder()
+    texts = ["blue xylophone solo", "green zebra crossing"]
+    vectors = [embedder.vector(text).tobytes() for text in texts]
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
+        notes = [(await a.save(text, [], ORIGIN)).note for text in texts]
+        await embedded(a, 2)
+        assert len(await found(b, "xylophone zebra")) == 2
+        files = b"".join(p.read_bytes() for p in (tmp_path / "b").glob("replica.db.vectors-*"))
+        assert [vector in files for vector in vectors] == [True, True]
+        await a.delete(notes[0].note_id)
+        assert len(await found(b, "xylophone zebra")) == 1
+    for place in "a", "b":
+        content = file_bytes(tmp_path / place / "replica.db")
+        assert [vector in content for vector in vectors] == [False, True]
+
+
 async def test_a_session_on_its_way_out_is_in_no_copy(server: Sqld, tmp_path: Path) -> None:
     """As after a guest that was killed between the two steps of forgetting."""
     async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:

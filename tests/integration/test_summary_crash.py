@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from guest.agent.history import by_turn
+from guest.agent.events import by_turn
 from guest.agent.prompt.summary import Summary
 from guest.memory.models import Event
 from tests.support.crashing import summaries

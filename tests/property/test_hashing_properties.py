@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.embedding.backends import DIMENSIONS, HashingBackend
+from guest.embedding.hashing import DIMENSIONS, HashingBackend
 from tests.support.examples import examples
 
 ANY_TEXT = st.text(st.characters(), max_size=200)  # lone surrogates included

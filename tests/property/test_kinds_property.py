@@ -27,7 +27,7 @@ from guest.memory.models import (
 from tests.support.examples import examples
 from tests.support.memory.exports import entities, exported
 from tests.support.memory.model import MemoryModel, NoteModel
-from tests.support.memory.store import ORIGIN
+from tests.support.memory.store import ALONE
 from tests.support.scratch import SCRATCH
 
 USER = "alice"
@@ -102,7 +102,7 @@ class World:
             case "update", which, text:
                 note_id = self._note(which)
                 try:
-                    await memory.update(note_id, text, None, ORIGIN)
+                    await memory.update(note_id, text, None, ALONE)
                     model.notes[note_id] = model.notes[note_id].updated(text)
                 except NoteNotFound:
                     assert note_id not in model.notes
@@ -160,7 +160,7 @@ class World:
 
     async def _save(self, text: str, details: Details) -> None:
         duplicates = self.model.duplicates(text, details.scope_session)
-        outcome = await self.memory.save(text, [], ORIGIN, details)
+        outcome = await self.memory.save(text, [], ALONE, details)
         assert outcome.created == (not duplicates)
         note_id = outcome.note.note_id
         if duplicates:
@@ -172,7 +172,7 @@ class World:
 
     async def _write(self, key: str, text: str, mode: Any) -> None:
         note_id = self.model.keyed(key)
-        note = await self.memory.keyed.write(key, text, mode, ORIGIN)
+        note = await self.memory.keyed.write(key, text, mode, ALONE)
         if note_id is None:
             self.issued.append(note.note_id)
             self.model.notes[note.note_id] = NoteModel(text, key=key)

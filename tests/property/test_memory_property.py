@@ -30,7 +30,7 @@ from guest.memory.models import (
 )
 from tests.support.examples import examples
 from tests.support.memory.model import MemoryModel, NoteModel
-from tests.support.memory.store import ORIGIN, FakeEmbedder
+from tests.support.memory.store import ALONE, FakeEmbedder
 from tests.support.scratch import SCRATCH
 from tests.support.servers import sqld
 from tests.support.settings import memory_config
@@ -169,7 +169,7 @@ class World:
     async def _save(
         self, memory: Memory, model: MemoryModel, text: str, tags: tuple[str, ...]
     ) -> None:
-        outcome = await memory.save(text, tags, ORIGIN)
+        outcome = await memory.save(text, tags, ALONE)
         duplicates = model.duplicates(text)
         assert outcome.created == (not duplicates)
         assert {similar.note_id for similar in outcome.similar} <= model.notes.keys()
@@ -186,7 +186,7 @@ class World:
         if version == 0 and note is not None:
             version = note.version
         try:
-            updated = await memory.update(note_id, text, tags, ORIGIN, expected_version=version)
+            updated = await memory.update(note_id, text, tags, ALONE, expected_version=version)
         except NoteNotFound:
             assert note is None
         except StaleVersion as stale:

@@ -71,7 +71,15 @@ def notes(draw: st.DrawFn) -> list[dict[str, Any]]:
     for number in range(draw(st.integers(0, 4))):
         versions = draw(st.lists(said(), min_size=1, max_size=12))
         told = [{"version": place, **each} for place, each in enumerate(versions, 1)]
-        times = st.fixed_dictionaries({"written_at": TIMES, "replaced_at": TIMES})
+        times = st.fixed_dictionaries(
+            {
+                "written_at": TIMES,
+                "replaced_at": TIMES,
+                "superseded_by": st.sampled_from([None, "", "note-9"]),
+                "superseded_reason": ANY,
+                "superseded_at": st.none() | TIMES,
+            }
+        )
         last = made[-1] if made else {}
         scopes = [None, "s0", "s9"]
         if last.get("superseded_by") == f"note-{number}":

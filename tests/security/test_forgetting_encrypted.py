@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 from guest.memory.memory import Memory
-from guest.memory.storage import local
 from guest.memory.storage.local import connect_apart
+from guest.memory.storage.scrubbing import page_gap
 from tests.security.test_forgetting import PREFIX, Writer, visible
 from tests.support.memory.store import ORIGIN, FakeEmbedder, file_bytes, opened
 
@@ -20,7 +20,7 @@ async def decrypted(memory: Memory, path: Path) -> bytes:
     assert path.with_name("memory.db-wal").stat().st_size == 0
     content = b""
     for file in sorted(path.parent.glob("memory.db*")):
-        if file.name.endswith(("-wal", "-shm", ".lock")):
+        if file.name.endswith(("-wal", "-shm", ".lock", ".scrubbed")):
             continue
         copy = shutil.copyfile(file, path.parent / "copy")
         connection = connect_apart(copy, KEY)
@@ -75,7 +75,7 @@ async def test_nothing_is_left_after_many_changes(path: Path, chance: random.Ran
         assert [secret for secret in left if secret[:PREFIX].encode() in content] == []
         assert len(left) > 20
         pages = [content[at : at + 4096] for at in range(4096, len(content), 4096)]
-        gaps = [page[slice(*local.page_gap(2, page))] for page in pages]
+        gaps = [page[slice(*page_gap(2, page))] for page in pages]
         assert sum(map(len, gaps)) > 10_000
         left_in_gaps = sum(len(gap) - gap.count(0) for gap in gaps)
         assert left_in_gaps < 8, "more than a pointer of the last row of `erasures`"

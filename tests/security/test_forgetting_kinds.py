@@ -15,6 +15,7 @@ from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import left_over
 from tests.security.test_forgetting_encrypted import decrypted
 from tests.support.memory.store import (
+    ALONE,
     DIMENSIONS,
     ORIGIN,
     FakeEmbedder,
@@ -254,7 +255,7 @@ async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
 async def test_notes_go_while_others_are_written(path: Path) -> None:
     """What is resident for searching stays in step while sessions and keyed notes go."""
     async with opened(path, FakeEmbedder()) as memory:
-        await memory.save("the garden", [], ORIGIN)
+        await memory.save("the garden", [], ALONE)
         await embedded(memory, 1)
         assert (await memory.search("garden")).results
 

@@ -1,7 +1,7 @@
 """The limits that `[agent.budget]` sets, and what a person reads where one is reached."""
 
-from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from wire.errors import Code
@@ -28,6 +28,15 @@ _WHOSE: Final[dict[Scope, str]] = {
     "background_day": "the day for background work",
 }
 _TO_RAISE: Final = "in the [agent.budget] section of runner.toml, then: runner restart"
+
+
+Clock = Callable[[], datetime]
+"""Returns the time in the host's time zone."""
+
+
+def local_time() -> datetime:
+    """The time in the time zone of this process, which is the host's."""
+    return datetime.now(UTC).astimezone()
 
 
 class Limits:

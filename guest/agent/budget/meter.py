@@ -2,10 +2,10 @@
 with what it took."""
 
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, Final, TypeVar, cast
 
 from pydantic_ai import RunContext
@@ -17,7 +17,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from wire.settings import AgentSettings
 
-from guest.agent.budget.limits import Limits
+from guest.agent.budget.limits import Clock, Limits, local_time
 from guest.agent.budget.prices import Prices, answering, candidates, provider_of
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
@@ -39,14 +39,6 @@ _FRAME_TOKENS: Final = 400
 """What providers add to a request by themselves, such as how to call tools."""
 
 _T = TypeVar("_T")
-
-Clock = Callable[[], datetime]
-"""Returns the time in the host's time zone."""
-
-
-def local_time() -> datetime:
-    """The time in the time zone of this process, which is the host's."""
-    return datetime.now(UTC).astimezone()
 
 
 class Meter:

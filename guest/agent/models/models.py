@@ -3,11 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
-from pydantic_ai.messages import ModelResponse
-from pydantic_ai.models import Model
-from pydantic_ai.models.fallback import FallbackModel
 from wire.errors import Code
 from wire.settings import AgentSettings, Provider
 
@@ -15,11 +12,15 @@ from guest.agent.models.providers import build_model
 from guest.errors import GuestError
 from guest.memory.models import now
 
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import Model
+
 PROVIDERS: Final[tuple[Provider, ...]] = get_args(Provider)
 _LIBRARIES: Final = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
 _BUILT_MAX: Final = 16
 
-Build = Callable[[AgentSettings, str], Model]
+Build = Callable[[AgentSettings, str], "Model"]
 """Builds the model that settings name, with a key; see `providers.build_model`."""
 
 
@@ -32,10 +33,10 @@ class Choice:
 
     provider: Provider
     name: str
-    model: Model
+    model: "Model"
     chain: tuple[str, ...] = ()
 
-    def answered_by(self, response: ModelResponse) -> str:
+    def answered_by(self, response: "ModelResponse") -> str:
         """The label of the model that gave `response`."""
         failed = len(response.failed_attempts or ())
         return self.chain[failed] if failed else self.label
@@ -115,11 +116,29 @@ class Models:
             self._built[provider, name] = self._with_fallbacks(provider, name, model)
         return self._built[provider, name]
 
-    def _with_fallbacks(self, provider: Provider, name: str, model: Model) -> Choice:
+    @property
+    def certain(self) -> bool:
+        """Whether the settings alone show that the configured model can be built.
+
+        If they do not, `choose` has to say so; that imports the model library.
+        """
+        return not self._settings.fallbacks and not self.unusable(self._settings.provider)
+
+    @property
+    def name(self) -> str:
+        """What the configured model is called; a chain is called by all its models."""
+        if self.certain:
+            offline = self._settings.provider == "offline"
+            return self._settings.provider if offline else self._settings.model
+        return self.choose().model.model_name
+
+    def _with_fallbacks(self, provider: Provider, name: str, model: "Model") -> Choice:
         """The configured model with its fallbacks; every other one by itself."""
         label = labelled(provider, name)
         if label != self.configured or not self._settings.fallbacks:
             return Choice(provider, name, model)
+        from pydantic_ai.models.fallback import FallbackModel
+
         others = [self.choose(each) for each in self._settings.fallbacks if each != label]
         chain = FallbackModel(model, *(each.model for each in others))
         return Choice(provider, name, chain, (label, *(each.label for each in others)))

@@ -108,10 +108,14 @@ def _singular(word: str) -> str:
 def found_and_related(hits: Hits, topic: str) -> tuple[Hits, Hits]:
     """Split search results into those about `topic` and merely related ones.
 
-    A result found by keyword is about the topic; if some results have every word of the topic, only
-    those are. A result found by meaning alone is only related.
+    If some results have every word of the topic, only those are about it; else those that have one;
+    else, where a word has another form in them, all found by keyword. A result found by meaning
+    alone, or by the words of notes beside it, is only related.
     """
-    known = surely_about(hits, topic) or [hit for hit in hits if _has_a_word(hit)]
+    by_keyword = [hit for hit in hits if _has_a_word(hit)]
+    wanted = content_words(topic)
+    sharing = [hit for hit in by_keyword if wanted & content_words(str(hit.get("text", "")))]
+    known = surely_about(hits, topic) or sharing or by_keyword
     return known, [hit for hit in hits if hit not in known]
 
 

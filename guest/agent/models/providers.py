@@ -1,26 +1,30 @@
 """Builds the configured model.
 
-Importing a provider's library takes up to a second and 50 MB, so only the configured one is
-imported. Nothing is read from the environment.
+Importing pydantic-ai takes more than half a second, and a provider's library up to a second and
+50 MB. So both are imported when a model is built, and only the library of its provider. Nothing is
+read from the environment.
 """
 
-import httpx2
-from pydantic_ai.models import Model
-from pydantic_ai.settings import ModelSettings
+from typing import TYPE_CHECKING
+
 from wire.errors import Code
 from wire.installation import adding
 from wire.settings import AgentSettings
 
-from guest.agent.models.offline import OfflineModel
 from guest.door import NO_KEY, Door, url_of
 from guest.errors import GuestError
+
+if TYPE_CHECKING:
+    import httpx2
+    from pydantic_ai.models import Model
+    from pydantic_ai.settings import ModelSettings
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _GOOGLE_URL = "https://generativelanguage.googleapis.com"
 
 
-def request_settings(settings: AgentSettings) -> ModelSettings:
+def request_settings(settings: AgentSettings) -> "ModelSettings":
     """What every request of a turn asks of its provider, as far as the provider knows of it."""
     asked: ModelSettings = {}
     if settings.thinking != "default":
@@ -36,7 +40,7 @@ def build_model(
     *,
     no_shell_reason: str = "",
     door: Door | None = None,
-) -> Model:
+) -> "Model":
     """The configured model, asked by `door`, where its key is put in; without one directly.
 
     `api_key` is empty for a server without one. `no_shell_reason` is what the built-in model says
@@ -44,6 +48,8 @@ def build_model(
     the key or the provider's package is missing.
     """
     if settings.provider == "offline":
+        from guest.agent.models.offline import OfflineModel
+
         return OfflineModel(no_shell_reason=no_shell_reason)
     if not api_key and not (settings.provider == "openai" and settings.base_url):
         raise GuestError(
@@ -63,7 +69,7 @@ def build_model(
         ) from error
 
 
-def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
+def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
     from pydantic_ai.models.openai import OpenAIChatModel
 
     url, client = _place(settings, api_key, _OPENAI_URL, door)
@@ -83,7 +89,7 @@ def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
     )
 
 
-def _anthropic(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
+def _anthropic(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
@@ -92,7 +98,7 @@ def _anthropic(settings: AgentSettings, api_key: str, door: Door | None) -> Mode
     return AnthropicModel(settings.model, provider=provider)
 
 
-def _google(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
+def _google(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
@@ -103,7 +109,7 @@ def _google(settings: AgentSettings, api_key: str, door: Door | None) -> Model:
 
 def _place(
     settings: AgentSettings, api_key: str, usual: str, door: Door | None
-) -> tuple[str, httpx2.AsyncClient | None]:
+) -> "tuple[str, httpx2.AsyncClient | None]":
     """The address to ask, and the client to do it with; None: the library's own."""
     if door is None:
         if api_key == NO_KEY:

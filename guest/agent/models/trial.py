@@ -7,7 +7,7 @@ from pydantic_ai import Agent
 from wire.errors import Code
 from wire.settings import AgentSettings
 
-from guest.agent import failures
+from guest.agent.models import errors
 from guest.agent.models.providers import build_model, request_settings
 from guest.errors import GuestError
 
@@ -31,6 +31,6 @@ async def try_model(settings: AgentSettings, api_key: str) -> None:
             resolution="check the network and base_url",
         ) from None
     except Exception as error:
-        if (failed := failures.from_model(error, settings.provider, settings.model)) is None:
+        if (failed := errors.from_model(error, settings.provider, settings.model)) is None:
             raise
         raise GuestError(Code(failed.code), failed.message, resolution=failed.resolution) from error

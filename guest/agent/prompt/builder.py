@@ -17,6 +17,8 @@ from wire.settings import AgentSettings
 from wire.tools import FAMILIES
 
 from guest.agent import history
+from guest.agent.calls import begun
+from guest.agent.events import by_turn
 from guest.agent.prompt.instructions import instructions
 from guest.agent.prompt.recall import Relevant, Searchable, Shown
 from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
@@ -185,7 +187,7 @@ class ContextBuilder:
             self._relevant.find(context, request.text, tell),
         )
         turns = self._word_by_word(since, rolled)
-        messages = history.to_messages(turns)
+        messages = begun(history.to_messages(turns))
         sections = Sections(
             handoff=working_memory.handoff,
             rules=instructions(self._settings.instructions, self._offered),
@@ -242,7 +244,7 @@ class ContextBuilder:
         """The events of the last turns that no summary covers, at most as many turns as
         configured."""
         since = [event for event in events if not 0 < event.sequence <= rolled.through]
-        turns = history.by_turn(since)[-self._settings.history_turns :]
+        turns = by_turn(since)[-self._settings.history_turns :]
         return [event for turn in turns for event in turn]
 
     def _told(self, session_id: str, rolled: Rolled) -> str:

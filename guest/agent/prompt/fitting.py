@@ -36,6 +36,8 @@ from guest.memory.search.tokens import bytes_within, tokens_of
 _SHORTENED: Final = " [… shortened to fit the window]"
 _LEAST: Final = 100
 """The tokens that a shortened output keeps: its subject and beginning."""
+_NOTES_BYTES: Final = 600
+"""How much of a result's notes a shortened output keeps."""
 
 
 class FitToWindow(AbstractCapability[TurnDeps]):
@@ -220,12 +222,27 @@ def _shortened(
 
 
 def _shorter(part: ToolReturnPart[Any], too_much: int) -> ToolReturnPart[Any]:
-    """`part` with `too_much` tokens less, but not below the useful minimum."""
+    """`part` with `too_much` tokens less, but not below the useful minimum. The notes at the end,
+    which tell where the result comes from, are kept."""
     text = part.model_response_str()
-    room = max(_LEAST, tokens_of(text) - max(0, too_much) - tokens_of(_SHORTENED))
-    encoded = text.encode(errors="replace")
-    kept = encoded[: bytes_within(encoded, room)].decode(errors="ignore") + _SHORTENED
+    body, notes = _with_notes(text)
+    ending = _SHORTENED + notes
+    room = max(_LEAST, tokens_of(text) - max(0, too_much) - tokens_of(ending))
+    encoded = body.encode(errors="replace")
+    kept = encoded[: bytes_within(encoded, room)].decode(errors="ignore") + ending
     return replace(part, content=kept) if tokens_of(kept) < tokens_of(text) else part
+
+
+def _with_notes(text: str) -> tuple[str, str]:
+    """A tool's result without the `Note: ` lines at its end, and as many of these as may be
+    kept."""
+    body, *notes = text.split("\nNote: ")
+    kept, size = "", 0
+    for note in notes:
+        size += len(note.encode(errors="replace"))
+        if size <= _NOTES_BYTES:
+            kept += f"\nNote: {note}"
+    return body, kept
 
 
 def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestError:

@@ -18,6 +18,7 @@ from pydantic_ai.usage import RunUsage
 from wire.settings import AgentSettings
 
 from guest.agent import history
+from guest.agent.events import by_turn
 from guest.agent.history import storable
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import Window, of_messages
@@ -335,7 +336,7 @@ class Summaries:
 
     def _too_old(self, events: Sequence[Event]) -> list[Event]:
         """The events of the turns to summarise now: whole turns that are stored."""
-        turns = history.by_turn(events)
+        turns = by_turn(events)
         sizes = [of_messages(history.to_messages(turn)) for turn in turns]
         shown, size = len(turns), sum(sizes)
         if shown <= self._settings.history_turns and size <= self._window.trigger:

@@ -7,12 +7,12 @@ from typing import Any, Literal
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.history import data_of
 from guest.agent.turn import Pipeline
 from guest.errors import AfterChangeError, ChangeUnknownError
 from guest.memory.models import Receipt
 from guest.tools.base import Approve, MemoryChange, ToolContext, ToolResult
 from guest.tools.memory.answers import asked_by
+from guest.tools.results import data_of
 
 _PASSING = frozenset({"scratch_note"})
 """Tools whose notes are overwritten by contract: what they keep is not kept for good."""

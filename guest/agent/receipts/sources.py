@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guest.agent.history import data_of
 from guest.tools.base import ToolResult
+from guest.tools.results import data_of
 
 MATERIAL_MAX_CHARS: Final = 200_000
 _FILE_LINES: Final = 2000

@@ -14,7 +14,8 @@ from typing import Final
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent import failures, history
+from guest.agent import events as stored
+from guest.agent import failures
 from guest.agent.receipts.ledger import to_message
 from guest.agent.turn import Outcome, Progress
 from guest.gateway.turns.events import numbered
@@ -58,10 +59,10 @@ class Record:
         if self.end is not None:
             return state_of(self.end)
         last = self.events[-1]
-        mark = history.incomplete_in(last)
+        mark = stored.incomplete_in(last)
         if mark:
             return "cancelled" if mark == "stopped" else "incomplete"
-        answered = last.role == "assistant" and not history.calls_in(last)
+        answered = last.role == "assistant" and not stored.calls_in(last)
         return "completed" if answered else "interrupted"
 
     @property
@@ -74,11 +75,11 @@ class Record:
             return failures.interrupted()
         if state == "cancelled":
             return failures.failed(Code.CANCELLED, "the turn was cancelled")
-        done = pb.TurnCompleted(text=history.answer_in(self.events), model=self.model)
+        done = pb.TurnCompleted(text=stored.answer_in(self.events), model=self.model)
         if state == "completed":
             return done
         return pb.TurnIncomplete(
-            reason=history.incomplete_in(self.events[-1]),
+            reason=stored.incomplete_in(self.events[-1]),
             message="the answer is incomplete",
             resolution="/retry goes on with it",
             so_far=done,
@@ -86,7 +87,7 @@ class Record:
 
     @property
     def model(self) -> str:
-        return next(filter(None, map(history.model_in, reversed(self.events))), "")
+        return next(filter(None, map(stored.model_in, reversed(self.events))), "")
 
     @property
     def said(self) -> str:
@@ -126,7 +127,7 @@ class TurnRecords:
 
     async def in_session(self, session_id: str, events: Sequence[Event]) -> list[Record]:
         """The turns of these events of a session, oldest first. Raises `StorageError`."""
-        turns = history.by_turn(events)
+        turns = stored.by_turn(events)
         records = [Record(session_id, each) for each in turns]
         if all(record.state == "completed" for record in records):
             return records

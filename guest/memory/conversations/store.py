@@ -15,6 +15,7 @@ from guest.errors import StorageError
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.indexing.vector_store import VectorStore
+from guest.memory.indexing.words import index_text
 from guest.memory.models import Event, Role, Session, SessionNotFound, User, now
 from guest.memory.storage.base import (
     INTEGER_MAX,
@@ -29,14 +30,18 @@ from guest.memory.storage.changes import change_was_made
 
 _TURNS: Final = 2
 _CHARS: Final = 400
-"""How many characters of a neighbour are indexed: most turns whole, long ones in part."""
+"""How much of a neighbour is indexed, in the form in which it is in the index itself: most turns
+whole, long ones in part."""
 
 _REFRESH: Final = f"""
 WITH
     own (session_id, sequence) AS (
         SELECT ?1, COALESCE(?2, MAX(sequence)) FROM conversation_events WHERE session_id = ?1),
     turns AS NOT MATERIALIZED (
-        SELECT session_id, sequence, text FROM conversation_events WHERE role <> 'tool'),
+        SELECT session_id, sequence, (
+            SELECT indexed FROM chunks WHERE chunks.session_id = event.session_id
+                AND chunks.sequence = event.sequence AND chunks.position = 0) AS text
+            FROM conversation_events AS event WHERE role <> 'tool'),
     reach (first, last) AS (
         SELECT
             (SELECT MIN(sequence) FROM (
@@ -116,10 +121,10 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
     RETURNING sequence
 """
 _INDEX: Final = """
-INSERT INTO chunks (namespace, session_id, sequence, position, context, body)
+INSERT INTO chunks (namespace, session_id, sequence, position, context, body, words)
     SELECT ?1, ?2,
            COALESCE(?5, (SELECT MAX(sequence) FROM conversation_events WHERE session_id = ?2)),
-           passage.key, ?3, passage.value
+           passage.key, ?3, passage.value ->> 0, passage.value ->> 1
     FROM json_each(?4) AS passage
     RETURNING chunk_id
 """
@@ -336,7 +341,7 @@ def indexing(
     """
     if role == "tool":
         text = text[:TOOL_INDEX_CHARS]
-    passages = passages_of(text)
+    passages = [(passage, index_text(passage)) for passage in passages_of(text)]
     context = f"{role} ({_date(written_at)})"
     return Statement(
         _INDEX, (namespace, session_id, context, json.dumps(passages, ensure_ascii=False), sequence)

@@ -4,16 +4,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from wire.errors import Code
 
 from guest.embedding.backends import Embedded, Embedder
+from guest.embedding.reranker import RerankingEmbedder, Scores
 from guest.errors import EmbedderError
 from guest.watch import spans
 
 log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
 
 _GRACE_S: Final = 0.2
 """How long after its timeout an embedder is still waited for."""
@@ -84,19 +87,27 @@ class Vectorizer:
                     tell = None
                 await asyncio.sleep(min(_POLL_S, left))
 
+    async def rerank(self, query: str, texts: Sequence[str], timeout: float) -> Scores:
+        """How well each text answers `query`, from 0 to 1. Only for an embedder whose last answer
+        said that its reranker is ready. Raises `EmbedderError` in time, whatever happens."""
+        assert isinstance(self._embedder, RerankingEmbedder)
+        with spans.step("memory", operation="rerank"):
+            scores = await _in_time(self._embedder.rerank(query, texts, timeout=timeout), timeout)
+        if scores.shape != (len(texts),) or not ((scores >= 0) & (scores <= 1)).all():
+            raise EmbedderError(
+                Code.INTERNAL,
+                "the reranker gave a malformed answer",
+                details=f"an array of shape {scores.shape} for {len(texts)} texts",
+            )
+        return scores
+
     async def _ask(self, embedder: Embedder, texts: Sequence[str], timeout: float) -> Embedded:
         try:
-            async with asyncio.timeout(timeout + _GRACE_S):
-                answer = await embedder.embed(texts, timeout=timeout)
+            answer = await _in_time(embedder.embed(texts, timeout=timeout), timeout)
         except EmbedderError as error:
             if self._is_starting and error.brief == EmbedderError.UNREACHABLE:
                 raise EmbedderError(error.code, EmbedderError.LOADING) from None
             raise
-        except TimeoutError:
-            raise EmbedderError(Code.TIMEOUT, "the embedder did not answer in time") from None
-        except Exception as error:
-            log.exception("the embedder failed")
-            raise EmbedderError(Code.INTERNAL, "the embedder failed", details=str(error)) from error
         _check(answer, len(texts))
         return answer
 
@@ -110,6 +121,19 @@ class Vectorizer:
     @property
     def _is_starting(self) -> bool:
         return not self.model_id and time.monotonic() < self._starting_until
+
+
+async def _in_time(answer: Awaitable[_Answer], timeout: float) -> _Answer:
+    try:
+        async with asyncio.timeout(timeout + _GRACE_S):
+            return await answer
+    except EmbedderError:
+        raise
+    except TimeoutError:
+        raise EmbedderError(Code.TIMEOUT, "the embedder did not answer in time") from None
+    except Exception as error:
+        log.exception("the embedder failed")
+        raise EmbedderError(Code.INTERNAL, "the embedder failed", details=str(error)) from error
 
 
 def _check(answer: Embedded, texts: int) -> None:

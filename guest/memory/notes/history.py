@@ -7,10 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
+from wire.limits import SEQUENCE_MAX
 from wire.text import parsed_json
 
 from guest.memory import validation
-from guest.memory.models import FIXED, Change, Details, Note, NoteType, Origin, StaleVersion
+from guest.memory.models import (
+    FIXED,
+    Change,
+    Details,
+    Note,
+    NoteType,
+    Origin,
+    StaleVersion,
+    Superseded,
+)
 from guest.memory.notes.repository import (
     VERSIONS_KEPT,
     ChangePlace,
@@ -26,7 +36,7 @@ from guest.memory.storage.errors import noticed
 
 CHANGES_MAX: Final = 1000
 
-_START: Final = ("~", "", 0, 0)
+_START: Final = ("~", "", SEQUENCE_MAX, 0)
 """Sorts after every possible change."""
 
 
@@ -79,6 +89,9 @@ class NoteHistory:
     ) -> tuple[list[ChangeEntry], str]:
         """Up to `limit` changes, newest first, and the cursor of the next page; empty at the end.
 
+        Those of one note are in the order of its versions, all others by time. Times of one note
+        never go back, whatever the clock did.
+
         `actor`, `material_only` and `session_id` filter by a version's origin. Supersessions store
         no session, so filtering by session leaves them out. Raises `ValueError`, `StorageError`.
         """
@@ -105,8 +118,9 @@ class NoteHistory:
     ) -> Undone:
         """Undo a note's last change on behalf of the user; repeated calls go further back.
 
-        The previous text becomes a new version. A superseded note becomes current again. Undoing
-        the first version deletes the note for good, which needs `may_forget`. An undo works in a
+        The previous text becomes a new version. A superseded note becomes current again; one that
+        was superseded, and counted again only because of the undone change, does not. Undoing the
+        first version deletes the note for good, which needs `may_forget`. An undo works in a
         full memory, too.
 
         Raises:
@@ -155,11 +169,17 @@ class NoteHistory:
             kept = f": of the {note.key} the last {VERSIONS_KEPT} are" if note.key in FIXED else ""
             raise UndoRefused(f"version {version} of {note.note_id} is not kept{kept}")
         with noticed("a version of a note"):
-            text, tags, kind, confidence, rationale, importance, *origin = cast(
+            text, tags, kind, confidence, rationale, importance, *more = cast(
                 "tuple[Any, ...]", row
             )
-            link, material, restores = origin
+            link, material, restores, *ended = more
             labels = json.loads(tags)
+            superseded = None if ended[0] is None else Superseded(*ended)
+        if superseded and await self._notes.leads_to(superseded.by, note.note_id):
+            raise UndoRefused(
+                f"{superseded.by} would replace {note.note_id} again, which has replaced it since; "
+                f"undo the last change of {superseded.by} first"
+            )
         return Draft(
             text,
             labels,
@@ -170,6 +190,7 @@ class NoteHistory:
             key=note.key,
             change="undo",
             restores=restores or version,  # so that the next undo goes further back
+            superseded=superseded,
         )
 
 

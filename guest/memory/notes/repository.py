@@ -19,6 +19,7 @@ from guest.errors import AfterChangeError, StorageError
 from guest.memory import validation
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.vector_store import VectorStore
+from guest.memory.indexing.words import index_text
 from guest.memory.models import (
     FIXED,
     Change,
@@ -63,6 +64,9 @@ VERSIONED: Final = (
 )
 """The columns that a note and its earlier versions have alike."""
 
+ENDED: Final = "superseded_by, superseded_reason, superseded_at"
+"""The columns that say how a note was superseded, and how a version was when it was replaced."""
+
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _SAME: Final = """
 namespace = ? AND content_hash = ? AND scope_session = ? AND key IS NULL
@@ -72,8 +76,8 @@ _REQUIRE_NEW: Final = f"""
 INSERT INTO guards (ok) SELECT 0 WHERE EXISTS (SELECT 1 FROM notes WHERE {_SAME})
 """  # noqa: S608
 _INSERT_CHUNKS: Final = """
-INSERT INTO chunks (namespace, note_id, position, body)
-    SELECT ?, ?, key, value FROM json_each(?) RETURNING chunk_id, position
+INSERT INTO chunks (namespace, note_id, position, body, words)
+    SELECT ?, ?, key, value ->> 0, value ->> 1 FROM json_each(?) RETURNING chunk_id, position
 """
 _DELETE_CHUNKS: Final = """
 DELETE FROM chunks WHERE namespace = ? AND note_id = ? RETURNING chunk_id
@@ -110,15 +114,15 @@ SELECT {COLUMNS} FROM notes
     WHERE namespace = ?1 AND scope_session IN ('', ?2) AND (superseded_by IS NULL OR ?3)
         AND confidence >= ?4 AND (?5 = '[]' OR type IN (SELECT value FROM json_each(?5)))
         AND (key IS NULL OR key NOT IN {FIXED})
-    ORDER BY updated_at DESC, seq DESC LIMIT ?6
+    ORDER BY ordered_at DESC, seq DESC LIMIT ?6
 """  # noqa: S608
 _RECALLED: Final = """
 UPDATE notes SET access_count = access_count + 1, accessed_at = ?
     WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
 """
 _ACTIVITY: Final = f"""
-SELECT notes.updated_at, notes.key, notes.change, notes.version FROM notes
-    WHERE notes.namespace = ?1 AND notes.updated_at >= ?2 AND notes.updated_at < ?3
+SELECT notes.ordered_at, notes.key, notes.change, notes.version FROM notes
+    WHERE notes.namespace = ?1 AND notes.ordered_at >= ?2 AND notes.ordered_at < ?3
         AND notes.key NOT IN {FIXED} AND notes.superseded_by IS NULL
 UNION ALL
 SELECT before.written_at, notes.key, before.change, before.version
@@ -141,24 +145,25 @@ SELECT seq, note_id, scope_session, substr(content, 1, ?4) FROM notes
 """
 _STALE: Final = f"""
 SELECT {COLUMNS} FROM notes
-    WHERE namespace = ?1 AND updated_at < ?2 AND accessed_at < ?2 AND superseded_by IS NULL
+    WHERE namespace = ?1 AND ordered_at < ?2 AND accessed_at < ?2 AND superseded_by IS NULL
         AND (key IS NULL OR key NOT IN {FIXED})
-    ORDER BY updated_at, seq LIMIT ?3
+    ORDER BY ordered_at, seq LIMIT ?3
 """  # noqa: S608
 _INSERT: Final = """
 INSERT INTO notes (namespace, note_id, content, content_hash, tags, type, confidence, rationale,
                    importance, scope_session, key, source, origin_actor, origin_channel,
                    origin_session, origin_turn, origin_link, origin_material, change, restores,
-                   created_at, updated_at)
+                   created_at, updated_at, ordered_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-            ?19, ?20, ?20)
+            ?19, ?20, ?20, ?20)
 """
 _FIND_CHUNKS: Final = """
 SELECT chunk_id, body FROM chunks WHERE namespace = ? AND note_id = ? ORDER BY position
 """
 _DELETE: Final = "DELETE FROM notes WHERE namespace = ? AND note_id = ?"
+_SUPERSEDABLE: Final = ("notes", "note_versions")
 _UNREPLACE: Final = """
-UPDATE notes SET superseded_by = '' WHERE namespace = ? AND superseded_by = ?
+UPDATE {} SET superseded_by = '' WHERE namespace = ? AND superseded_by = ?
 """
 _REQUIRE: Final = """
 INSERT INTO guards (ok)
@@ -170,8 +175,8 @@ INSERT INTO guards (ok)
                                WHERE namespace = ? AND note_id = ? AND version = ?)
 """
 _KEEP_VERSION: Final = f"""
-INSERT INTO note_versions (namespace, note_id, {VERSIONED}, written_at, replaced_at)
-    SELECT namespace, note_id, {VERSIONED}, updated_at, ?
+INSERT INTO note_versions (namespace, note_id, {VERSIONED}, {ENDED}, written_at, replaced_at)
+    SELECT namespace, note_id, {VERSIONED}, {ENDED}, ordered_at, MAX(?, ordered_at)
     FROM notes WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
 _UPDATE: Final = """
@@ -180,10 +185,16 @@ UPDATE notes SET content = ?, content_hash = ?, tags = COALESCE(?, tags),
                  rationale = COALESCE(?, rationale), importance = COALESCE(?, importance),
                  origin_actor = ?, origin_channel = ?, origin_session = ?, origin_turn = ?,
                  origin_link = ?, origin_material = ?, change = ?, restores = ?,
-                 superseded_by = NULL, superseded_reason = '', superseded_at = '',
-                 version = version + 1, updated_at = ?
+                 superseded_by = CASE WHEN EXISTS (
+                     SELECT 1 FROM notes AS other
+                         WHERE other.namespace = notes.namespace AND other.note_id = ?
+                 ) THEN ? ELSE ? END,
+                 superseded_reason = ?, superseded_at = iif(?, MAX(?, ordered_at), ''),
+                 version = version + 1, updated_at = ?, ordered_at = MAX(?, ordered_at)
     WHERE namespace = ? AND note_id = ?
 """
+"""Sets a replacement that is gone to none. In the history, a version never comes before the one it
+replaces, even if the clock was set back."""
 _OUTDATED: Final = f"""
 FROM note_versions WHERE namespace = ? AND note_id = ?
     AND version < (SELECT version - {VERSIONS_KEPT} FROM notes
@@ -197,6 +208,7 @@ _TRACES: Final = """
 SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by = ?2)
      + (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1 AND note_id = ?2)
+     + (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1 AND superseded_by = ?2)
      + (SELECT COUNT(*) FROM chunks WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM chunks_vec WHERE chunk_id IN (SELECT value FROM json_each(?3)))
      + (SELECT COUNT(*) FROM chunks_fts_docsize WHERE id IN (SELECT value FROM json_each(?3)))
@@ -242,7 +254,7 @@ INSERT INTO guards (ok) {_CHAIN}
         SELECT 1 FROM notes WHERE namespace = ?1 AND note_id = ?2 AND scope_session IN ('', ?4))
 """  # noqa: S608
 _SUPERSEDE: Final = """
-UPDATE notes SET superseded_by = ?, superseded_reason = ?, superseded_at = ?
+UPDATE notes SET superseded_by = ?, superseded_reason = ?, superseded_at = MAX(?, ordered_at)
     WHERE namespace = ? AND note_id = ?
 """
 _REQUIRE_SUPERSEDED: Final = """
@@ -266,7 +278,7 @@ DELETE FROM chunks WHERE chunk_id IN (
     RETURNING chunk_id
 """  # noqa: S608
 _UNREPLACE_SCOPED: Final = f"""
-UPDATE notes SET superseded_by = ''
+UPDATE {{}} SET superseded_by = ''
     WHERE namespace = ? AND superseded_by IN (SELECT note_id FROM notes WHERE {_SCOPED})
 """  # noqa: S608
 _DELETE_SCOPED: Final = f"""
@@ -275,17 +287,24 @@ DELETE FROM notes WHERE seq IN (SELECT seq FROM notes WHERE {_SCOPED} LIMIT ?) R
 _CHANGES: Final = """
 SELECT {at} AS at, note_id, {version}, {kind}, {change}, {text}, {tags}, {type}, {key},
        {actor}, {origin}, {current}, {by}
-    FROM {table} WHERE {namespace} = ?1 AND {at} <= ?2
-        AND ({at}, note_id, {version}, {kind}) < (?2, ?3, ?4, ?5){only}
-    ORDER BY {at} DESC, note_id DESC, {version} DESC LIMIT ?
+    FROM {table} WHERE {namespace} = ?1 AND {before}{only}
+    ORDER BY {order} LIMIT ?
 """
+_BY_TIME: Final = {
+    "before": "{at} <= ?2 AND ({at}, note_id, {version}, {kind}) < (?2, ?3, ?4, ?5)",
+    "order": "{at} DESC, note_id DESC, {version} DESC",
+}
+_BY_VERSION: Final = {
+    "before": "({version}, {kind}) < (?4, ?5)",
+    "order": "{version} DESC",
+}
 _ORIGIN: Final = (
     "{0}.origin_channel, {0}.origin_session, {0}.origin_turn, {0}.origin_link, {0}.origin_material"
 )
 _OF_NOTE: Final = " AND {rows}.note_id = ?"
 _VERSION: Final = """
 SELECT content, tags, type, confidence, rationale, importance, origin_link, origin_material,
-       restores
+       restores, superseded_by, superseded_reason, superseded_at
     FROM note_versions WHERE namespace = ? AND note_id = ? AND version = ?
 """
 
@@ -310,7 +329,8 @@ class Draft:
 
     Without `note_id` it is a new note. For an update, `replaces` is the version it must follow,
     None for any. Tags and details that are None get the defaults in a new note and are kept by an
-    update. An update changes neither key nor scope.
+    update. An update changes neither key nor scope. A superseded note becomes current again, unless
+    the draft brings back a version that was superseded.
     """
 
     text: str
@@ -322,6 +342,7 @@ class Draft:
     key: str = ""
     change: Change = "save"
     restores: int = 0
+    superseded: Superseded | None = None
     passages: Sequence[str] = field(init=False)
     written_at: str = field(default_factory=now)
 
@@ -467,7 +488,8 @@ class NoteRepository:
         material_only: bool = False,
         session_id: str = "",
     ) -> list[Row]:
-        """Changes before `place`, newest first, as rows for the history.
+        """Changes before `place`, newest first, as rows for the history: those of one note by
+        version, else by time.
 
         Supersessions store no session, so filtering by session leaves them out.
         """
@@ -488,7 +510,8 @@ class NoteRepository:
         arguments = (self.namespace, *place, *values, limit)
         results = await self._database.batch([Statement(sql, arguments) for sql in kinds])
         rows = (row for result in results for row in result.rows)
-        return sorted(rows, key=change_place, reverse=True)[:limit]
+        order = _version_and_kind if note_id else change_place
+        return sorted(rows, key=order, reverse=True)[:limit]
 
     async def earlier_version(self, note_id: str, version: int) -> Row | None:
         """An earlier version as a row for the history; None if it is no longer stored."""
@@ -532,7 +555,7 @@ class NoteRepository:
         """Store the next version of a note and keep the previous one.
 
         Returns None if there is no such note, if it is not at the version that `draft` replaces, or
-        if the quota does not allow it. A superseded note becomes current again. A note with a fixed
+        if the quota does not allow it. A note with a fixed
         key loses its oldest versions, except in an undo: an undo removes nothing and ignores the
         quota. Raises `AfterChangeError` if a server's answer was lost and others have changed the
         note since.
@@ -551,6 +574,8 @@ class NoteRepository:
             None if draft.tags is None else to_json(draft.tags),
             *((None,) * 4 if details is None else _known(details)),
             *_origin(draft),
+            *_ended(draft),
+            draft.written_at,
             draft.written_at,
         )
         try:
@@ -596,7 +621,10 @@ class NoteRepository:
                         _require(namespace, note_id, version),
                         delete_passages(namespace, note_id),
                         Statement(_DELETE, (namespace, note_id)),
-                        Statement(_UNREPLACE, (namespace, note_id)),
+                        *(
+                            Statement(_UNREPLACE.format(table), (namespace, note_id))
+                            for table in _SUPERSEDABLE
+                        ),
                         *receipts.of_change(namespace, origin, "deleted", note_id),
                         Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
                     )
@@ -688,7 +716,13 @@ class NoteRepository:
         """
         scoped = (self.namespace, session_id)
         removed = await self._vectors.remove_passages(self.namespace, _SCOPED_CHUNKS, scoped)
-        await apply(self._database, Statement(_UNREPLACE_SCOPED, (self.namespace, *scoped)))
+        await apply(
+            self._database,
+            *(
+                Statement(_UNREPLACE_SCOPED.format(table), (self.namespace, *scoped))
+                for table in _SUPERSEDABLE
+            ),
+        )
         await remove_rows(self._database, _DELETE_SCOPED, scoped)
         return removed
 
@@ -747,6 +781,10 @@ def change_place(row: Row) -> ChangePlace:
     return cast(ChangePlace, row[:4])
 
 
+def _version_and_kind(row: Row) -> tuple[int, int]:
+    return cast("tuple[int, int]", row[2:4])
+
+
 def note_of(row: Row) -> Note:
     """Read a note from a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
     with noticed("a note"):
@@ -765,7 +803,8 @@ def require_new(namespace: str, content_hash: str, scope: str = "") -> Statement
 
 def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> Statement:
     """Index a note's text; returns each new passage's id and position."""
-    return Statement(_INSERT_CHUNKS, (namespace, note_id, to_json(passages)))
+    indexed = [(passage, index_text(passage)) for passage in passages]
+    return Statement(_INSERT_CHUNKS, (namespace, note_id, to_json(indexed)))
 
 
 def delete_passages(namespace: str, note_id: str) -> Statement:
@@ -822,6 +861,14 @@ def _origin(draft: Draft) -> tuple[str | int, ...]:
     return *who, origin.link, int(origin.material), draft.change, draft.restores
 
 
+def _ended(draft: Draft) -> tuple[str | None, ...]:
+    """The values of `_UPDATE` that say whether, and how, the note is superseded afterwards."""
+    ended = draft.superseded
+    if ended is None:
+        return "", None, None, "", "", ""
+    return ended.by, ended.by, "", ended.reason, "1", draft.written_at
+
+
 def _drop_outdated(namespace: str, draft: Draft) -> tuple[Statement, Statement]:
     which = (namespace, draft.note_id, namespace, draft.note_id)
     return (
@@ -849,7 +896,7 @@ def _current_versions(only: str) -> str:
         "notes",
         "notes",
         only,
-        at="updated_at",
+        at="ordered_at",
         change="change",
         text="content",
         current="superseded_by IS NULL",
@@ -861,8 +908,7 @@ def _earlier_versions(only: str) -> str:
         "note_versions AS before CROSS JOIN notes USING (namespace, note_id)",
         "before",
         only,
-        # "+": finding versions by their note is faster than by time
-        at="+before.written_at" if _OF_NOTE in only else "before.written_at",
+        at="before.written_at",
         change="before.change",
         text="before.content",
         current="0",
@@ -899,4 +945,6 @@ def _changes_sql(table: str, rows: str, only: str, **columns: str) -> str:
         "origin": _ORIGIN.format(rows),
         "by": "''",
     } | columns
+    order = _BY_VERSION if _OF_NOTE in only else _BY_TIME
+    chosen |= {name: part.format(**chosen) for name, part in order.items()}
     return _CHANGES.format(**chosen, only=only.format(rows=rows, actor=chosen["actor"]))

@@ -57,13 +57,14 @@ class TypedNotes:
         limit: int = 10,
         include_superseded: bool = False,
         session_id: str = "",
+        counted: bool = True,
     ) -> Recalled:
         """Notes by relevance to `query`, or without a query the last written first.
 
         Empty `types` means every type. `session_id` is the session that asks. The handoff note and
         the scratchpad are left out. Each recalled note's count and time of recall are updated,
-        except while a memory server is away: then the notes come from the replica. Raises
-        `ValueError`, `StorageError`.
+        except while a memory server is away: then the notes come from the replica. With `counted`
+        false, that is left to `count`. Raises `ValueError`, `StorageError`.
         """
         validation.check_range("limit", limit, RECALL_MAX)
         validation.check_fraction("min_confidence", min_confidence)
@@ -74,7 +75,8 @@ class TypedNotes:
             recalled = await self._relevant(query, limit, only)
         else:
             recalled = await self._newest(limit, only)
-        await self._record(recalled.notes)
+        if counted:
+            await self.count(recalled.notes)
         return recalled
 
     async def supersede(
@@ -126,7 +128,8 @@ class TypedNotes:
         notes, warning = await self._read(lambda notes: notes.newest(limit, only))
         return Recalled(tuple(notes), _warnings(warning))
 
-    async def _record(self, recalled: Sequence[Note]) -> None:
+    async def count(self, recalled: Sequence[Note]) -> None:
+        """Record that these notes were recalled now, as far as the store can be reached."""
         if not recalled:
             return
         try:

@@ -34,7 +34,8 @@ _NOTE: Final = (
     *("note_id", "content", "tags", "type", "confidence", "rationale", "importance", "key"),
     *("scope_session", "source", "origin_actor", "origin_channel", "origin_session"),
     *("origin_turn", "origin_link", "origin_material", "change", "restores", "version"),
-    *("created_at", "updated_at", "superseded_by", "superseded_reason", "superseded_at"),
+    *("created_at", "updated_at", "ordered_at"),
+    *("superseded_by", "superseded_reason", "superseded_at"),
 )
 """The note columns of a replica: all but the count and time of recalls, which change with
 every recall and which no search needs."""
@@ -47,15 +48,15 @@ _PULL: Final = (
     """,  # noqa: S608
     f"""
     SELECT chunks.revision, chunks.chunk_id, chunks.note_id, chunks.session_id, chunks.sequence,
-           chunks.position, chunks.context, chunks.body, chunks.neighbours, event.role,
-           event.created_at
+           chunks.position, chunks.context, chunks.body, chunks.words, chunks.neighbours,
+           event.role, event.created_at
         FROM chunks LEFT JOIN conversation_events AS event USING (session_id, sequence)
         WHERE chunks.namespace = ? AND (chunks.revision, chunks.chunk_id) > (?, ?)
             AND NOT {HIDDEN}
         ORDER BY chunks.revision, chunks.chunk_id LIMIT ?
     """,  # noqa: S608
     """
-    SELECT revision, chunk_id, model_id, vector
+    SELECT revision, chunk_id, model_id, vector, digest
         FROM chunks_vec WHERE namespace = ? AND (revision, chunk_id) > (?, ?)
         ORDER BY revision, chunk_id LIMIT ?
     """,
@@ -79,15 +80,16 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
 """
 _PUT_CHUNK: Final = """
 INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position, context, body,
-                    neighbours)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    words, neighbours)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (chunk_id) DO UPDATE SET
         position = excluded.position, context = excluded.context, body = excluded.body,
-        neighbours = excluded.neighbours
+        words = excluded.words, neighbours = excluded.neighbours
 """
 _PUT_VECTOR: Final = """
-INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector) VALUES (?, ?, ?, ?)
-    ON CONFLICT (chunk_id) DO UPDATE SET model_id = excluded.model_id, vector = excluded.vector
+INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (chunk_id) DO UPDATE SET
+        model_id = excluded.model_id, vector = excluded.vector, digest = excluded.digest
 """
 _REMOVE: Final = (
     "DELETE FROM chunks WHERE namespace = ? AND chunk_id IN (SELECT value FROM json_each(?))",
@@ -161,7 +163,7 @@ class Page:
 @dataclass(frozen=True)
 class Applied:
     """How a page changed the replica's passages. `vectors` are as read from the store: revision,
-    passage, model, vector."""
+    passage, model, vector, digest."""
 
     progress: Progress
     added: int
@@ -270,8 +272,8 @@ def _put_note(namespace: str, row: Row) -> list[Statement]:
 
 
 def _put_passage(namespace: str, row: Row) -> list[Statement]:
-    session_id, sequence, role, created = row[3], row[4], row[9], row[10]
-    passage = Statement(_PUT_CHUNK, (namespace, *row[1:9]))
+    session_id, sequence, role, created = row[3], row[4], row[10], row[11]
+    passage = Statement(_PUT_CHUNK, (namespace, *row[1:10]))
     if session_id is None:
         return [passage]
     user_id = namespace.partition(":")[2]

@@ -17,7 +17,7 @@ _WATCHED: Final = {
         "origin_material, change, restores, version, created_at, updated_at, superseded_by, "
         "superseded_reason, superseded_at",
     ),
-    "chunks": ("chunk_id", "position, context, body, neighbours"),
+    "chunks": ("chunk_id", "position, context, body, words, neighbours"),
     "chunks_vec": ("chunk_id", "model_id, vector"),
 }
 """Each table's key, and the columns whose changes count: `revision` and the recall of a

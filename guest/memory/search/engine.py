@@ -3,10 +3,10 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
-import numpy as np
 from wire.limits import QUERY_MAX_CHARS
 
 from guest.embedding.backends import Embedded
@@ -15,9 +15,10 @@ from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
-from guest.memory.search import keyword, results
+from guest.memory.search import keyword, neighbours, results
 from guest.memory.search.ranking import (
     NO_RECENCY,
+    TELLING,
     Evidence,
     Ranked,
     Recency,
@@ -26,6 +27,8 @@ from guest.memory.search.ranking import (
     crowded,
     rank,
 )
+from guest.memory.search.reranking import Reranking
+from guest.memory.search.surroundings import weighed
 from guest.memory.storage.base import Database
 from guest.memory.storage.errors import noticed
 
@@ -55,6 +58,12 @@ class Question:
             self._asked = True
             return self._embedded
 
+    async def reranking(self, timeout_s: float) -> Reranking:
+        """What the embedder that has made the vector can do for the order of results."""
+        embedded = await self.embedded()
+        state = embedded.reranker if embedded is not None else ""
+        return Reranking(self._vectorizer, state, timeout_s)
+
 
 log = logging.getLogger(__name__)
 
@@ -63,17 +72,23 @@ ALL: Final = Only()
 
 SIMILAR_MIN: Final = 0.6
 SIMILAR_MAX: Final = 3
-_INLINE_MAX_NUMBERS: Final = 8_000_000
-"""Up to this size (20,000 passages of 384 dimensions) a product takes less than a millisecond,
-so handing it to a thread is slower."""
+_SIMILAR_CANDIDATES: Final = 1_000
+"""How many similar passages are looked at for notes that the session sees."""
+
+_INLINE_ROWS_MAX: Final = 100_000
+"""Up to this number of vectors, comparing them takes about a millisecond, so handing it to a
+thread is slower."""
 
 _SPARE: Final = 5
 """Extra passages to look up, because one note may have several of the best ones."""
 
-_FIRST_MAX: Final = 3
-"""How many times as long the first page may become because the best entries are old."""
+_CANDIDATES: Final = 64
+"""How many of the best passages are looked at with their surroundings and age."""
 
 _NOTES, _CONVERSATION = 0, 1
+
+_TELLING: Final[Mapping[keyword.Index, float]] = {"chunks_fts": TELLING, "conversation_fts": 0.5}
+"""Where turns have their neighbours' words, too, a telling word stands in up to five passages."""
 
 
 class Finder(Protocol):
@@ -143,14 +158,23 @@ class Search:
             evidence = await self._evidence_of(question, among, spoken, warnings)
             ranked = rank(evidence, self._weights)
             recency = Recency.of_now(self._recency_weight)
-            shown = await self._show(ranked, top_k, warnings, only, recency, spoken=spoken)
-            if len(shown) >= top_k or among is not None:
+            reranking = await question.reranking(self._patience.rerank_s)
+            wanted = reranking.needed(top_k)
+            shown = await self._show(
+                ranked, wanted, warnings, only, evidence=evidence, recency=recency
+            )
+            if len(shown) >= wanted or among is not None:
                 break
-            if not crowded(evidence[_NOTES], self._weights):
+            if not crowded(evidence[_NOTES]):
                 break
             # a hidden note may have taken the place of a visible one
             among = await self._allowed(tags, only)
+        shown = (await reranking.reranked(question.text, shown, recency))[:top_k]
         passing = ""
+        if reranking.problem and reranking.is_loading:
+            passing = reranking.problem
+        elif reranking.problem:
+            warnings.append(reranking.problem)
         if question.problem is not None:
             without = (
                 f"semantic search is unavailable ({question.problem.brief}); "
@@ -160,7 +184,7 @@ class Search:
                 passing = without
             else:
                 warnings.append(without)
-        elif similarity := evidence[_NOTES].similarity:
+        elif (similarity := evidence[_NOTES].similarity) and not passing:
             passing = _incomplete(similarity.missing)
         return SearchOutcome(shown, tuple(dict.fromkeys(warnings)), passing)
 
@@ -170,13 +194,15 @@ class Search:
         """Other notes with passages similar to `embedded`, by descending cosine, that the session
         sees; never those with a fixed key."""
         namespace = self._user.notes
-        similarity = await self._similarity(namespace, embedded)
-        vectors, cosines = similarity.vectors, similarity.cosines
-        rows = np.flatnonzero(cosines >= SIMILAR_MIN)
-        rows = rows[np.argsort(-cosines[rows], kind="stable")]
+        vectors, _ = await self._vectors.snapshot(
+            namespace, embedded.model_id, embedded.vectors.shape[1]
+        )
+        nearest = await asyncio.to_thread(
+            vectors.nearest, embedded.vectors, _SIMILAR_CANDIDATES, SIMILAR_MIN
+        )
         ranked = (
-            Ranked(_NOTES, int(vectors.ids[row]), min(1.0, float(cosines[row])), "semantic")
-            for row in rows
+            Ranked(_NOTES, int(nearest.ids[i]), min(1.0, float(nearest.cosines[i])), "semantic")
+            for i in range(len(nearest.ids))
         )
         only = Only(session_id=session_id)
         return await self._show(ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=FIXED)
@@ -218,10 +244,20 @@ class Search:
         or multiplies.
         """
         matches, similarity = await asyncio.gather(
-            keyword.match(self._database, index, namespace, terms, among),
-            self._meaning(namespace, question),
+            self._words(index, namespace, terms, among),
+            self._meaning(namespace, question, among),
         )
-        return Evidence(matches, similarity, among, len(terms))
+        return Evidence(matches, similarity, among, matches.words, _TELLING[index])
+
+    async def _words(
+        self, index: keyword.Index, namespace: str, terms: Sequence[str], among: Ids | None
+    ) -> keyword.KeywordMatches:
+        """The passages that have words of the query, or are beside such. In conversations the
+        index itself has the words of neighbours."""
+        matches = await keyword.match(self._database, index, namespace, terms, among)
+        if index == "conversation_fts" or not len(matches.ids):
+            return matches
+        return await neighbours.spread(self._database, namespace, matches)
 
     async def _conversation_evidence(
         self, question: Question, terms: Sequence[str], warnings: list[str]
@@ -234,19 +270,22 @@ class Search:
             warnings.append(_conversation_failed(error))
             return Evidence(keyword.NO_MATCHES, None)
 
-    async def _meaning(self, namespace: str, question: Question) -> Similarity | None:
+    async def _meaning(
+        self, namespace: str, question: Question, among: Ids | None
+    ) -> Similarity | None:
         embedded = await question.embedded()
-        return await self._similarity(namespace, embedded) if embedded else None
-
-    async def _similarity(self, namespace: str, embedded: Embedded) -> Similarity:
-        """For each vector in the namespace, the highest cosine with any of `embedded`."""
+        if embedded is None:
+            return None
         queries = embedded.vectors
         vectors, missing = await self._vectors.snapshot(
             namespace, embedded.model_id, queries.shape[1]
         )
-        if vectors.matrix.size * len(queries) <= _INLINE_MAX_NUMBERS:
-            return Similarity(vectors, vectors.cosines(queries), missing)
-        return Similarity(vectors, await asyncio.to_thread(vectors.cosines, queries), missing)
+        measured = partial(
+            Similarity.measured, vectors, queries, self._weights.min_similarity, among, missing
+        )
+        if len(vectors.ids) * len(queries) <= _INLINE_ROWS_MAX:
+            return measured()
+        return await asyncio.to_thread(measured)
 
     async def _show(
         self,
@@ -254,41 +293,62 @@ class Search:
         limit: int,
         warnings: list[str],
         only: Only,
+        *,
+        evidence: Sequence[Evidence] = (),
         recency: Recency = NO_RECENCY,
         without: str = "",
         without_keys: Collection[str] = (),
-        *,
-        spoken: bool = False,
     ) -> tuple[Hit, ...]:
         """The first `limit` entries, each with its best passage, without duplicates.
 
-        With `spoken`, passages of conversations are among them; those that repeat a note are left
-        out. Recency only lowers a score, so an entry's place is final once no later passage can
-        score as much.
+        With `evidence`, what is around the passages of a page and their age decide their order, and
+        passages of conversations that repeat a note of the same search are left out.
         """
-        waiting: list[tuple[float, Ranked, results.Found]] = []
+        shown: list[tuple[float, Ranked, results.Found]] = []
         entries = {without}
+        noted: set[str] = set()
         said: set[str] = set()
-        for page in _pages(ranked, limit, recency):
+        at_most = 1.0
+        for page in _pages(ranked, limit):
             found = await self._fetch(page, warnings, only)
-            if spoken:
-                said.update(entry.said for entry in found.values() if entry.note_id)
-            for passage in page:
-                entry = found.get(passage.chunk_id)
-                if entry is None or entry.entry in entries or entry.key in without_keys:
+            visible = [
+                (passage, found[passage.chunk_id])
+                for passage in page
+                if passage.chunk_id in found and found[passage.chunk_id].key not in without_keys
+            ]
+            if len(evidence) > 1:
+                noted.update(entry.said for _, entry in visible if entry.note_id)
+            for score, passage, entry in self._scored(visible, evidence, recency):
+                repeated = not entry.note_id and entry.said in said
+                if entry.entry in entries or repeated:
                     continue
                 entries.add(entry.entry)
                 if not entry.note_id:
-                    if entry.said in said:
-                        continue
                     said.add(entry.said)
-                with noticed("the time of an entry"):
-                    score = recency.adjusted(passage.score, entry.updated_at)
-                waiting.append((score, passage, entry))
-            waiting.sort(key=lambda scored: -scored[0])
-            if len(waiting) >= limit and waiting[limit - 1][0] >= page[-1].score:
+                shown.append((min(score, at_most), passage, entry))
+            shown = [each for each in shown if each[2].note_id or each[2].said not in noted]
+            if len(shown) >= limit:
                 break
-        return tuple(entry.hit(score, passage) for score, passage, entry in waiting[:limit])
+            at_most = min((score for score, _, _ in shown), default=1.0)
+        return tuple(entry.hit(score, passage) for score, passage, entry in shown[:limit])
+
+    def _scored(
+        self,
+        visible: Sequence[tuple[Ranked, results.Found]],
+        evidence: Sequence[Evidence],
+        recency: Recency,
+    ) -> list[tuple[float, Ranked, results.Found]]:
+        """Passages with their final scores, best first; without `evidence`, as they are."""
+        scores = [passage.score for passage, _ in visible]
+        if evidence:
+            passages = [passage for passage, _ in visible]
+            scores = weighed(passages, [entry.around for _, entry in visible], evidence)
+        with noticed("the time of an entry"):
+            scored = [
+                (recency.adjusted(score, entry.updated_at), passage, entry)
+                for score, (passage, entry) in zip(scores, visible, strict=True)
+            ]
+        return sorted(scored, key=lambda each: -each[0])
 
     async def _fetch(
         self, page: Iterable[Ranked], warnings: list[str], only: Only
@@ -306,19 +366,10 @@ class Search:
         return found
 
 
-def _pages(ranked: Iterator[Ranked], limit: int, recency: Recency) -> Iterator[list[Ranked]]:
-    """The passages of each query for entries.
-
-    The first page also has what may come before the first `limit` because those are old. Pages
-    grow, so that many hidden notes cost few queries.
-    """
-    size = limit + _SPARE
-    page = list(itertools.islice(ranked, size))
-    if len(page) == size and page[-1].score > (least := recency.least(page[limit - 1].score)):
-        for passage in itertools.islice(ranked, size * (_FIRST_MAX - 1)):
-            page.append(passage)
-            if passage.score <= least:
-                break
+def _pages(ranked: Iterator[Ranked], limit: int) -> Iterator[list[Ranked]]:
+    """The passages of each query for entries. Pages grow, so that many hidden notes cost few
+    queries."""
+    page = list(itertools.islice(ranked, max(_CANDIDATES, limit + _SPARE)))
     while page:
         yield page
         page = list(itertools.islice(ranked, 2 * len(page)))

@@ -6,7 +6,6 @@ rarer words first.
 
 import json
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,8 @@ from typing import Final, Literal, cast
 import numpy as np
 
 from guest.memory.indexing.vectors import Ids, Scores
-from guest.memory.storage.base import Database
+from guest.memory.indexing.words import fold, search_terms
+from guest.memory.storage.base import Database, Value
 from guest.memory.storage.errors import noticed
 
 _TERMS_MAX: Final = 64
@@ -39,14 +39,13 @@ _ORDINAL: Final = re.compile(r"\b([0-9]{1,2})(?:st|nd|rd|th)\b")
 
 Index = Literal["chunks_fts", "conversation_fts"]
 
-_SEARCH: Final = """
-SELECT COUNT(*), json_group_array(id), json_group_array(score) FROM (
-    SELECT found.rowid AS id, CAST(-found.rank * {unit} AS INTEGER) AS score
+_FOUND: Final = """
+SELECT found.rowid AS id, CAST(-found.rank * {unit} AS INTEGER) AS score
     FROM {index} AS found
     CROSS JOIN chunks INDEXED BY chunks_by_namespace
         ON chunks.chunk_id = found.rowid AND chunks.namespace = ?2
     WHERE found.{index} MATCH {expression}{condition}
-    ORDER BY found.rowid DESC LIMIT {limit})
+    ORDER BY found.rowid DESC LIMIT {limit}
 """
 """Namespaces are compared in an index: the planner would read the whole row of every match."""
 
@@ -54,93 +53,144 @@ _SCORE_UNIT: Final = 1e12
 """bm25 is returned as whole numbers, which are faster to write and read. A word that most
 passages contain scores as little as a millionth, so the unit is smaller."""
 
-_AMONG: Final = " AND +found.rowid IN (SELECT value FROM json_each(?3))"
-_ANY_OF_THEM: Final = "(SELECT group_concat(value, ' OR ') FROM json_each(?1))"
-_RAREST: Final = """(
-    WITH
-        terms (term, matches) AS MATERIALIZED (
-            SELECT value, (SELECT COUNT(*) FROM
-                (SELECT 1 FROM {index} WHERE {index} MATCH value LIMIT {limit} + 1))
-            FROM json_each(?1)),
-        ranked (term, matches_so_far, place) AS (
-            SELECT term, SUM(matches) OVER (ORDER BY matches, term),
-                   ROW_NUMBER() OVER (ORDER BY matches, term)
-            FROM terms)
-    SELECT group_concat(term, ' OR ') FROM ranked
-        WHERE place = 1 OR matches_so_far <= {limit})
+_SEARCH: Final = """
+SELECT (SELECT COUNT(*) FROM json_each(?1)
+            WHERE EXISTS (SELECT 1 FROM {index} WHERE {index} MATCH value)),
+       json_group_array(id), json_group_array(score)
+    FROM ({found})
 """
-"""Drops the most common words once rarer ones give enough matches. If a single word matches too
-many passages, the newest are used."""
+_AMONG: Final = " AND +found.rowid IN (SELECT value FROM json_each(?3))"
+_OLDER: Final = " AND found.rowid < ?3"
+_ANY_OF_THEM: Final = "(SELECT group_concat(value, ' OR ') FROM json_each(?1))"
+
+_OLDER_ONES: Final = """
+WITH
+    counted (term, matches) AS MATERIALIZED (
+        SELECT value, (SELECT COUNT(*) FROM
+            (SELECT 1 FROM {index} WHERE {index} MATCH value LIMIT {limit} + 1))
+        FROM json_each(?1)),
+    words (term, rare) AS MATERIALIZED (
+        SELECT term, SUM(matches) OVER (ORDER BY matches, term) <= {limit}
+        FROM counted WHERE matches > 0),
+    joined (rare, common, commons) AS (
+        SELECT '(' || group_concat(term, ' OR ') FILTER (WHERE rare) || ')',
+               '(' || group_concat(term, ' OR ') FILTER (WHERE NOT rare) || ')',
+               group_concat(term, ' AND ') FILTER (WHERE NOT rare)
+        FROM words),
+    expressions (only_rare, rare_and_common, commons) AS MATERIALIZED (
+        SELECT COALESCE(rare || COALESCE(' NOT ' || common, ''), '""'),
+               COALESCE(rare || ' AND ' || common, '""'),
+               COALESCE(commons, '""')
+        FROM joined)
+SELECT (SELECT COUNT(*) FROM words), json_group_array(id), json_group_array(score) FROM (
+    SELECT * FROM ({only_rare}) UNION ALL
+    SELECT * FROM ({rare_and_common}) UNION ALL
+    SELECT * FROM ({commons}))
+"""
+"""Passages that may be among the best although there are many newer ones: those with a rare word,
+and those with all the common words. Words are rare, from the rarest on, as long as all their
+matches can be scored.
+
+A passage is scored by the words of the expression that finds it, so those with a rare word are
+looked for without and with a common one. A phrase without words finds nothing."""
 
 
 @dataclass(frozen=True)
 class _Statements:
-    """Three queries: for words that match up to `MATCHES_MAX` passages; for those that match
-    more; and for matches among given passages, where common words count as well."""
+    """Three queries: for the newest matches, up to `MATCHES_MAX`; for the best of those before
+    them; and for matches among given passages."""
 
-    any_of_them: str
-    rarest: str
+    newest: str
+    older: str
     among: str
 
 
 @cache
 def statements(index: Index, limit: int) -> _Statements:
-    def search(expression: str, condition: str = "") -> str:
-        expression = expression.format(index=index, limit=limit)
-        return _SEARCH.format(
+    def found(expression: str, condition: str = "") -> str:
+        return _FOUND.format(
             index=index, limit=limit, expression=expression, condition=condition, unit=_SCORE_UNIT
         )
 
-    return _Statements(search(_ANY_OF_THEM), search(_RAREST), search(_ANY_OF_THEM, _AMONG))
+    def search(condition: str = "") -> str:
+        return _SEARCH.format(index=index, found=found(_ANY_OF_THEM, condition))
+
+    return _Statements(
+        newest=search(),
+        older=_OLDER_ONES.format(
+            index=index,
+            limit=limit,
+            only_rare=found("(SELECT only_rare FROM expressions)", _OLDER),
+            rare_and_common=found("(SELECT rare_and_common FROM expressions)", _OLDER),
+            commons=found("(SELECT commons FROM expressions)", _OLDER),
+        ),
+        among=search(_AMONG),
+    )
 
 
 @dataclass(frozen=True)
 class KeywordMatches:
-    """Passages that contain words of the query, and their bm25; higher is better."""
+    """Passages that contain words of the query, and their bm25; higher is better. `words` is how
+    many of the words occur in the index at all."""
 
     ids: Ids
     scores: Scores
+    words: int = 0
 
 
 NO_MATCHES: Final = KeywordMatches(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
 def query_terms(query: str) -> list[str]:
-    """The words of `query` to look for, quoted for FTS5.
+    """The words of `query` to look for, as quoted terms for FTS5.
 
     Stop words are dropped unless nothing else remains; "9th" is also looked up as "9". Any text is
     a valid query, since quoted words cannot be operators.
     """
-    query = unicodedata.normalize("NFC", query)
-    query = "".join(map(_word_character, query)).lower()
-    words = dict.fromkeys(_ORDINAL.sub(r"\g<0> \g<1>", query).split())
-    telling = [word for word in words if word not in STOP_WORDS] or list(words)
-    return [f'"{word}"' for word in telling[:_TERMS_MAX]]
-
-
-def _word_character(character: str) -> str:
-    """Keep letters, digits and their marks; everything else separates words."""
-    keep = character.isalnum() or unicodedata.category(character).startswith("M")
-    return character if keep else " "
+    words = dict.fromkeys(_ORDINAL.sub(r"\g<0> \g<1>", fold(query)).split())
+    telling = [word for word in words if word not in STOP_WORDS] or words
+    terms = dict.fromkeys(term for word in telling for term in search_terms(word))
+    return list(terms)[:_TERMS_MAX]
 
 
 async def match(
     database: Database, index: Index, namespace: str, terms: Sequence[str], only: Ids | None = None
 ) -> KeywordMatches:
     """The passages of a namespace that match any of `terms`; limited to those in `only`, if
-    given."""
+    given.
+
+    If there are more than `MATCHES_MAX`, the best of those that are new, have rare words or have
+    all the words.
+    """
     if not terms:
         return NO_MATCHES
     queries, args = statements(index, MATCHES_MAX), (json.dumps(terms), namespace)
     if only is not None:
-        result = await database.execute(queries.among, (*args, json.dumps(only.tolist())))
-    else:
-        result = await database.execute(queries.any_of_them, args)
-        if result.rows[0][0] == MATCHES_MAX:
-            result = await database.execute(queries.rarest, args)
-    _, ids, scores = cast("tuple[int, str, str]", result.rows[0])
+        return await _matches(database, queries.among, (*args, json.dumps(only.tolist())))
+    newest = await _matches(database, queries.newest, args)
+    if len(newest.ids) < MATCHES_MAX:
+        return newest
+    before = (*args, int(newest.ids.min()))
+    return _best(newest, await _matches(database, queries.older, before))
+
+
+async def _matches(database: Database, sql: str, args: Sequence[Value]) -> KeywordMatches:
+    result = await database.execute(sql, args)
+    words, ids, scores = cast("tuple[int, str, str]", result.rows[0])
     with noticed("the full-text index"):
-        return KeywordMatches(_numbers(ids), (_numbers(scores) / _SCORE_UNIT).astype(np.float32))
+        exact = (_numbers(scores) / _SCORE_UNIT).astype(np.float32)
+        return KeywordMatches(_numbers(ids), exact, words)
+
+
+def _best(newest: KeywordMatches, older: KeywordMatches) -> KeywordMatches:
+    """The best of both. An older passage that was found twice has all its words counted in the
+    higher score."""
+    ids = np.concatenate((newest.ids, older.ids))
+    scores = np.concatenate((newest.scores, older.scores))
+    order = np.lexsort((-scores, -ids))
+    order = order[np.diff(ids[order], prepend=0) != 0]
+    best = order[np.argsort(-scores[order], kind="stable")[:MATCHES_MAX]]
+    return KeywordMatches(ids[best], scores[best], newest.words)
 
 
 def _numbers(array: str) -> Ids:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from guest.memory.indexing.vectors import Ids, Scores, Snapshot
+from guest.embedding.backends import Vectors
+from guest.memory.indexing.vectors import Ids, Nearest, Scores, Snapshot
 from guest.memory.models import MatchedBy, now
 from guest.memory.search.keyword import MATCHES_MAX, KeywordMatches
 
@@ -35,10 +36,6 @@ class Recency:
     def of_now(cls, weight: float) -> "Recency":
         return cls(weight, datetime.fromisoformat(now()))
 
-    def least(self, score: float) -> float:
-        """`score` for something very old."""
-        return score * (1 - self._weight)
-
     def adjusted(self, score: float, written_at: str) -> float:
         """`score` for something last written at an RFC 3339 time."""
         if not self._weight:
@@ -51,23 +48,46 @@ class Recency:
 NO_RECENCY: Final = Recency(0.0, datetime.max.replace(tzinfo=UTC))
 
 SEMANTIC_MAX: Final = 256
-"""The most passages that become candidates by their vectors alone."""
+"""The most passages that become candidates by their vectors."""
 
-_TELLING: Final = 0.6
+_AT_ONCE: Final = 64
+"""How many ranked passages are made of arrays at once: few are asked for."""
+
+TELLING: Final = 0.9
 """If the best keyword match reaches this share of the possible score, keywords count fully. A
 question that shares only unimportant words with its answer has no real keyword match."""
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """The cosine of every vector of a namespace with the query.
+    """How similar the passages of a namespace are to the query, which has one or more vectors.
 
-    `missing` passages have no vector of the query's model.
+    `nearest` are the most similar of those that may be found, one more than `SEMANTIC_MAX` if there
+    are so many. `missing` passages have no vector of the query's model.
     """
 
     vectors: Snapshot
-    cosines: Scores
+    queries: Vectors
+    nearest: Nearest
     missing: int = 0
+
+    @classmethod
+    def measured(
+        cls,
+        vectors: Snapshot,
+        queries: Vectors,
+        least: float,
+        only: Ids | None = None,
+        missing: int = 0,
+    ) -> "Similarity":
+        """The similarity of all passages, or of those in `only`, whose cosine is at least
+        `least`."""
+        nearest = vectors.nearest(queries, SEMANTIC_MAX + 1, least, only)
+        return cls(vectors, queries, nearest, missing)
+
+    def cosines_of(self, chunk_ids: Ids) -> Scores:
+        """The cosine of any passages; 0 for those without a vector."""
+        return self.vectors.cosines_of(chunk_ids, self.queries)
 
     @property
     def passages(self) -> int:
@@ -96,13 +116,15 @@ class Weights:
 class Evidence:
     """The evidence for one namespace, limited to the passages in `only` if given.
 
-    `terms` is the number of words looked for.
+    `terms` is the number of words looked for, `telling` the share of their possible score from
+    which on keywords count fully.
     """
 
     keyword: KeywordMatches
     similarity: Similarity | None
     only: Ids | None = None
     terms: int = 0
+    telling: float = TELLING
 
     @property
     def full_bm25(self) -> float:
@@ -112,13 +134,12 @@ class Evidence:
         passages.
         """
         passages = 0 if self.similarity is None else self.similarity.passages
-        return _TELLING * self.terms * math.log(max(1.0, (passages - 0.5) / 1.5))
+        return self.telling * self.terms * math.log(max(1.0, (passages - 0.5) / 1.5))
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(NamedTuple):
     """A ranked passage. `part` is the index of its evidence; `meaning` and `words` are as in
-    `Hit`."""
+    `Hit`; `nearest` is the cosine that counts fully, 0 where meaning does not count."""
 
     part: int
     chunk_id: int
@@ -126,6 +147,7 @@ class Ranked:
     matched_by: MatchedBy
     meaning: float = 0.0
     words: float = 0.0
+    nearest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +166,7 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     similar to itself, and must not make the notes that answer it look unrelated. Ties go to the
     earlier part, then to the newer passage.
     """
-    candidates = [_candidates(part, weights.min_similarity) for part in parts]
+    candidates = [_candidates(part) for part in parts]
     semantic, keyword = _shares(parts, weights)
     best_cosines = np.maximum.accumulate([float(c.cosine.max(initial=0)) for c in candidates])
     words = np.concatenate(
@@ -161,27 +183,33 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     by_keyword = np.concatenate([c.bm25 for c in candidates]) > 0
     cosine = np.concatenate([c.cosine for c in candidates])
     by_meaning = (cosine >= weights.min_similarity) & (cosine > 0)
-    for i in np.lexsort((-ids, place, -scores)):
-        yield Ranked(
-            part=int(place[i]),
-            chunk_id=int(ids[i]),
-            score=min(1.0, float(scores[i])),
-            matched_by=_matched_by(bool(by_keyword[i]), bool(by_meaning[i])),
-            meaning=min(1.0, float(cosine[i])),
-            words=float(words[i]),
-        )
+    counting = best_cosines.tolist() if semantic else [0.0] * len(parts)
+    order = np.lexsort((-ids, place, -scores))
+    for start in range(0, len(order), _AT_ONCE):
+        best = order[start : start + _AT_ONCE]
+        columns = (place, ids, scores, cosine, words, by_keyword, by_meaning)
+        for part, chunk_id, score, meaning, share, has_words, is_near in zip(
+            *(column[best].tolist() for column in columns), strict=True
+        ):
+            yield Ranked(
+                part=part,
+                chunk_id=chunk_id,
+                score=min(1.0, score),
+                matched_by=_matched_by(has_words, is_near),
+                meaning=min(1.0, meaning),
+                words=share,
+                nearest=counting[part],
+            )
 
 
-def crowded(part: Evidence, weights: Weights) -> bool:
+def crowded(part: Evidence) -> bool:
     """Whether there are so many matching passages that some may not be candidates."""
     if len(part.keyword.ids) >= MATCHES_MAX:
         return True
-    if part.similarity is None:
-        return False
-    return int(np.count_nonzero(part.similarity.cosines >= weights.min_similarity)) > SEMANTIC_MAX
+    return part.similarity is not None and len(part.similarity.nearest.ids) > SEMANTIC_MAX
 
 
-def _candidates(part: Evidence, min_similarity: float) -> _Candidates:
+def _candidates(part: Evidence) -> _Candidates:
     """All passages with a matching word, and the most similar of the others."""
     found, bm25 = part.keyword.ids, part.keyword.scores
     if part.only is not None:
@@ -189,27 +217,19 @@ def _candidates(part: Evidence, min_similarity: float) -> _Candidates:
         found, bm25 = found[kept], bm25[kept]
     if part.similarity is None:
         return _Candidates(found, bm25, np.zeros(len(found), np.float32))
-    ids, cosines = part.similarity.vectors.ids, part.similarity.cosines
-    rows = part.similarity.vectors.rows_of(found)
-    known = rows >= 0
-    cosine = np.where(known, cosines[rows], 0) if len(cosines) else np.zeros(len(rows))
-    others = (cosines >= min_similarity) & (cosines > 0)
-    others[rows[known]] = False
-    similar = np.flatnonzero(others)
-    if part.only is not None:
-        similar = similar[np.isin(ids[similar], part.only)]
-    if len(similar) > SEMANTIC_MAX:
-        similar = similar[np.argpartition(-cosines[similar], SEMANTIC_MAX)[:SEMANTIC_MAX]]
+    nearest = part.similarity.nearest
+    others = np.flatnonzero(~np.isin(nearest.ids[:SEMANTIC_MAX], found))
+    similar, cosines = nearest.ids[others], nearest.cosines[others]
     return _Candidates(
-        ids=np.concatenate((found, ids[similar])),
+        ids=np.concatenate((found, similar)),
         bm25=np.concatenate((bm25, np.zeros(len(similar), np.float32))),
-        cosine=np.maximum(np.concatenate((cosine, cosines[similar])), 0, dtype=np.float32),
+        cosine=np.maximum(np.concatenate((part.similarity.cosines_of(found), cosines)), 0),
     )
 
 
 def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:
     """The weights, scaled to a sum of 1; without vectors, keywords count fully."""
-    if not any(p.similarity is not None and len(p.similarity.cosines) for p in parts):
+    if not any(p.similarity is not None and len(p.similarity.vectors.ids) for p in parts):
         return 0.0, 1.0
     total = weights.semantic + weights.keyword
     return weights.semantic / total, weights.keyword / total

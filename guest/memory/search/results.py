@@ -2,35 +2,52 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from wire.tools import MEMORY_TOOLS
 
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Filter, Hit, Only
+from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
+from guest.memory.search.surroundings import PRECEDING, Surroundings, worth_of_turn
 from guest.memory.storage.base import Database, Row
 from guest.memory.storage.errors import noticed
 
-_NOTES: Final = """
+_NOTES: Final = f"""
 SELECT chunks.chunk_id, notes.note_id,
        CASE WHEN length(notes.content) > ?1 THEN chunks.body ELSE notes.content END,
        notes.tags, notes.created_at, notes.updated_at, notes.version,
        COALESCE(notes.key, ''), notes.type, notes.confidence, notes.origin_actor,
        notes.origin_link, notes.origin_material, notes.superseded_by IS NOT NULL,
-       length(notes.content) > ?1
+       length(notes.content) > ?1,
+       iif({HAVE_NEIGHBOURS.format("notes")}, notes.origin_session, ''),
+       iif({HAVE_NEIGHBOURS.format("notes")}, (
+           SELECT group_concat(passage.chunk_id) FROM (
+               SELECT note_id FROM notes AS earlier
+                   WHERE earlier.namespace = ?3
+                       AND earlier.origin_session = notes.origin_session
+                       AND earlier.seq < notes.seq AND {HAVE_NEIGHBOURS.format("earlier")}
+                   ORDER BY earlier.seq DESC LIMIT {PRECEDING}) AS preceding
+               CROSS JOIN chunks AS passage
+                   ON passage.namespace = ?3 AND passage.note_id = preceding.note_id), NULL)
     FROM json_each(?2) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN notes ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
     WHERE chunks.namespace = ?3 AND notes.scope_session IN ('', ?4)
         AND (notes.superseded_by IS NULL OR ?5)
-"""
+"""  # noqa: S608
 _CONVERSATION: Final = f"""
 SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.session_id,
-       event.sequence, event.role
+       event.sequence, event.role, (
+           SELECT group_concat(passage.chunk_id) FROM (
+               SELECT session_id, sequence FROM conversation_events AS earlier
+                   WHERE earlier.session_id = event.session_id
+                       AND earlier.sequence < event.sequence AND earlier.role <> 'tool'
+                   ORDER BY earlier.sequence DESC LIMIT {PRECEDING}) AS preceding
+               CROSS JOIN chunks AS passage USING (session_id, sequence))
     FROM json_each(?) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN conversation_events AS event USING (session_id, sequence)
@@ -53,8 +70,7 @@ SELECT json_group_array(chunks.chunk_id)
 """
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A passage that may be shown. `entry` identifies the note, or the passage itself in a
     conversation. `hit` makes the result from its score and its passage: only a few are shown."""
 
@@ -63,6 +79,7 @@ class Found:
     key: str
     body: str
     updated_at: str
+    around: Surroundings
     hit: Callable[[float, Ranked], Hit]
 
     @property
@@ -93,15 +110,19 @@ async def notes(
         ),
     )
     found = {}
-    for row in result.rows:
-        chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
-        found[chunk_id] = Found(note_id, note_id, key, text, updated, partial(_note_hit, row))
+    with noticed("the passages before another"):
+        for row in result.rows:
+            chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
+            session_id, preceding = cast("tuple[str, str | None]", row[-2:])
+            around = Surroundings(session_id, _numbers(preceding))
+            hit = partial(_note_hit, row)
+            found[chunk_id] = Found(note_id, note_id, key, text, updated, around, hit)
     return found
 
 
 def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
     _, note_id, text, tags, created, updated, version, key, *rest = cast("tuple[Any, ...]", row)
-    kind, confidence, actor, link, material, superseded, shortened = rest
+    kind, confidence, actor, link, material, superseded, shortened, *_ = rest
     with noticed("a note"):
         return Hit(
             note_id=note_id,
@@ -138,15 +159,20 @@ async def conversation(
         _CONVERSATION, (json.dumps(list(chunk_ids)), namespace, _REPORTING)
     )
     found = {}
-    for row in result.rows:
-        chunk_id, _, body, created, *_ = cast("tuple[Any, ...]", row)
-        hit = partial(_conversation_hit, row)
-        found[chunk_id] = Found(f"passage {chunk_id}", "", "", body, created, hit)
+    with noticed("the passages before another"):
+        for row in result.rows:
+            chunk_id, _, body, created, session_id, _, role, preceding = cast(
+                "tuple[Any, ...]", row
+            )
+            worth = worth_of_turn(body, by_user=role == "user")
+            around = Surroundings(session_id, _numbers(preceding), worth)
+            hit = partial(_conversation_hit, row)
+            found[chunk_id] = Found(f"passage {chunk_id}", "", "", body, created, around, hit)
     return found
 
 
 def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
-    _, context, body, created, session_id, sequence, role = cast("tuple[Any, ...]", row)
+    _, context, body, created, session_id, sequence, role, *_ = cast("tuple[Any, ...]", row)
     return Hit(
         note_id="",
         text=f"{context}: {body}",
@@ -163,6 +189,10 @@ def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
         meaning=round(passage.meaning, 4),
         words=round(passage.words, 4),
     )
+
+
+def _numbers(listed: str | None) -> tuple[int, ...]:
+    return tuple(map(int, listed.split(","))) if listed else ()
 
 
 async def allowed(database: Database, namespace: str, tags: Sequence[str], only: Only) -> Ids:

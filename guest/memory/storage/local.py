@@ -7,9 +7,9 @@ import logging
 import os
 import stat
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -22,6 +22,7 @@ from guest.errors import StorageError
 from guest.memory.storage import base, copies, errors
 from guest.memory.storage.base import Result, Statement, Value
 from guest.memory.storage.reserve import Reserve
+from guest.memory.storage.scrubbing import Scrubber, transaction
 
 
 class FileOwner:
@@ -120,10 +121,20 @@ def derive(key: str) -> str:
 
 
 def connect(path: Path, key: str) -> Any:
-    """Connect to the existing file at `path`, in WAL mode.
+    """Connect to the existing file at `path`, in WAL mode and with an empty log.
 
     Raises `StorageError`; a file that `key` does not open is left untouched.
     """
+    connection = _connect(path, key)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except BaseException as error:
+        connection.close()
+        raise errors.from_engine(error, path) from error
+    return connection
+
+
+def _connect(path: Path, key: str) -> Any:
     passphrase = derive(key)
     check_key(path, passphrase)
     try:
@@ -134,7 +145,6 @@ def connect(path: Path, key: str) -> Any:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchall()
             if mode != [("wal",)]:
                 raise ValueError(f"unable to open it with a write-ahead log: {mode}")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except BaseException:
             connection.close()
             raise
@@ -208,46 +218,6 @@ def _unreadable(path: Path, header: bytes, *, keyed: bool) -> StorageError:
     )
 
 
-_INTERIOR: Final = (2, 5)
-_LEAF: Final = (10, 13)
-_FIRST_PAGE_HEADER: Final = 100
-
-
-def zero_gaps(connection: Any, first: int, last: int) -> int:
-    """Zero the unused space of pages `first` to `last`; returns how many pages were not clean.
-
-    Runs inside the caller's transaction.
-    """
-    pages = connection.execute(
-        "SELECT pgno, data FROM sqlite_dbpage WHERE pgno BETWEEN ? AND ?", (first, last)
-    ).fetchall()
-    changed = 0
-    for number, page in pages:
-        start, end = page_gap(number, page)
-        if page[start:end].strip(b"\0"):
-            cleaned = page[:start] + bytes(end - start) + page[end:]
-            connection.execute(
-                "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?", (cleaned, number)
-            )
-            changed += 1
-    return changed
-
-
-def page_gap(number: int, page: bytes) -> tuple[int, int]:
-    """The unallocated space of a b-tree page; empty for other pages.
-
-    An overflow page starts with the next page's number and a free page is already zero; neither has
-    a b-tree page's type in its first byte.
-    """
-    header = _FIRST_PAGE_HEADER if number == 1 else 0
-    kind = page[header]
-    if kind not in _INTERIOR and kind not in _LEAF:
-        return 0, 0
-    cells = int.from_bytes(page[header + 3 : header + 5], "big")
-    content = int.from_bytes(page[header + 5 : header + 7], "big") or 65536
-    return header + (12 if kind in _INTERIOR else 8) + 2 * cells, content
-
-
 log = logging.getLogger(__name__)
 
 _SCRUB_PAGES: Final = 256
@@ -304,12 +274,18 @@ class LocalDatabase:
 
     async def checkpoint(self) -> None:
         async with self._settled:
-            pages = (await self.execute("PRAGMA page_count")).rows[0][0]
-            assert isinstance(pages, int)
-            for first in range(1, pages + 1, _SCRUB_PAGES):
-                await self._run(partial(self._file.zero_gaps, first, first + _SCRUB_PAGES - 1))
+            if not await self._run(self._file.scrubber.is_clean):
+                await self._scrub_all()
             await self._run(self._file.empty_log)
             await asyncio.to_thread(copies.erase_automatic, self.path)
+
+    async def _scrub_all(self) -> None:
+        pages = (await self.execute("PRAGMA page_count")).rows[0][0]
+        assert isinstance(pages, int)
+        begun = await self._run(self._file.scrubber.begin_all)
+        for first in range(1, pages + 1, _SCRUB_PAGES):
+            await self._run(partial(self._file.scrubber.scrub, range(first, first + _SCRUB_PAGES)))
+        await self._run(partial(self._file.scrubber.end_all, begun))
 
     async def copy_to(self, target: Path) -> None:
         """Make `target` a durable copy of everything stored so far, under the same key.
@@ -385,11 +361,15 @@ def _fail(future: "asyncio.Future[_T]", failure: Exception) -> None:
 class _File:
     """The connection and the ownership of its file, used on one thread only."""
 
-    def __init__(self, path: Path, owner: FileOwner, descriptor: int, engine: Any) -> None:
+    def __init__(
+        self, path: Path, owner: FileOwner, descriptor: int, engine: Any, scrubber: Scrubber
+    ) -> None:
         self.path = path
         self.descriptor = descriptor
+        self.scrubber = scrubber
         self._owner = owner
         self._engine = engine
+        self._frozen = False
 
     @classmethod
     def open(cls, path: Path, key: str) -> "_File":
@@ -398,56 +378,66 @@ class _File:
             stack.callback(owner.release)
             descriptor = _make_private(path)
             stack.callback(os.close, descriptor)
-            file = cls(path, owner, descriptor, connect(path, key))
+            clean = Scrubber.found_clean(path, descriptor)
+            engine = _connect(path, key)
+            stack.callback(engine.close)
+            scrubber = Scrubber(path, descriptor, engine, clean=clean)
+            stack.callback(scrubber.close)
+            try:
+                scrubber.bring_log("TRUNCATE", anyway=True)
+            except BaseException as error:
+                raise errors.from_engine(error, path) from error
             stack.pop_all()
-        return file
+        return cls(path, owner, descriptor, engine, scrubber)
 
     def execute(self, statement: Statement) -> Result:
-        cursor = self._engine.execute(statement.sql, tuple(statement.args))
-        rows = cursor.fetchall()
-        return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
+        result = self._execute(statement)
+        self._shorten_log()
+        return result
 
     def batch(self, statements: Sequence[Statement]) -> list[Result]:
-        with self._transaction():
-            return [self.execute(statement) for statement in statements]
-
-    def zero_gaps(self, first: int, last: int) -> None:
-        with self._transaction():
-            zero_gaps(self._engine, first, last)
+        with transaction(self._engine):
+            results = [self._execute(statement) for statement in statements]
+        self._shorten_log()
+        return results
 
     def empty_log(self) -> None:
-        busy = self.execute(Statement("PRAGMA wal_checkpoint(TRUNCATE)")).rows[0][0]
-        if busy:
+        if self.scrubber.bring_log("TRUNCATE"):
             raise ValueError("the log is locked: another program is reading it")
 
     def freeze(self) -> None:
         """Write the log back into the main file, which then does not change until `thaw`."""
-        self.execute(Statement("PRAGMA wal_autocheckpoint = 0"))
+        self._frozen = True
         self.empty_log()
 
     def thaw(self) -> None:
-        self.execute(Statement("PRAGMA wal_autocheckpoint = 1000"))
+        self._frozen = False
 
     def close(self) -> None:
         try:
-            self.empty_log()
-        except ValueError as error:
+            if self.scrubber.bring_log("TRUNCATE", anyway=True):
+                log.warning("the log of %s was not emptied at closing: it is read", self.path)
+        except ValueError as error:  # a damaged page has left a statement unfinished
             log.warning("the log of %s was not emptied at closing: %s", self.path, error)
         finally:
+            self.scrubber.close()
             self._engine.close()
             os.close(self.descriptor)  # not before the engine: this drops its locks
             self._owner.release()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._engine.execute("BEGIN IMMEDIATE")
+    def _execute(self, statement: Statement) -> Result:
+        cursor = self._engine.execute(statement.sql, tuple(statement.args))
+        rows = cursor.fetchall()
+        return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
+
+    def _shorten_log(self) -> None:
+        """What was done before is durable, whatever becomes of this."""
+        if self._frozen:
+            return
         try:
-            yield
-            self._engine.execute("COMMIT")
-        except BaseException:
-            if self._engine.in_transaction:
-                self._engine.execute("ROLLBACK")
-            raise
+            self.scrubber.shorten_log()
+        except Exception as error:
+            log.warning("the log of %s was not written back: %s", self.path, error)
 
 
 def _open_file(path: Path, key: str) -> _File:

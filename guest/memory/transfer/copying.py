@@ -25,13 +25,13 @@ Progress = Callable[[str, int, int], None]
 _COUNT: Final = "SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (?, ?)"
 _PAGE: Final = """
 SELECT chunk_id, chunks.namespace, note_id, session_id, sequence, position, context, body,
-       model_id, vector
+       model_id, vector, digest
     FROM chunks JOIN chunks_vec USING (chunk_id)
     WHERE chunk_id > ? AND chunks.namespace IN (?, ?) ORDER BY chunk_id LIMIT ?
 """
 _STORE_FOR: Final = """
-INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
-    SELECT chunk_id, namespace, ?, ? FROM chunks
+INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector, digest)
+    SELECT chunk_id, namespace, ?, ?, ? FROM chunks
         WHERE namespace = ? AND position = ? AND context = ? AND body = ?
 """
 _USAGE_PER_PAGE: Final = 500
@@ -102,10 +102,10 @@ async def _copy_usage(source: Database, target: Database, user: User) -> None:
 
 
 def _store(row: Row) -> Statement:
-    _, namespace, note, session, sequence, position, context, body, model, vector = cast(
+    _, namespace, note, session, sequence, position, context, body, *vector = cast(
         "tuple[Any, ...]", row
     )
-    common = (model, vector, namespace, position, context, body)
+    common = (*vector, namespace, position, context, body)
     if note is not None:
         return Statement(_OF_NOTE, (*common, note))
     return Statement(_OF_EVENT, (*common, session, sequence))

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar, cast
 
-from wire.errors import Code
 from wire.limits import EXPORT_LINE_MAX_BYTES, EXPORT_PART_BYTES
 
-from guest.errors import StorageError
 from guest.memory.models import User, now
 from guest.memory.notes.repository import VERSIONED
 from guest.memory.storage.base import Database, Row, Statement
@@ -26,6 +24,7 @@ from guest.memory.transfer.format import (
     written,
 )
 from guest.memory.transfer.rows import (
+    ENDED_FIELDS,
     EVENT,
     NOTE,
     SESSION,
@@ -49,7 +48,7 @@ _PAGE: Final = """
 """
 _VERSIONS_OF_PAGE: Final = f"""
 SELECT kept.note_id, {", ".join("kept." + name for name in VERSIONED.split(", "))},
-       written_at, replaced_at
+       written_at, replaced_at, {ENDED_FIELDS}
     FROM (SELECT namespace, note_id, version FROM notes {_PAGE}) AS newest
     JOIN note_versions AS kept
         ON kept.namespace = newest.namespace AND kept.note_id = newest.note_id
@@ -150,19 +149,21 @@ _COUNTED: Final = {NoteLine: "notes", SessionLine: "sessions", EventLine: "event
 
 @dataclass(frozen=True)
 class Part:
-    """Some whole lines; how many notes, sessions and events were written so far, and the totals
-    at the beginning."""
+    """Some whole lines; how many notes, sessions and events were written so far, the totals at the
+    beginning, and what was left out since the part before, in words."""
 
     lines: bytes
     entries: int
     entries_total: int
+    left_out: tuple[str, ...] = ()
 
 
 async def export(database: Database, user: User) -> AsyncIterator[Part]:
     """Export the memory of `user`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
 
-    The lines between the first and the last are identical for identical memories. Raises
-    `StorageError`.
+    An entry whose line would exceed `EXPORT_LINE_MAX_BYTES` is left out with what belongs to it: a
+    session with its events, a note with its history. The lines between the first and the last are
+    identical for identical memories. Raises `StorageError`.
     """
     reader = Reader(database, user)
     extent = await reader.extent()
@@ -171,11 +172,20 @@ async def export(database: Database, user: User) -> AsyncIterator[Part]:
     part, entries, lines = bytearray(written(header)), 0, 0
     digest = hashlib.sha256()
     counts = dict.fromkeys(Counts.model_fields, 0)
+    left_out: list[str] = []
+    without = ""
     async for entity in entities(reader, extent):
-        line = _bounded(entity)
+        if without and without == _owner(entity):
+            continue
+        line = written(entity)
+        if len(line) > EXPORT_LINE_MAX_BYTES:
+            left_out.append(_in_words(entity, len(line)))
+            without = "" if isinstance(entity, EventLine) else _id(entity)
+            continue
         if len(part) + len(line) > EXPORT_PART_BYTES:
-            yield Part(bytes(part), entries, total)
+            yield Part(bytes(part), entries, total, tuple(left_out))
             part.clear()
+            left_out.clear()
         part += line
         lines += 1
         digest.update(line)
@@ -185,7 +195,7 @@ async def export(database: Database, user: User) -> AsyncIterator[Part]:
         if isinstance(entity, NoteLine | HistoryLine):
             counts["note_versions"] += len(entity.history)
     end = End(lines=lines, counts=Counts(**counts), sha256=digest.hexdigest())
-    yield Part(bytes(part) + written(end), entries, total)
+    yield Part(bytes(part) + written(end), entries, total, tuple(left_out))
 
 
 async def entities(reader: Reader, extent: Extent) -> AsyncIterator[Entity]:
@@ -220,15 +230,21 @@ async def _paged(read: Callable[[int], Awaitable[tuple[Sequence[_E], int]]]) -> 
             return
 
 
-def _bounded(entity: Entity) -> bytes:
-    line = written(entity)
-    if len(line) > EXPORT_LINE_MAX_BYTES:
-        place = entity.note_id if isinstance(entity, NoteLine | HistoryLine) else entity.session_id
-        number = f", event {entity.sequence}" if isinstance(entity, EventLine) else ""
-        raise StorageError(
-            Code.RESOURCE_EXHAUSTED,
-            f"{place}{number} is too long to export",
-            details=f"its line would have {len(line)} bytes; {EXPORT_LINE_MAX_BYTES} are possible",
-            resolution="runner memory backup copies the whole store instead",
-        )
-    return line
+def _owner(entity: Entity) -> str:
+    """The id of the note or session that a line belongs to; empty where it is that itself."""
+    return _id(entity) if isinstance(entity, HistoryLine | EventLine) else ""
+
+
+def _id(entity: Entity) -> str:
+    return entity.note_id if isinstance(entity, NoteLine | HistoryLine) else entity.session_id
+
+
+def _in_words(entity: Entity, size: int) -> str:
+    name = _id(entity)
+    if isinstance(entity, EventLine):
+        name = f"event {entity.sequence} of {name}"
+    elif isinstance(entity, HistoryLine):
+        name = f"earlier versions of {name}"
+    elif isinstance(entity, SessionLine):
+        name += " with its events"
+    return f"{name}: its line would have {size} bytes"

@@ -146,10 +146,14 @@ class Said(_Part):
 
 
 class Version(Said):
-    """An earlier version of a note."""
+    """An earlier version of a note. `superseded_by` as in the note's line: whether the note was
+    superseded, in this version, until the next one made it current again."""
 
     written_at: Time
     replaced_at: Time
+    superseded_by: Id | Literal[""] | None = None
+    superseded_reason: Reason = ""
+    superseded_at: Time | None = None
 
 
 _S = TypeVar("_S", bound=Said)

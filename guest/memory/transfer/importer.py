@@ -15,7 +15,7 @@ from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import MemoryFull, User
 from guest.memory.notes import repository
 from guest.memory.notes.quota import Quota, Used
-from guest.memory.notes.repository import VERSIONED
+from guest.memory.notes.repository import ENDED, VERSIONED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database, Result, Statement
 from guest.memory.transfer import merge
 from guest.memory.transfer.format import (
@@ -51,14 +51,13 @@ INSERT INTO guards (ok)
 _PLACES: Final = ", ".join("?" * len(VERSIONED.split(",")))
 _NOTE: Final = f"""
 INSERT INTO notes (namespace, note_id, created_at, scope_session, content_hash, key, updated_at,
-                   access_count, accessed_at, superseded_by, superseded_reason, superseded_at,
-                   {VERSIONED})
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_PLACES})
+                   ordered_at, access_count, accessed_at, {ENDED}, {VERSIONED})
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_PLACES})
 """  # noqa: S608
 _REPLACE: Final = f"""
 UPDATE notes
     SET ({VERSIONED}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?,
-        superseded_by = ?, superseded_reason = ?, superseded_at = ?
+        ordered_at = MAX(ordered_at, ?), superseded_by = ?, superseded_reason = ?, superseded_at = ?
     WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
 _ACCESSED: Final = """
@@ -84,9 +83,12 @@ _RELEASE: Final = """
 UPDATE notes SET key = NULL WHERE namespace = ? AND note_id = ? AND key = ? AND updated_at = ?
 """
 _VERSION: Final = f"""
-INSERT INTO note_versions (namespace, note_id, written_at, replaced_at, {VERSIONED})
-    VALUES (?, ?, ?, ?, {_PLACES})
-    ON CONFLICT (namespace, note_id, version) DO UPDATE SET replaced_at = excluded.replaced_at
+INSERT INTO note_versions (namespace, note_id, written_at, replaced_at, {ENDED}, {VERSIONED})
+    VALUES (?, ?, ?, ?, ?, ?, ?, {_PLACES})
+    ON CONFLICT (namespace, note_id, version) DO UPDATE
+        SET replaced_at = excluded.replaced_at,
+            ({ENDED}) = (excluded.superseded_by, excluded.superseded_reason,
+                         excluded.superseded_at)
 """  # noqa: S608
 _SESSION: Final = """
 INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at, turns,
@@ -200,10 +202,17 @@ class Batch:
     def _replace(self, namespace: str, line: NoteLine, change: NoteChange, known: NoteLine) -> None:
         if change.keep is not None:
             kept = Version.model_construct(
-                None, **dict(known.current), written_at=known.updated_at, replaced_at=change.keep
+                None,
+                **dict(known.current),
+                written_at=known.updated_at,
+                replaced_at=change.keep,
+                superseded_by=known.superseded_by,
+                superseded_reason=known.superseded_reason,
+                superseded_at=known.superseded_at,
             )
             self._history(namespace, line.note_id, [kept])
-        new = (repository.hash_of(line.current.content), change.key, line.updated_at, *_end(line))
+        times = (line.updated_at, _ordered_at(line))
+        new = (repository.hash_of(line.current.content), change.key, *times, *_end(line))
         self._add(Statement(_REPLACE, (*_said(line.current), *new, namespace, line.note_id)))
         if line.current.content != known.current.content:
             self.removing.append(len(self.statements))
@@ -218,7 +227,8 @@ class Batch:
     def _history(self, namespace: str, note_id: str, versions: Sequence[Version]) -> None:
         for version in versions:
             times = (version.written_at, version.replaced_at)
-            self._add(Statement(_VERSION, (namespace, note_id, *times, *_said(version))))
+            row = (namespace, note_id, *times, *_end(version), *_said(version))
+            self._add(Statement(_VERSION, row))
 
     def _require(self, namespace: str, known: NoteLine) -> None:
         same = (known.current.version, known.updated_at, known.superseded_by)
@@ -231,12 +241,16 @@ class Batch:
 def _row(line: NoteLine, key: str | None) -> tuple[Any, ...]:
     return (
         *(line.note_id, line.created_at, line.scope_session or ""),
-        *(repository.hash_of(line.current.content), key, line.updated_at),
+        *(repository.hash_of(line.current.content), key, line.updated_at, _ordered_at(line)),
         *(line.access_count, line.accessed_at or "", *_end(line), *_said(line.current)),
     )
 
 
-def _end(line: NoteLine) -> tuple[str | None, ...]:
+def _ordered_at(line: NoteLine) -> str:
+    return max(line.updated_at, *(version.written_at for version in line.history), "")
+
+
+def _end(line: NoteLine | Version) -> tuple[str | None, ...]:
     return line.superseded_by, line.superseded_reason, line.superseded_at or ""
 
 

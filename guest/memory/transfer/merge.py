@@ -362,15 +362,21 @@ def _refuse_later(history: Sequence[Version], current: int) -> None:
         raise Conflict(f"history: version {latest} is not before version {current} of the note")
 
 
+_ENDED: Final = ("superseded_by", "superseded_reason", "superseded_at")
+
+
 def _missing(
     note_id: str, history: Sequence[Version], known: NoteLine, stored: StoredNotes
 ) -> list[Version]:
     """The versions that are not stored like this. Raises `Conflict` if a stored one has another
-    text."""
+    text. A version that was superseded stays so, whichever side knows it."""
     missing = []
     for version in history:
         _agree(note_id, version, known, stored)
         here = stored.versions.get((note_id, version.version))
+        if here is not None and version.superseded_by is None:
+            ended = {name: getattr(here, name) for name in _ENDED}
+            version = version.model_copy(update=ended)
         if here is None or imported(here) != imported(version):
             missing.append(version)
     return missing

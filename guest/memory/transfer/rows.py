@@ -19,9 +19,10 @@ from guest.memory.transfer.format import (
     Version,
 )
 
+ENDED_FIELDS: Final = "superseded_by, superseded_reason, NULLIF(superseded_at, '')"
 NOTE: Final = f"""
 SELECT note_id, key, NULLIF(scope_session, ''), created_at, updated_at, access_count,
-       NULLIF(accessed_at, ''), superseded_by, superseded_reason, NULLIF(superseded_at, ''),
+       NULLIF(accessed_at, ''), {ENDED_FIELDS},
        EXISTS (SELECT 1 FROM notes AS other
                WHERE other.namespace = notes.namespace AND other.seq <> notes.seq
                    AND other.content_hash = notes.content_hash
@@ -31,7 +32,9 @@ SELECT note_id, key, NULLIF(scope_session, ''), created_at, updated_at, access_c
        {VERSIONED}, seq
     FROM notes
 """  # noqa: S608
-VERSION: Final = f"SELECT note_id, {VERSIONED}, written_at, replaced_at FROM note_versions"  # noqa: S608
+VERSION: Final = f"""
+SELECT note_id, {VERSIONED}, written_at, replaced_at, {ENDED_FIELDS} FROM note_versions
+"""  # noqa: S608
 SESSION: Final = """
 SELECT session_id, title, channel, created_at, updated_at, turns, NULLIF(archived_at, ''),
        NULLIF(parent_id, ''), rowid

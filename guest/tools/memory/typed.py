@@ -174,6 +174,7 @@ class _TypedTools:
             limit=arguments.limit,
             include_superseded=arguments.include_superseded,
             session_id=self._session(context),
+            counted=False,
         )
         count = len(found.notes)
         reasons = [line for note in found.notes for line in _ending(note)]
@@ -184,6 +185,7 @@ class _TypedTools:
             count=count,
             material=material_in(*found.notes),
             vouched=vouched_in(*found.notes),
+            when_shown=lambda shown: self._memory.typed.count(found.notes[:shown]),
         )
 
     async def forget(self, context: ToolContext, arguments: ForgetArguments) -> ToolOutput:

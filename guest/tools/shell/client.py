@@ -139,19 +139,18 @@ class ShellClient:
         exec_id = f"tool-{uuid.uuid4()}"
         await self._reach()
         ended = Ended(Kept(command.keep_bytes), Kept(command.keep_bytes))
+        extending = asyncio.create_task(self._extend(exec_id, pause))
         try:
-            await self._start(exec_id, command)
-            extending = asyncio.create_task(self._extend(exec_id, pause))
-            try:
+            if not await self._start(exec_id, command, ended):
                 await self._follow(exec_id, ended)
-            finally:
-                extending.cancel()
         except _RefusedError as refused:
             raise refused.error from None
         except BaseException:
             ending = self._later(self._end(exec_id))
             await asyncio.wait({ending}, timeout=_END_WAIT_S)
             raise
+        finally:
+            extending.cancel()
         self._later(self._release(exec_id))
         return ended
 
@@ -168,8 +167,9 @@ class ShellClient:
                 resolution=_RESOLUTION,
             ) from None
 
-    async def _start(self, exec_id: str, command: Command) -> None:
-        """Start the command, once. If the answer is lost, `_follow` finds out whether it runs."""
+    async def _start(self, exec_id: str, command: Command, ended: Ended) -> bool:
+        """Start the command, once, and read its output; returns whether that came to the exit. If
+        the connection is lost, `_follow` finds out whether the command runs, and reads on."""
         request = shell_pb2.StartExecRequest(
             exec_id=exec_id,
             command="" if command.argv else command.text,
@@ -180,13 +180,20 @@ class ShellClient:
             session_id=command.session_id,
             turn_id=command.turn_id,
         )
+        call, heard = self._stub.Run(request), False
         try:
-            await self._stub.Start(request, timeout=_CALL_S)
+            async for event in call:
+                if _take(event, ended):
+                    return True
+                heard = True
         except grpc.RpcError as error:
             failure = from_rpc_error(error)
-            if failure.code not in _LOST:
+            if failure.code not in _LOST and not heard:
                 raise _RefusedError(failure) from None
-            log.warning("the answer to a start was lost: %s", _said(failure))
+            log.warning("the output of a command was lost: %s", _said(failure))
+        finally:
+            call.cancel()
+        return False
 
     async def _follow(self, exec_id: str, ended: Ended) -> None:
         """Read all output, across lost connections, until the exit."""
@@ -236,9 +243,12 @@ class ShellClient:
         while True:
             await pause.asked()
             request = shell_pb2.ExtendExecRequest(exec_id=exec_id, by_ms=round(_EXTENSION_S * 1000))
-            with contextlib.suppress(grpc.RpcError):
+            try:
                 await self._stub.Extend(request, timeout=_CALL_S)
-            await asyncio.sleep(_EXTENSION_S)
+            except grpc.RpcError:  # it may not have begun yet
+                await asyncio.sleep(_RETRY_S)
+            else:
+                await asyncio.sleep(_EXTENSION_S)
 
     async def _end(self, exec_id: str) -> None:
         """End the command's tree and forget it."""

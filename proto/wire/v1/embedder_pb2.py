@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16wire/v1/embedder.proto\x12\x07wire.v1\"\x15\n\x13\x45mbedderInfoRequest\"p\n\x11\x45mbedderInfoReply\x12\r\n\x05state\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x12\n\ndimensions\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x05 \x01(\x04\"\x1d\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\"C\n\nEmbedReply\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\ndimensions\x18\x02 \x01(\r\x12\x0f\n\x07vectors\x18\x03 \x01(\x0c\x32\x81\x01\n\x08\x45mbedder\x12@\n\x04Info\x12\x1c.wire.v1.EmbedderInfoRequest\x1a\x1a.wire.v1.EmbedderInfoReply\x12\x33\n\x05\x45mbed\x12\x15.wire.v1.EmbedRequest\x1a\x13.wire.v1.EmbedReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16wire/v1/embedder.proto\x12\x07wire.v1\"\x15\n\x13\x45mbedderInfoRequest\"\x82\x01\n\x11\x45mbedderInfoReply\x12\r\n\x05state\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x12\n\ndimensions\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x05 \x01(\x04\x12\x10\n\x08reranker\x18\x06 \x01(\t\"\x1d\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\"U\n\nEmbedReply\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\ndimensions\x18\x02 \x01(\r\x12\x0f\n\x07vectors\x18\x03 \x01(\x0c\x12\x10\n\x08reranker\x18\x04 \x01(\t\"-\n\rRerankRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\r\n\x05texts\x18\x02 \x03(\t\"\x1d\n\x0bRerankReply\x12\x0e\n\x06scores\x18\x01 \x03(\x02\x32\xb9\x01\n\x08\x45mbedder\x12@\n\x04Info\x12\x1c.wire.v1.EmbedderInfoRequest\x1a\x1a.wire.v1.EmbedderInfoReply\x12\x33\n\x05\x45mbed\x12\x15.wire.v1.EmbedRequest\x1a\x13.wire.v1.EmbedReply\x12\x36\n\x06Rerank\x12\x16.wire.v1.RerankRequest\x1a\x14.wire.v1.RerankReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +33,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EMBEDDERINFOREQUEST']._serialized_start=35
   _globals['_EMBEDDERINFOREQUEST']._serialized_end=56
-  _globals['_EMBEDDERINFOREPLY']._serialized_start=58
-  _globals['_EMBEDDERINFOREPLY']._serialized_end=170
-  _globals['_EMBEDREQUEST']._serialized_start=172
-  _globals['_EMBEDREQUEST']._serialized_end=201
-  _globals['_EMBEDREPLY']._serialized_start=203
-  _globals['_EMBEDREPLY']._serialized_end=270
-  _globals['_EMBEDDER']._serialized_start=273
-  _globals['_EMBEDDER']._serialized_end=402
+  _globals['_EMBEDDERINFOREPLY']._serialized_start=59
+  _globals['_EMBEDDERINFOREPLY']._serialized_end=189
+  _globals['_EMBEDREQUEST']._serialized_start=191
+  _globals['_EMBEDREQUEST']._serialized_end=220
+  _globals['_EMBEDREPLY']._serialized_start=222
+  _globals['_EMBEDREPLY']._serialized_end=307
+  _globals['_RERANKREQUEST']._serialized_start=309
+  _globals['_RERANKREQUEST']._serialized_end=354
+  _globals['_RERANKREPLY']._serialized_start=356
+  _globals['_RERANKREPLY']._serialized_end=385
+  _globals['_EMBEDDER']._serialized_start=388
+  _globals['_EMBEDDER']._serialized_end=573
 # @@protoc_insertion_point(module_scope)

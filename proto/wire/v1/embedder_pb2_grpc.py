@@ -46,6 +46,11 @@ class EmbedderStub:
                 request_serializer=wire_dot_v1_dot_embedder__pb2.EmbedRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_embedder__pb2.EmbedReply.FromString,
                 _registered_method=True)
+        self.Rerank = channel.unary_unary(
+                '/wire.v1.Embedder/Rerank',
+                request_serializer=wire_dot_v1_dot_embedder__pb2.RerankRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_embedder__pb2.RerankReply.FromString,
+                _registered_method=True)
 
 
 class EmbedderServicer:
@@ -66,6 +71,13 @@ class EmbedderServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rerank(self, request, context):
+        """How well each text answers a query. FAILED_PRECONDITION where there is no reranker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EmbedderServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +90,11 @@ def add_EmbedderServicer_to_server(servicer, server):
                     servicer.Embed,
                     request_deserializer=wire_dot_v1_dot_embedder__pb2.EmbedRequest.FromString,
                     response_serializer=wire_dot_v1_dot_embedder__pb2.EmbedReply.SerializeToString,
+            ),
+            'Rerank': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerank,
+                    request_deserializer=wire_dot_v1_dot_embedder__pb2.RerankRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_embedder__pb2.RerankReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,6 +153,33 @@ class Embedder:
             '/wire.v1.Embedder/Embed',
             wire_dot_v1_dot_embedder__pb2.EmbedRequest.SerializeToString,
             wire_dot_v1_dot_embedder__pb2.EmbedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rerank(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Embedder/Rerank',
+            wire_dot_v1_dot_embedder__pb2.RerankRequest.SerializeToString,
+            wire_dot_v1_dot_embedder__pb2.RerankReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,8 @@ class EmbedderStub:
     Info: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.EmbedderInfoRequest, _embedder_pb2.EmbedderInfoReply]
     Embed: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.EmbedRequest, _embedder_pb2.EmbedReply]
     """UNAVAILABLE while the model loads; FAILED_PRECONDITION where it cannot."""
+    Rerank: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.RerankRequest, _embedder_pb2.RerankReply]
+    """How well each text answers a query. FAILED_PRECONDITION where there is no reranker."""
 
 @_typing.type_check_only
 class EmbedderAsyncStub(EmbedderStub):
@@ -49,6 +51,8 @@ class EmbedderAsyncStub(EmbedderStub):
     Info: _aio.UnaryUnaryMultiCallable[_embedder_pb2.EmbedderInfoRequest, _embedder_pb2.EmbedderInfoReply]  # type: ignore[assignment]
     Embed: _aio.UnaryUnaryMultiCallable[_embedder_pb2.EmbedRequest, _embedder_pb2.EmbedReply]  # type: ignore[assignment]
     """UNAVAILABLE while the model loads; FAILED_PRECONDITION where it cannot."""
+    Rerank: _aio.UnaryUnaryMultiCallable[_embedder_pb2.RerankRequest, _embedder_pb2.RerankReply]  # type: ignore[assignment]
+    """How well each text answers a query. FAILED_PRECONDITION where there is no reranker."""
 
 class EmbedderServicer(metaclass=_abc_1.ABCMeta):
     """One per host, shared by every user's guest: text in, vectors out. It knows
@@ -69,5 +73,13 @@ class EmbedderServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_embedder_pb2.EmbedReply, _abc.Awaitable[_embedder_pb2.EmbedReply]]:
         """UNAVAILABLE while the model loads; FAILED_PRECONDITION where it cannot."""
+
+    @_abc_1.abstractmethod
+    def Rerank(
+        self,
+        request: _embedder_pb2.RerankRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_embedder_pb2.RerankReply, _abc.Awaitable[_embedder_pb2.RerankReply]]:
+        """How well each text answers a query. FAILED_PRECONDITION where there is no reranker."""
 
 def add_EmbedderServicer_to_server(servicer: EmbedderServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

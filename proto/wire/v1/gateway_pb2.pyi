@@ -2813,21 +2813,27 @@ class ExportMemoryReply(_message.Message):
     LINES_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     ENTRIES_TOTAL_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     lines: _builtins.bytes
     """whole lines, each with its line break"""
     entries: _builtins.int
     """so far"""
     entries_total: _builtins.int
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what is too long for a line, since the part before"""
+
     def __init__(
         self,
         *,
         lines: _builtins.bytes = ...,
         entries: _builtins.int = ...,
         entries_total: _builtins.int = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "entries_total", b"entries_total", "lines", b"lines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "entries_total", b"entries_total", "left_out", b"left_out", "lines", b"lines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

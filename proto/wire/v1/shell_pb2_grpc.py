@@ -56,6 +56,11 @@ class ShellStub:
                 request_serializer=wire_dot_v1_dot_shell__pb2.StartExecRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_shell__pb2.StartExecReply.FromString,
                 _registered_method=True)
+        self.Run = channel.unary_stream(
+                '/wire.v1.Shell/Run',
+                request_serializer=wire_dot_v1_dot_shell__pb2.StartExecRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_shell__pb2.ExecOutputEvent.FromString,
+                _registered_method=True)
         self.Output = channel.unary_stream(
                 '/wire.v1.Shell/Output',
                 request_serializer=wire_dot_v1_dot_shell__pb2.ExecOutputRequest.SerializeToString,
@@ -112,6 +117,13 @@ class ShellServicer:
 
     def Start(self, request, context):
         """Idempotent by exec_id: starting a known id again answers for that command.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Run(self, request, context):
+        """Start and Output from the beginning in one call. If the stream breaks off, Output goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,6 +187,11 @@ def add_ShellServicer_to_server(servicer, server):
                     servicer.Start,
                     request_deserializer=wire_dot_v1_dot_shell__pb2.StartExecRequest.FromString,
                     response_serializer=wire_dot_v1_dot_shell__pb2.StartExecReply.SerializeToString,
+            ),
+            'Run': grpc.unary_stream_rpc_method_handler(
+                    servicer.Run,
+                    request_deserializer=wire_dot_v1_dot_shell__pb2.StartExecRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_shell__pb2.ExecOutputEvent.SerializeToString,
             ),
             'Output': grpc.unary_stream_rpc_method_handler(
                     servicer.Output,
@@ -312,6 +329,33 @@ class Shell:
             '/wire.v1.Shell/Start',
             wire_dot_v1_dot_shell__pb2.StartExecRequest.SerializeToString,
             wire_dot_v1_dot_shell__pb2.StartExecReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Run(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.Shell/Run',
+            wire_dot_v1_dot_shell__pb2.StartExecRequest.SerializeToString,
+            wire_dot_v1_dot_shell__pb2.ExecOutputEvent.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,8 @@ class ShellStub:
     """
     Start: _grpc.UnaryUnaryMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.StartExecReply]
     """Idempotent by exec_id: starting a known id again answers for that command."""
+    Run: _grpc.UnaryStreamMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.ExecOutputEvent]
+    """Start and Output from the beginning in one call. If the stream breaks off, Output goes on."""
     Output: _grpc.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]
     """Output from the given offsets on, then the exit, then the end of the stream."""
     Input: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ExecInputRequest, _shell_pb2.ExecInputReply]
@@ -77,6 +79,8 @@ class ShellAsyncStub(ShellStub):
     """
     Start: _aio.UnaryUnaryMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.StartExecReply]  # type: ignore[assignment]
     """Idempotent by exec_id: starting a known id again answers for that command."""
+    Run: _aio.UnaryStreamMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.ExecOutputEvent]  # type: ignore[assignment]
+    """Start and Output from the beginning in one call. If the stream breaks off, Output goes on."""
     Output: _aio.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]  # type: ignore[assignment]
     """Output from the given offsets on, then the exit, then the end of the stream."""
     Input: _aio.UnaryUnaryMultiCallable[_shell_pb2.ExecInputRequest, _shell_pb2.ExecInputReply]  # type: ignore[assignment]
@@ -129,6 +133,14 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_shell_pb2.StartExecReply, _abc.Awaitable[_shell_pb2.StartExecReply]]:
         """Idempotent by exec_id: starting a known id again answers for that command."""
+
+    @_abc_1.abstractmethod
+    def Run(
+        self,
+        request: _shell_pb2.StartExecRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_shell_pb2.ExecOutputEvent], _abc.AsyncIterator[_shell_pb2.ExecOutputEvent]]:
+        """Start and Output from the beginning in one call. If the stream breaks off, Output goes on."""
 
     @_abc_1.abstractmethod
     def Output(

@@ -13,7 +13,7 @@ from wire.errors import Code
 from runner.cli.agent import CHANNEL, connect_agent, host_runs
 from runner.cli.chat.conversation import INTERRUPT
 from runner.cli.chat.screen import say
-from runner.cli.operation.lifecycle import at_first_signal
+from runner.cli.operation.signals import at_first_signal
 from runner.cli.options import Options
 from runner.cli.output import one_line
 from runner.client.access import AccessFile
@@ -21,7 +21,6 @@ from runner.client.following import Connect
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
-from runner.host.host import Host
 
 
 class Streams(NamedTuple):
@@ -95,6 +94,8 @@ async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stde
     running."""
     if await host_runs(config, user_id):
         return True
+    from runner.host.host import Host
+
     say(stderr, f"starting the agent of user {user_id} ...")
     try:
         host = await stack.enter_async_context(Host(config, user_id))

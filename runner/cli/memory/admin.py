@@ -19,7 +19,6 @@ from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import as_json, confirm, fact_table, print_json, print_table
 from runner.client import backups
 from runner.errors import ConfigError
-from runner.host.maintenance import run_job
 from runner.logs import printable
 from runner.workspace.credentials import read_memory_key, read_memory_token
 from runner.workspace.workspace import Workspace
@@ -159,6 +158,8 @@ def _work(
     job_key: str = "",
     incoming: Path | None = None,
 ) -> None:
+    from runner.host.maintenance import run_job
+
     config = options.load_for_hosting()
     bars = Bars(console=Console(stderr=True))
     with shown(bars) as task:

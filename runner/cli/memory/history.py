@@ -145,7 +145,8 @@ def _done(before: gateway_pb2.Note, reply: gateway_pb2.UndoChangeReply) -> str:
         return f"{note_id} is forgotten"
     if reply.done == "current_again":
         return f"{note_id} counts again"
-    return f"{note_id} has version {reply.note.version} now: {brief(reply.note.text)}"
+    again = " and is superseded again" if reply.note.superseded else ""
+    return f"{note_id} has version {reply.note.version} now{again}: {brief(reply.note.text)}"
 
 
 def _print_versions(

@@ -16,7 +16,7 @@ from wire.errors import Code
 from runner.cli.agent import ask_agent
 from runner.cli.options import AsJson, Options
 from runner.cli.output import discard, print_json
-from runner.client.exports import Imported, read_export, write_export
+from runner.client.exports import Exported, Imported, read_export, write_export
 from runner.errors import HostError
 from runner.logs import printable
 from runner.workspace.directories import whole_file
@@ -32,11 +32,20 @@ def export(
     file: File = _PIPE,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
-    """Write everything the agent remembers of the user, as JSON Lines."""
-    counts = _export(context.obj, file, force=force)
+    """Write everything the agent remembers of the user, as JSON Lines.
+
+    Exit code 1: what is too long for a line was left out, and is named; the rest is there.
+    """
+    exported = _export(context.obj, file, force=force)
+    counts = exported.counts
     if file != _PIPE:
         told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
         typer.echo(printable(f"{file}: {told or 'an empty memory'}"))
+    for each in exported.left_out:
+        typer.echo(printable(f"left out: {each}"), err=True)
+    if exported.left_out:
+        typer.echo("runner memory backup copies the whole store instead", err=True)
+        raise typer.Exit(1)
 
 
 def import_(
@@ -63,7 +72,7 @@ def import_(
     raise typer.Exit(1 if report.problems else 0)
 
 
-def _export(options: Options, file: str, *, force: bool) -> dict[str, int]:
+def _export(options: Options, file: str, *, force: bool) -> Exported:
     bars = Bars(
         TextColumn("exporting"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
     )

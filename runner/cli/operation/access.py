@@ -21,7 +21,8 @@ from runner.access.server import (
 )
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.memory.transfer import refuse_existing
-from runner.cli.operation.lifecycle import at_first_signal, show_access_log
+from runner.cli.operation.lifecycle import show_access_log
+from runner.cli.operation.signals import at_first_signal
 from runner.cli.options import AsJson, Options
 from runner.cli.output import print_json, print_table, table_of
 from runner.client.access import AccessFile

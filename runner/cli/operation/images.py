@@ -34,6 +34,14 @@ Roles = Annotated[
     typer.Option("--role", help="Only this image; may be given several times.", show_default=False),
 ]
 
+AnyModel = Annotated[
+    bool,
+    typer.Option(
+        "--with-sentence-transformers",
+        help="Any embedding model in the embedder image, by PyTorch; not only the default one.",
+    ),
+]
+
 
 @images.command()
 def build(
@@ -60,6 +68,7 @@ def build(
     with_build_tools: Annotated[
         bool, typer.Option("--with-build-tools", help="Compilers in the shell image.")
     ] = False,
+    any_model: AnyModel = False,
 ) -> None:
     """Build the images that guests run from."""
     if bootstrap and base_image != OFFICIAL_BASE:
@@ -70,7 +79,9 @@ def build(
                 engine, lambda line: shown.step("base", line), own_wheels=wheelhouse is None
             )
             shown.done("base")
-        recipe = Recipe(prefix, base_image, role or USUAL_ROLES, wheelhouse, with_build_tools)
+        recipe = Recipe(
+            prefix, base_image, role or USUAL_ROLES, wheelhouse, with_build_tools, any_model
+        )
         build_images(engine, recipe, shown)
     show(context)
 
@@ -79,12 +90,14 @@ def build(
 def wheels(
     directory: Annotated[Path, typer.Argument(file_okay=False)],
     role: Roles = None,
+    any_model: AnyModel = False,
 ) -> None:
     """Collect what `build --wheelhouse` needs, for machines that reach no package index."""
     with tempfile.TemporaryDirectory(prefix="oxydra-wheels-") as scratch, _Shown() as shown:
         shown.step("wheels", f"collecting into {directory}")
         pip = Pip(Path(scratch))
-        found = collect(pip, role or USUAL_ROLES, own_wheel(pip, Path(scratch)), directory)
+        own = own_wheel(pip, Path(scratch))
+        found = collect(pip, role or USUAL_ROLES, own, directory, any_model=any_model)
         shown.done("wheels")
     typer.echo(f"{directory}: {len(found)} wheels")
 

@@ -13,27 +13,27 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 from wire.errors import Code, WireError
 
-from runner.access.server import AccessServer
 from runner.cli.agent import host_runs
+from runner.cli.operation.signals import at_first_signal
 from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.cleanup import clear_leftovers
 from runner.host.control import connect_control
-from runner.host.host import Host
 from runner.host.runtime import Runtime, host_lock, lock_holder
-from runner.tiers.drivers import driver_for
 from runner.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from runner.host.host import Host
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_S: Final = 2.0
@@ -42,7 +42,7 @@ _LOOK_S: Final = 2.0
 async def run_in_foreground(options: Options, config: Config) -> int:
     """Run the host until Ctrl-C, a signal or `runner stop`. Returns the exit code."""
 
-    async def ready(host: Host) -> None:
+    async def ready(host: "Host") -> None:
         show_summary(host, options)
         _show_warnings()
 
@@ -53,7 +53,7 @@ def run_detached(options: Options, notify_fd: int) -> int:
     """Run the host in the background. Tells `notify_fd` when it is ready, or why it is not."""
     with os.fdopen(notify_fd, "w", encoding="utf-8") as pipe:
 
-        async def ready(host: Host) -> None:
+        async def ready(host: "Host") -> None:
             no_shell = [f"no shell: {host.no_shell}"] if host.no_shell else []
             json.dump({"pid": os.getpid(), "notices": [*no_shell, *host.notices]}, pipe)
             pipe.close()
@@ -77,12 +77,13 @@ class Launched:
     notices: list[str]
 
 
-def start_detached(options: Options, *, stays: bool = True) -> None:
-    """Start a host as `launch` does, and tell about it.
+def start_detached(options: Options) -> None:
+    """Start a host as `launch` does, and tell about it."""
+    _tell(options, launch(options), stays=True)
 
-    `stays` says whether it goes on when this command ends, and changes only what is told.
-    """
-    launched = launch(options)
+
+def _tell(options: Options, launched: Launched, *, stays: bool) -> None:
+    """`stays` says whether the host goes on when this command ends."""
     where = "running in the background" if stays else "running"
     typer.echo(f"{where}, pid {launched.pid}")
     for notice in launched.notices:
@@ -146,13 +147,20 @@ async def _clear(config: Config, user_id: str) -> list[str]:
     runtime = Runtime.locate(config, user_id)
     if not runtime.directory.exists():
         return []
+    from runner.host.cleanup import clear_leftovers
+    from runner.tiers.drivers import driver_for
+
     workspace = Workspace.locate(config, user_id)
     with host_lock(runtime.lock), workspace.held():
         driver = driver_for(config.tier, config.container)
         return await clear_leftovers(runtime, workspace, driver, config.container)
 
 
-async def _host(options: Options, config: Config, ready: Callable[[Host], Awaitable[None]]) -> int:
+async def _host(
+    options: Options, config: Config, ready: Callable[["Host"], Awaitable[None]]
+) -> int:
+    from runner.host.host import Host
+
     host = Host(config, options.user_id, reload=options.load_for_hosting)
     with at_first_signal(host.request_stop, _STOP_SIGNALS) as received:
         try:
@@ -170,29 +178,6 @@ async def _host(options: Options, config: Config, ready: Callable[[Host], Awaita
 def _exit_code(received: list[int]) -> int:
     """130 for Ctrl-C, as shells expect; 0 for a service manager's SIGTERM."""
     return 130 if received[:1] == [signal.SIGINT] else 0
-
-
-@contextmanager
-def at_first_signal(
-    end: Callable[[], object], numbers: Iterable[signal.Signals]
-) -> Iterator[list[int]]:
-    """Call `end` at the first of these signals; yields all that were received. Later ones are
-    ignored, because an end takes only seconds."""
-    loop = asyncio.get_running_loop()
-    received: list[int] = []
-
-    def note(number: int) -> None:
-        if not received:
-            end()
-        received.append(number)
-
-    for number in numbers:
-        loop.add_signal_handler(number, note, number)
-    try:
-        yield received
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _show_warnings() -> None:
@@ -222,10 +207,11 @@ def _output_to(runtime: Runtime) -> None:
 
 
 async def start_all(options: Options, *, detach: bool) -> int:
-    """Start the hosts of all users. A failed start is reported, and the others go on.
+    """Start the hosts of all users, as many at once as there are cores. A failed start is reported,
+    and the others go on.
 
     Without `detach`, stay, let people with access tokens in, restart hosts that were killed, and
-    stop all on a signal; one while they start lets the host in hand come up first. Returns 1 if a
+    stop all on a signal; one while they start lets the hosts in hand come up first. Returns 1 if a
     user could not be started, 130 for Ctrl-C, else 0.
     """
     config = options.load_for_hosting()
@@ -237,17 +223,23 @@ async def start_all(options: Options, *, detach: bool) -> int:
             details=f"no workspace in {config.workspace_root} and no [users.<id>] section",
             resolution=replace(options, user_id="alice").command("start"),
         )
-    failed = 0
     ended = asyncio.Event()
     async with AsyncExitStack() as stack:
         received = stack.enter_context(at_first_signal(ended.set, _STOP_SIGNALS))
         listens = config.access.socket or config.access.listen
         if listens and not detach:
+            from runner.access.server import AccessServer
+
             show_access_log(config)
             await stack.enter_async_context(AccessServer(config))
-        for user_id in users:
-            if not ended.is_set():
-                failed += not await _start_one(config, options, user_id, stays=detach)
+        typer.echo(f"starting {', '.join(users)}")
+        at_once = asyncio.Semaphore(os.cpu_count() or 1)
+
+        async def start(user_id: str) -> bool:
+            async with at_once:
+                return ended.is_set() or await _start_one(config, options, user_id, stays=detach)
+
+        failed = (await asyncio.gather(*map(start, users))).count(False)
         if not detach:
             await _stay(config, options, users, ended)
             await stop_all(options)
@@ -267,13 +259,14 @@ async def _start_one(config: Config, options: Options, user_id: str, *, stays: b
     if await host_runs(config, user_id):
         typer.echo(f"{user_id}: runs already")
         return True
-    typer.echo(f"{user_id}: ", nl=False)
+    whose = replace(options, user_id=user_id)
     try:
-        whose = replace(options, user_id=user_id)
-        await asyncio.to_thread(start_detached, whose, stays=stays)
+        launched = await asyncio.to_thread(launch, whose)
     except WireError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(f"{user_id}: {error}", err=True)
         return False
+    typer.echo(f"{user_id}: ", nl=False)
+    _tell(whose, launched, stays=stays)
     return True
 
 

@@ -16,7 +16,6 @@ from runner.cli.options import Options
 from runner.cli.output import discard
 from runner.config.models import Config
 from runner.errors import HostError
-from runner.host.embedder import EmbedderHome, log_in
 from runner.host.runtime import LastStart, Runtime
 from runner.logs import follow as follow_log
 from runner.logs import readable
@@ -58,6 +57,8 @@ def _place(config: Config, user_id: str, role: str) -> tuple[Path, Path]:
     if role == "host":
         return runtime.log, runtime.directory
     if role == "embedder":
+        from runner.host.embedder import EmbedderHome, log_in
+
         last = LastStart.load(runtime)
         home = last.embedder if last else EmbedderHome.locate(config, runtime.base).path
         return log_in(home), home

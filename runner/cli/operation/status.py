@@ -1,7 +1,6 @@
 """`runner status`, and the summary that a start prints."""
 
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import typer
@@ -54,6 +53,8 @@ async def show_status(options: Options, *, json: bool) -> int:
 
 def show_summary(host: "Host", options: Options) -> None:
     """Print a few lines about a host that has just started in this terminal."""
+    from importlib.metadata import version
+
     embedder = host.config.embedder
     model = f", {embedder.model}" if embedder.backend == "sentence-transformers" else ""
     lines = [

@@ -14,7 +14,8 @@ from typing import Final
 
 import typer
 
-from runner.cli.operation.lifecycle import at_first_signal, launch
+from runner.cli.operation.lifecycle import launch
+from runner.cli.operation.signals import at_first_signal
 from runner.cli.options import Options
 from runner.cli.servers.packages import packages
 from runner.config.models import Config

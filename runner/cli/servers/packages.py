@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from wire.errors import Code
-from wire.installation import adding
 
 from runner.errors import ConfigError
 
@@ -18,6 +17,8 @@ def packages(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        from wire.installation import adding
+
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             f"{what} needs packages that are not installed",

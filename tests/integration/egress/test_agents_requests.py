@@ -14,7 +14,7 @@ from wire.identity import Party, Peer
 from wire.settings import AgentSettings
 from wire.v1 import egress_pb2 as pb
 
-from guest.agent import failures
+from guest.agent.models import errors
 from guest.agent.models.providers import build_model
 from guest.door import NO_KEY, Door, on_behalf_of
 from tests.support import parties
@@ -130,12 +130,12 @@ async def test_a_kill_in_mid_stream_is_told_and_the_next_request_works(tmp_path:
             await first.kill()
             with pytest.raises(Exception, match=r".") as raised:
                 await asyncio.wait_for(asking, GUARD_S)
-            told = failures.from_model(raised.value, "openai", "m")
+            told = errors.from_model(raised.value, "openai", "m")
             assert told is not None
             assert "broke off" in told.message or "does not answer" in told.message
             with pytest.raises(Exception, match=r".") as raised:
                 await ask(door)
-            told = failures.from_model(raised.value, "openai", "m")
+            told = errors.from_model(raised.value, "openai", "m")
             assert told is not None
             assert "the egress guest does not answer" in told.message
         async with running(tmp_path) as second, opened(second, server) as door:

@@ -13,7 +13,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.logs import EXIT_OPERATOR, find_startup_failure
 
-from guest.embedding.backends import HashingBackend
+from guest.embedding.hashing import HashingBackend
 from tests.support.guests.embedders import (
     TOKEN,
     EmbedderProcess,
@@ -55,7 +55,7 @@ async def test_sigterm_is_quick_while_a_model_loads(embedder: EmbedderProcess) -
     """The loading thread holds the interpreter in a sleep that nobody interrupts."""
     hook = embedder.directory / "sitecustomize.py"
     hook.write_text(
-        "import time, guest.embedding.backends as h\n"
+        "import time, guest.embedding.hashing as h\n"
         "h.HashingBackend.__init__ = lambda self: time.sleep(600)\n"
     )
     embedder.start(PYTHONPATH=str(embedder.directory))

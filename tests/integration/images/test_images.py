@@ -123,8 +123,8 @@ def test_the_shell_image_holds_no_agent_packages() -> None:
 
 def test_the_embedder_computes_a_vector_without_a_network() -> None:
     program = (
-        "from guest.embedding.backends import load_sentence_transformer as load;"
-        "model = load('all-MiniLM-L6-v2');"
+        "from guest.embedding.loading import load;"
+        "model = load('sentence-transformers', 'all-MiniLM-L6-v2');"
         "print(model.model_id, model.encode(['a text']).shape)"
     )
     out = run(

@@ -20,7 +20,7 @@ async def said(place: TwoHosts, *, exec_id: str) -> dict[str, Any]:
     """The first line that it writes."""
     text = b""
     request = shell_pb2.ExecOutputRequest(exec_id=exec_id)
-    async with aclosing(place.alice.shell.api.output(request)) as output:
+    async with aclosing(place.alice.shell.api.stream("Output", request)) as output:
         async for event in output:
             assert not event.HasField("exit"), event
             text += event.stdout.data

@@ -313,7 +313,7 @@ class TestFloods:
     async def test_yes_before_a_reader_that_stalls_is_made_to_wait(self, target: Target) -> None:
         command = "echo first; until [ -e go ]; do sleep 0.01; done; yes"
         await target.start("a", command, timeout_ms=60_000)
-        events = target.api.output(shell_pb2.ExecOutputRequest(exec_id="a"))
+        events = target.api.stream("Output", shell_pb2.ExecOutputRequest(exec_id="a"))
         await anext(events)
         (target.shared / "go").touch()
         await anext(events)

@@ -16,7 +16,7 @@ import psutil
 from tests.support.guests.engine import engine_objects
 from tests.support.scratch import SCRATCH
 
-RUNNER = (sys.executable, "-m", "runner.cli.app")
+RUNNER = (sys.executable, "-m", "runner.cli")
 COMMAND = (*RUNNER, "--insecure")
 
 

@@ -21,7 +21,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest import composition
-from guest.agent.budget.meter import Meter
+from guest.agent.budget.limits import Limits
 from guest.agent.models.models import Models
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
@@ -185,7 +185,7 @@ class Gateways:
             ),
             files=Files(SharedFiles(self.roots, 2**20)),
             scrubber=self.scrubber,
-            meter=Meter(memory.usage, self.agent),
+            limits=Limits(self.agent),
             shell_state=self.shell.state if self.shell else None,
             witness=self.witness,
             **limits,

@@ -62,7 +62,7 @@ class ShellApi(Protocol):
 
     async def call(self, method: str, request: Any) -> Any: ...
 
-    def output(self, request: shell_pb2.ExecOutputRequest) -> AsyncGenerator[Any, None]: ...
+    def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]: ...
 
 
 @dataclass
@@ -118,13 +118,30 @@ class Guest:
     ) -> Ran:
         """All output from the offsets on, checked for holes, and the exit. `reading` is set
         as soon as some of it has come."""
-        ran = Ran()
-        places = {"stdout": stdout_offset, "stderr": stderr_offset}
-        parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         request = shell_pb2.ExecOutputRequest(
             exec_id=exec_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
         )
-        async for event in self.api.output(request):
+        return await self._ran("Output", request, stdout_offset, stderr_offset, reading)
+
+    async def run(self, exec_id: str, command: str, **fields: Any) -> Ran:
+        """Run a command in one call."""
+        request = shell_pb2.StartExecRequest(exec_id=exec_id, command=command, **fields)
+        ran = await self._ran("Run", request)
+        self._started.add(exec_id)
+        return ran
+
+    async def _ran(
+        self,
+        method: str,
+        request: Any,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        reading: asyncio.Event | None = None,
+    ) -> Ran:
+        ran = Ran()
+        places = {"stdout": stdout_offset, "stderr": stderr_offset}
+        parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        async for event in self.api.stream(method, request):
             if reading is not None:
                 reading.set()
             kind = event.WhichOneof("event")
@@ -138,10 +155,6 @@ class Guest:
             parts[kind].append(chunk.data)
         ran.stdout, ran.stderr = b"".join(parts["stdout"]), b"".join(parts["stderr"])
         return ran
-
-    async def run(self, exec_id: str, command: str, **fields: Any) -> Ran:
-        await self.start(exec_id, command, **fields)
-        return await self.collect(exec_id)
 
     async def input(self, exec_id: str, offset: int, data: bytes, *, close: bool = False) -> int:
         request = shell_pb2.ExecInputRequest(exec_id=exec_id, offset=offset, data=data, close=close)
@@ -188,8 +201,8 @@ class InProcess:
     async def call(self, method: str, request: Any) -> Any:
         return await getattr(self._shell, method)(request, None)
 
-    async def output(self, request: shell_pb2.ExecOutputRequest) -> AsyncGenerator[Any, None]:
-        async for event in self._shell.Output(request, None):
+    async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
+        async for event in getattr(self._shell, method)(request, None):
             yield event
 
 
@@ -205,8 +218,8 @@ class OverGrpc:
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 
-    async def output(self, request: shell_pb2.ExecOutputRequest) -> AsyncGenerator[Any, None]:
-        call = self._stub.Output(request)
+    async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
+        call = getattr(self._stub, method)(request)
         try:
             async for event in call:
                 yield event
@@ -225,7 +238,6 @@ async def in_process(**limits: Any) -> AsyncIterator[Guest]:
                 "shared": root / "shared",
                 "tmp": root / "tmp",
                 "run": root,
-                "grace": 0.2,
                 **limits,
             }
         )

@@ -30,7 +30,9 @@ def header(user_id: str = "alice", **other: Any) -> bytes:
 def note(note_id: str, content: str, version: int = 1, **other: Any) -> dict[str, Any]:
     """A note with a history in which it said `content` and the number of the version."""
     earlier = [
-        said(f"{content} {number}", number) | {"written_at": TIME, "replaced_at": TIME}
+        said(f"{content} {number}", number)
+        | {"written_at": TIME, "replaced_at": TIME}
+        | {"superseded_by": None, "superseded_reason": "", "superseded_at": None}
         for number in range(1, version)
     ]
     return {

@@ -15,7 +15,8 @@ class NoteModel:
 
     `superseded_by` is None for a current note and empty for one that was forgotten or whose
     replacement is gone. `restores` is the version that the current one restored, or 0;
-    `restored` says the same of earlier versions, for those that restored one.
+    `restored` says the same of earlier versions, for those that restored one, and `ended` how
+    earlier versions were superseded when an update made the note current again.
     """
 
     text: str
@@ -28,6 +29,7 @@ class NoteModel:
     restores: int = 0
     restored: Mapping[int, int] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    ended: Mapping[int, str] = field(default_factory=dict)
 
     def updated(self, text: str, tags: tuple[str, ...] | None = None) -> "NoteModel":
         """The next version; it is current even where this one was superseded."""
@@ -46,7 +48,14 @@ class NoteModel:
         if not earlier:
             return None
         restores = self.restored.get(earlier, earlier)
-        return self._followed_by(self.before[earlier - 1], restores, self.tags)
+        undone = self._followed_by(self.before[earlier - 1], restores, self.tags)
+        return replace(undone, superseded_by=self.ended.get(earlier))
+
+    def without(self, note_id: str) -> "NoteModel":
+        """The note, replaced by nothing where `note_id` replaced it."""
+        by = "" if self.superseded_by == note_id else self.superseded_by
+        ended = {number: "" if each == note_id else each for number, each in self.ended.items()}
+        return replace(self, superseded_by=by, ended=ended)
 
     def visible_to(self, session_id: str) -> bool:
         return self.scope in ("", session_id)
@@ -65,8 +74,12 @@ class NoteModel:
         restored = (
             {**self.restored, self.version: self.restores} if self.restores else self.restored
         )
+        ended = self.ended
+        if self.superseded_by is not None:
+            ended = {**ended, self.version: self.superseded_by}
         return replace(
             self,
+            ended=ended,
             text=text,
             version=self.version + 1,
             before=self.texts,
@@ -103,8 +116,7 @@ class MemoryModel:
         """Delete a note, and its id from those that it replaced."""
         removed = self.notes.pop(note_id)
         for other, note in self.notes.items():
-            if note.superseded_by == note_id:
-                self.notes[other] = replace(note, superseded_by="")
+            self.notes[other] = note.without(note_id)
         return removed
 
     def forget_session(self, session_id: str) -> list[NoteModel]:
@@ -145,6 +157,11 @@ class MemoryModel:
             note = self.notes.get(note_id)
             note_id = (note.superseded_by or "") if note else ""
         return chain
+
+    def closes_circle(self, note_id: str) -> bool:
+        """Whether undoing the note's last change would let notes replace each other in a circle."""
+        undone = self.notes[note_id].undone()
+        return undone is not None and note_id in self.chain(undone.superseded_by or "")
 
     def undo(self, note_id: str) -> str:
         """Take back a note's last change and return what `Undone.done` must say."""

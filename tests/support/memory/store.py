@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from wire.errors import Code
 
-from guest.embedding import backends
-from guest.embedding.backends import Embedded, Embedder, HashingBackend
+from guest.embedding import hashing
+from guest.embedding.backends import Embedded, Embedder
+from guest.embedding.hashing import HashingBackend
 from guest.errors import EmbedderError
 from guest.memory.factory import open_store
 from guest.memory.memory import Memory
@@ -21,6 +22,9 @@ from guest.memory.models import Origin, RemoteConfig
 from tests.support.settings import memory_config
 
 ORIGIN = Origin(actor="user", channel="test", session_id="s1", turn_id="t1")
+ALONE = Origin(actor="user", channel="test")
+"""Of no session: notes from here have no neighbours, and are none."""
+
 DIMENSIONS = 64
 
 remote_of: Callable[[Path], Awaitable[RemoteConfig]] | None = None
@@ -41,7 +45,7 @@ class HashingEmbedder:
             raise EmbedderError(
                 Code.TIMEOUT, f"the hashing embedder took longer than {timeout:g} s"
             ) from None
-        return Embedded(backends.MODEL_ID, vectors)
+        return Embedded(hashing.MODEL_ID, vectors)
 
     async def state(self) -> str:
         return "ready"

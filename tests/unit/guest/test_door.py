@@ -11,7 +11,7 @@ from pydantic_ai import Agent
 from wire.errors import Code
 from wire.settings import AgentSettings
 
-from guest.agent import failures
+from guest.agent.models import errors
 from guest.agent.models.providers import build_model
 from guest.door import NO_KEY, Door, on_behalf_of, refusal_in, url_of
 from guest.errors import GuestError, StorageError
@@ -38,7 +38,7 @@ async def failure(door: Door, provider: str) -> Any:
     try:
         await ask(door, provider)
     except Exception as error:
-        return failures.from_model(error, provider, "m")
+        return errors.from_model(error, provider, "m")
     raise AssertionError("it was answered")
 
 

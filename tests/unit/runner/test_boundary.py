@@ -61,6 +61,11 @@ class AnsweringShell(shell_pb2_grpc.ShellServicer):
         self.on_start(request)
         return shell_pb2.StartExecReply()
 
+    async def Run(
+        self, request: shell_pb2.StartExecRequest, context: Any
+    ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
+        yield shell_pb2.ExecOutputEvent(exit=self._end)
+
     async def Output(
         self, request: shell_pb2.ExecOutputRequest, context: Any
     ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:

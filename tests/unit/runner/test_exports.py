@@ -3,12 +3,13 @@
 import hashlib
 import io
 import json
+from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import pytest
 from wire.v1 import gateway_pb2
 
-from runner.client.exports import Imported, read_export
+from runner.client.exports import Imported, read_export, write_export
 
 
 class Agent:
@@ -27,6 +28,18 @@ class Agent:
             elif number > 1 and b'"end"' not in line:
                 reply.created += 1
         return reply
+
+
+class Exporting:
+    """Exports some parts of which two leave something out."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    async def export_memory(self) -> AsyncGenerator[gateway_pb2.ExportMemoryReply, None]:
+        lines = self.content.splitlines(keepends=True)
+        yield gateway_pb2.ExportMemoryReply(lines=lines[0], left_out=["event 1 of s1: so long"])
+        yield gateway_pb2.ExportMemoryReply(lines=b"".join(lines[1:]), left_out=["s2: so long"])
 
 
 HEADER = b'{"kind":"header"}\n'
@@ -99,3 +112,11 @@ async def test_a_line_that_is_too_long_is_named_and_skipped() -> None:
     assert report.created == 2
     assert report.problems[0] == (3, "is longer than 300 bytes")
     assert b"xxx" not in b"".join(agent.requests)
+
+
+async def test_what_an_export_leaves_out_is_told() -> None:
+    written = bytearray()
+    agent = cast(Any, Exporting(whole(b'{"n":1}\n')))
+    exported = await write_export(agent, written.extend, lambda done, total: None)
+    assert exported.left_out == ["event 1 of s1: so long", "s2: so long"]
+    assert bytes(written) == whole(b'{"n":1}\n')

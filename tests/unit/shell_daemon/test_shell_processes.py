@@ -166,7 +166,7 @@ async def test_where_no_process_can_be_created_the_command_says_so() -> None:
     ours, theirs = socket.socketpair()
     lost: list[Supervisor] = []
     supervisor = Supervisor(ours, on_free=lambda _: None, on_lost=lost.append, thaw=lambda _: None)
-    request = Run(number=1, argv=["true"], environment={}, grace=1.0)
+    request = Run(number=1, file="/bin/true", argv=["true"], environment={}, grace=1.0)
     started = await supervisor.run(request, [])
     theirs.close()
     while not lost:

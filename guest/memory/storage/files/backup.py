@@ -15,7 +15,7 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.storage import copies, errors
+from guest.memory.storage import copies, errors, scrubbing
 from guest.memory.storage.files.inspection import Inspection, inspect, inspect_apart
 from guest.memory.storage.files.rekey import copy_under
 from guest.memory.storage.local import check_key, connect, derive, engine
@@ -71,6 +71,7 @@ class Backups:
                 raise errors.from_system(error, draft) from None
             finally:
                 draft.unlink(missing_ok=True)
+                draft.with_name(draft.name + scrubbing.SUFFIX).unlink(missing_ok=True)
             return Backup(name, size, digest, found.notes, found.sessions)
 
     async def _inspect(self, draft: Path) -> Inspection:

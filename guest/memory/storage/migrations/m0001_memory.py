@@ -9,8 +9,15 @@ Notes:
 - `change`: how a version came to be ("save", "update", "replace", "append",
   "undo"); `restores`: the version whose text an undo has brought back, else 0.
 - `superseded_by`: NULL while a note is current; empty where it was superseded by
-  nothing; else the id of the note that replaces it.
+  nothing; else the id of the note that replaces it. In a version, how the note was
+  superseded when an update made it current again, so that undoing that update can
+  supersede it again; NULL where it was current.
+- `ordered_at`: `updated_at`, but never before that of an earlier version, so that the
+  history of a note is in order although a clock was set back. `written_at` of a version
+  is what this was.
 - `accessed_at`: when `recall` last gave the note; empty: never.
+- `notes_by_session`: the notes that were saved in a session, in order, for finding what
+  was saved beside a note (`guest.memory.search.neighbours`).
 - `receipts`: what a change did in a turn of a conversation, stored in the batch of the
   change; without any text, and gone with its session.
 - `usage`: how many notes a namespace has, and the bytes of their text in all
@@ -32,6 +39,9 @@ Search:
 - `chunks`: passages of notes (`note_id`) and of conversation events
   (`session_id`, `sequence`). Ids are never used twice, so a late vector or a
   running search cannot meet another passage under an id it knew.
+- `chunks.words`: what the full text has instead of `body`, from
+  `guest.memory.indexing.words`; empty where that is `body` itself. `chunks.indexed` is
+  the one that it has. Its marks are parts of words: in many scripts they are the vowels.
 - `chunks.neighbours`: what was said just before the first passage of an event, and
   just after its last one; `guest.memory.conversations.store` says how much. Empty
   in notes. What is said next changes it, so triggers follow its updates.
@@ -42,9 +52,13 @@ Search:
   together leave an index that its own integrity check refuses. In a
   conversation, speaker and day weigh twice, and the neighbours half, as much as
   the passage's own words.
-- `chunks_terms`, `conversation_terms`: the terms of the two indexes. An erasure
-  compares them with the unused bytes of the index's pages.
-- `chunks_vec`: at most one vector per passage, little-endian float32.
+- `chunks_terms`, `conversation_terms`: the terms of the two indexes.
+- `chunks_occurrences`, `conversation_occurrences`: where these terms occur. The first
+  occurrence of a term is found without counting the others, so an erasure compares
+  these with the separators between the index's pages.
+- `chunks_vec`: at most one vector per passage, little-endian float32. `digest` is
+  `guest.memory.indexing.vectors.digests` of it: the index then tells, without the
+  vectors, whether a file of them beside the database has the same ones.
 
 The store itself:
 
@@ -65,7 +79,10 @@ from typing import Final
 
 NAME: Final = "memory"
 
-_FTS_OPTIONS = "content_rowid='chunk_id', tokenize='porter unicode61 remove_diacritics 2'"
+_FTS_OPTIONS = (
+    "content_rowid='chunk_id', "
+    """tokenize="porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'\""""
+)
 
 STATEMENTS: Final = (
     "CREATE TABLE guards (ok INTEGER NOT NULL CHECK (ok = 1))",
@@ -109,6 +126,7 @@ STATEMENTS: Final = (
         restores INTEGER NOT NULL DEFAULT 0,
         created_at TEXT NOT NULL,
         updated_at TEXT NOT NULL,
+        ordered_at TEXT NOT NULL DEFAULT '',
         access_count INTEGER NOT NULL DEFAULT 0,
         accessed_at TEXT NOT NULL DEFAULT '',
         superseded_by TEXT,
@@ -126,7 +144,12 @@ STATEMENTS: Final = (
     "WHERE superseded_by IS NOT NULL",
     "CREATE INDEX notes_by_supersession ON notes (namespace, superseded_at) "
     "WHERE superseded_by IS NOT NULL",
-    "CREATE INDEX notes_by_change ON notes (namespace, updated_at)",
+    """
+    CREATE INDEX notes_by_session ON notes (namespace, origin_session)
+        WHERE origin_session <> '' AND scope_session = '' AND superseded_by IS NULL
+            AND key IS NULL
+    """,
+    "CREATE INDEX notes_by_change ON notes (namespace, ordered_at)",
     "CREATE INDEX notes_by_revision ON notes (namespace, revision)",
     """
     CREATE TABLE note_versions (
@@ -150,11 +173,16 @@ STATEMENTS: Final = (
         restores INTEGER NOT NULL DEFAULT 0,
         written_at TEXT NOT NULL,
         replaced_at TEXT NOT NULL,
+        superseded_by TEXT,
+        superseded_reason TEXT NOT NULL DEFAULT '',
+        superseded_at TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (namespace, note_id, version),
         FOREIGN KEY (namespace, note_id) REFERENCES notes (namespace, note_id) ON DELETE CASCADE
     )
     """,
     "CREATE INDEX versions_by_change ON note_versions (namespace, written_at)",
+    "CREATE INDEX versions_by_replacement ON note_versions (namespace, superseded_by) "
+    "WHERE superseded_by IS NOT NULL",
     """
     CREATE TABLE receipts (
         seq INTEGER PRIMARY KEY,
@@ -286,6 +314,8 @@ STATEMENTS: Final = (
         position INTEGER NOT NULL,
         context TEXT NOT NULL DEFAULT '',
         body TEXT NOT NULL,
+        words TEXT NOT NULL DEFAULT '',
+        indexed TEXT AS (COALESCE(NULLIF(words, ''), body)),
         neighbours TEXT NOT NULL DEFAULT '',
         revision INTEGER NOT NULL DEFAULT 0,
         CHECK ((note_id IS NULL) = (session_id IS NOT NULL AND sequence IS NOT NULL)),
@@ -307,15 +337,20 @@ STATEMENTS: Final = (
         namespace TEXT NOT NULL,
         model_id TEXT NOT NULL,
         vector BLOB NOT NULL,
+        digest INTEGER NOT NULL,
         revision INTEGER NOT NULL DEFAULT 0
     )
     """,
-    "CREATE INDEX vectors_by_model ON chunks_vec (namespace, model_id)",
+    "CREATE INDEX vectors_by_model ON chunks_vec (namespace, model_id, chunk_id, digest)",
     "CREATE INDEX vectors_by_revision ON chunks_vec (namespace, revision)",
-    "CREATE VIEW note_passages AS SELECT chunk_id, body FROM chunks WHERE note_id IS NOT NULL",
+    """
+    CREATE VIEW note_passages AS
+        SELECT chunk_id, indexed AS body FROM chunks WHERE note_id IS NOT NULL
+    """,
     """
     CREATE VIEW conversation_passages AS
-        SELECT chunk_id, context, body, neighbours FROM chunks WHERE session_id IS NOT NULL
+        SELECT chunk_id, context, indexed AS body, neighbours
+            FROM chunks WHERE session_id IS NOT NULL
     """,
     f"CREATE VIRTUAL TABLE chunks_fts USING fts5(body, content='note_passages', {_FTS_OPTIONS})",
     f"""
@@ -327,7 +362,7 @@ STATEMENTS: Final = (
     "INSERT INTO conversation_fts (conversation_fts, rank) VALUES ('rank', 'bm25(2.0, 1.0, 0.5)')",
     """
     CREATE TRIGGER note_passage_added AFTER INSERT ON chunks WHEN new.note_id IS NOT NULL BEGIN
-        INSERT INTO chunks_fts (rowid, body) VALUES (new.chunk_id, new.body);
+        INSERT INTO chunks_fts (rowid, body) VALUES (new.chunk_id, new.indexed);
     END
     """,
     """
@@ -339,7 +374,7 @@ STATEMENTS: Final = (
     CREATE TRIGGER conversation_passage_added AFTER INSERT ON chunks
         WHEN new.session_id IS NOT NULL BEGIN
         INSERT INTO conversation_fts (rowid, context, body, neighbours)
-            VALUES (new.chunk_id, new.context, new.body, new.neighbours);
+            VALUES (new.chunk_id, new.context, new.indexed, new.neighbours);
     END
     """,
     """
@@ -358,9 +393,11 @@ STATEMENTS: Final = (
     CREATE TRIGGER conversation_passage_changed AFTER UPDATE OF neighbours ON chunks
         WHEN new.session_id IS NOT NULL AND old.neighbours <> new.neighbours BEGIN
         INSERT INTO conversation_fts (rowid, context, body, neighbours)
-            VALUES (new.chunk_id, new.context, new.body, new.neighbours);
+            VALUES (new.chunk_id, new.context, new.indexed, new.neighbours);
     END
     """,
     "CREATE VIRTUAL TABLE chunks_terms USING fts5vocab('chunks_fts', 'row')",
     "CREATE VIRTUAL TABLE conversation_terms USING fts5vocab('conversation_fts', 'row')",
+    "CREATE VIRTUAL TABLE chunks_occurrences USING fts5vocab('chunks_fts', 'instance')",
+    "CREATE VIRTUAL TABLE conversation_occurrences USING fts5vocab('conversation_fts', 'instance')",
 )

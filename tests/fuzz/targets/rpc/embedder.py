@@ -8,7 +8,7 @@ from typing import Final
 from wire.identity import Party
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
-from guest.embedding.backends import HashingBackend
+from guest.embedding.hashing import HashingBackend
 from guest.embedding.service import EmbedderService
 from tests.fuzz.material import Target
 from tests.fuzz.targets.rpc import calls

@@ -588,11 +588,16 @@ async def test_a_model_that_says_nothing_fails_the_turn() -> None:
     assert "cannot be used" in outcome.message
 
 
-async def test_repeated_call_ids_fail_the_turn() -> None:
-    async def script(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        yield {n: DeltaToolCall("look", "{}", tool_call_id="same") for n in (0, 1)}
-
-    assert code(await House(script, tool("look", nothing)).say()) == "unavailable"
+async def test_repeated_call_ids_are_told_apart() -> None:
+    twice = {n: DeltaToolCall("look", "{}", tool_call_id="same") for n in (0, 1)}
+    house = House(steps(twice, twice, "done", "done"), tool("look", nothing))
+    assert code(await house.say()) == "completed"
+    assert len(house.pipeline.calls) == 4
+    assert code(await house.say("again", "t2")) == "completed"
+    ids = [call.tool_call_id for m in house.seen[-1] for call in getattr(m, "tool_calls", ())]
+    results = [p.tool_call_id for m in house.seen[-1] for p in last_results([m])]
+    assert len(set(ids)) == len(ids) == 4
+    assert results == ids
 
 
 async def test_what_no_database_can_hold_is_replaced() -> None:

@@ -73,3 +73,22 @@ def test_a_provider_without_its_packages_is_refused(monkeypatch: pytest.MonkeyPa
     assert known.unusable("openai") == ""  # a server at base_url needs no key
     with pytest.raises(GuestError, match="packages of provider 'anthropic'"):
         known.choose("anthropic:large")
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys", "certain", "name"),
+    [
+        (AgentSettings(), {}, True, "offline"),
+        (OPENAI, {"openai": "k"}, True, "small"),
+        (OPENAI.model_copy(update={"base_url": ""}), {}, False, "test"),
+        (OPENAI.model_copy(update={"fallbacks": ["offline"]}), {}, False, "fallback:test,test"),
+    ],
+)
+def test_the_settings_alone_show_that_most_models_can_be_built(
+    settings: AgentSettings, keys: dict[str, str], certain: bool, name: str
+) -> None:
+    build = Building()
+    known = Models(settings, keys, build=build)
+    assert (known.certain, build.built) == (certain, [])
+    assert known.name == name
+    assert bool(build.built) is not certain

@@ -94,6 +94,19 @@ def test_weak_semantic_neighbours_are_never_facts() -> None:
     assert "boiler" in rest
 
 
+def test_what_was_only_saved_beside_a_fact_is_not_one() -> None:
+    talk = Talk(Notes())
+    talk.say("remember that the lantern is in the shed")
+    talk.notes.extra_hits = [
+        {"note_id": "note-x", "text": "tea is at five", "score": 0.4, "matched_by": "keyword"}
+    ]
+    answer = talk.say("what do you know about the lantern's colour?")
+    first, _, rest = answer.partition("Possibly related")
+    assert "shed" in first
+    assert "tea" not in first
+    assert "tea" in rest
+
+
 def test_a_search_without_result_leaves_nothing_to_correct() -> None:
     talk = Talk(Notes())
     talk.say("remember that my name is Shantanu")

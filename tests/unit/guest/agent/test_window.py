@@ -111,6 +111,16 @@ def test_memory_goes_before_any_turn() -> None:
     assert fitted.messages == request.messages
 
 
+def test_a_shortened_output_still_tells_where_it_comes_from() -> None:
+    notes = "\nNote: /shared/a.md was read, nobody vouches for it\nNote: only 3 of 9 fit"
+    request = Request(SECTIONS, [*turn(1, "old " * 900 + notes), *running("new")])
+    fitted = fit(request, ASKED, request.size - 700, 0)
+    assert fitted.size <= request.size - 700
+    old, _ = outputs(fitted.messages)
+    assert old.startswith("old old")
+    assert old.endswith(f"[… shortened to fit the window]{notes}")
+
+
 def test_before_a_turn_goes_its_outputs_are_shortened() -> None:
     request = Request(SECTIONS, [*turn(1, "old " * 900), *turn(2, "out"), *running("new " * 300)])
     fitted = fit(request, ASKED, request.size - 700, 0)

@@ -16,15 +16,16 @@ import numpy as np
 import pytest
 from wire import transport
 from wire.errors import Code
-from wire.identity import Party
 from wire.limits import EMBED_BATCH_MAX_TEXTS, EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
-from guest.embedding.backends import MODEL_ID, Backend, HashingBackend
+from guest.embedding.backends import Backend
 from guest.embedding.client import RemoteEmbedder
+from guest.embedding.hashing import MODEL_ID, HashingBackend
 from guest.embedding.service import EmbedderService
 from guest.errors import EmbedderError
 from tests.support import parties
+from tests.support.guests.embedder_link import serving, until
 
 
 class Held(HashingBackend):
@@ -47,24 +48,6 @@ def endpoint() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def serving(
-    endpoint: str, servicer: embedder_pb2_grpc.EmbedderServicer
-) -> AsyncIterator[None]:
-    server = parties.server(endpoint, "token", Party.EMBEDDER)
-    embedder_pb2_grpc.add_EmbedderServicer_to_server(servicer, server.grpc)
-    await server.start()
-    loading = (
-        asyncio.create_task(servicer.prepare()) if isinstance(servicer, EmbedderService) else None
-    )
-    try:
-        yield
-    finally:
-        if loading is not None:
-            loading.cancel()
-        await server.stop(0)
-
-
-@asynccontextmanager
 async def linked(
     endpoint: str, load: Callable[[], Backend] = HashingBackend, **options: Any
 ) -> AsyncIterator[RemoteEmbedder]:
@@ -72,12 +55,6 @@ async def linked(
     async with serving(endpoint, EmbedderService(load, **options)):
         yield embedder
     await embedder.close()
-
-
-async def until(embedder: RemoteEmbedder, state: str) -> None:
-    async with asyncio.timeout(60):
-        while await embedder.state() != state:
-            await asyncio.sleep(0.005)
 
 
 async def refused(embedder: RemoteEmbedder, texts: list[str], timeout: float = 60) -> EmbedderError:
@@ -211,6 +188,9 @@ async def test_a_hanging_embedder_costs_no_more_than_the_timeout(endpoint: str) 
         async def Embed(self, request: Any, context: Any) -> Any:
             await asyncio.sleep(600)
 
+        async def Rerank(self, request: Any, context: Any) -> Any:
+            await asyncio.sleep(600)
+
     embedder = RemoteEmbedder(parties.embedder(endpoint, "token"))
     async with serving(endpoint, Hanging()):
         began = time.monotonic()
@@ -231,6 +211,9 @@ async def test_a_malformed_answer_is_refused(endpoint: str) -> None:
 
         async def Embed(self, request: Any, context: Any) -> Any:
             return embedder_pb2.EmbedReply(model_id="m", dimensions=384, vectors=b"1234")
+
+        async def Rerank(self, request: Any, context: Any) -> Any:
+            return embedder_pb2.RerankReply(scores=[0.5, 0.5])
 
     embedder = RemoteEmbedder(parties.embedder(endpoint, "token"))
     async with serving(endpoint, Lying()):
@@ -307,7 +290,7 @@ async def test_info_tells_model_dimensions_and_memory(endpoint: str) -> None:
 def test_the_guests_side_never_imports_the_model_libraries() -> None:
     code = (
         "import sys, guest.embedding.client, guest.embedding.backends\n"
-        "print([n for n in ('torch', 'sentence_transformers', 'transformers') if n in sys.modules])"
+        "print([n for n in ('torch', 'onnxruntime', 'tokenizers') if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True

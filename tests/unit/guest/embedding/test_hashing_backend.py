@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from wire.errors import Code
 
-from guest.embedding import backends
-from guest.embedding.backends import MODEL_ID, HashingBackend, split_words
+from guest.embedding import backends, loading
+from guest.embedding.hashing import MODEL_ID, HashingBackend, split_words
 from guest.errors import EmbedderError
 from tests.support.memory.store import HashingEmbedder
 
@@ -99,5 +99,5 @@ def test_rows_become_unit_vectors_or_are_refused() -> None:
 
 def test_an_unknown_backend_names_the_known_ones() -> None:
     with pytest.raises(EmbedderError, match=r"unknown backend 'word2vec'") as raised:
-        backends.load("word2vec", "")
+        loading.load("word2vec", "")
     assert "sentence-transformers, hashing" in raised.value.resolution

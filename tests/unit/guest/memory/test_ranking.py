@@ -1,5 +1,7 @@
 """How two kinds of evidence become one order."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -17,14 +19,17 @@ def words(**bm25: float) -> KeywordMatches:
     )
 
 
-def meaning(**cosines: float) -> Similarity:
+def meaning(*only: int, **cosines: float) -> Similarity:
     vectors = ResidentVectors(2)
     vectors.add(
         [int(name[1:]) for name in cosines],
         np.array([[c, np.sqrt(1 - c * c)] for c in cosines.values()], np.float32).reshape(-1, 2),
     )
     snapshot = vectors.snapshot()
-    return Similarity(snapshot, snapshot.cosines(np.array([[1, 0]], np.float32)))
+    query = np.array([[1, 0]], np.float32)
+    return Similarity.measured(
+        snapshot, query, EVEN.min_similarity, np.array(only) if only else None
+    )
 
 
 def ranked(*parts: Evidence, weights: Weights = EVEN) -> list[Ranked]:
@@ -69,7 +74,8 @@ def test_a_passage_without_a_vector_is_ranked_by_its_words() -> None:
 
 
 def test_only_the_allowed_passages_are_ranked_and_compared() -> None:
-    evidence = Evidence(words(p1=8, p2=4), meaning(p1=0.9, p2=0.3, p3=0.3), np.array([2, 3]))
+    meant = meaning(2, 3, p1=0.9, p2=0.3, p3=0.3)
+    evidence = Evidence(words(p1=8, p2=4), meant, np.array([2, 3]))
     assert scores(ranked(evidence)) == {2: 1.0, 3: 0.5}
     assert ranked(Evidence(words(p1=8), None, np.zeros(0, np.int64))) == []
 
@@ -113,11 +119,20 @@ def test_a_removed_passage_is_not_found_even_without_a_minimum() -> None:
     vectors.add([1, 2], np.array([[1, 0], [1, 0]], np.float32))
     snapshot = vectors.snapshot()
     vectors.remove([1])
-    similarity = Similarity(snapshot, snapshot.cosines(np.array([[1, 0]], np.float32)))
+    similarity = Similarity.measured(snapshot, np.array([[1, 0]], np.float32), least=0.0)
     anything = Weights(0.5, 0.5, min_similarity=0.0)
     result = ranked(Evidence(words(p1=1), similarity), weights=anything)
     assert scores(result) == {2: 0.5, 1: 0.5}
     assert {r.chunk_id: r.matched_by for r in result} == {1: "keyword", 2: "semantic"}
+
+
+def test_words_count_fully_from_the_share_that_is_telling_in_their_part() -> None:
+    many = meaning(**{f"p{i}": 0.5 for i in range(1, 21)})
+    possible = math.log((20 - 0.5) / 1.5)
+    for share, telling, counted in ((0.3, 0.3, 1.0), (0.3, 0.6, 0.5), (0.9, 0.6, 1.0)):
+        found = words(p1=possible * share)
+        result = ranked(Evidence(found, many, terms=1, telling=telling))
+        assert result[0].words == pytest.approx(counted)
 
 
 @pytest.mark.parametrize(("semantic", "keyword"), [(0, 0), (-1, 1), (1, -0.1)])

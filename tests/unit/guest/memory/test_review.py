@@ -15,7 +15,7 @@ from guest.memory.models import Details, User
 from guest.memory.notes import review as near
 from guest.memory.notes.contradiction import likeness
 from guest.memory.notes.review import NoteReview, Pair
-from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened
+from tests.support.memory.store import ALONE, ORIGIN, FakeEmbedder, away, embedded, opened
 
 ALICE, BOB = "alice", "bob"
 OAK = "the old oak tree behind the house grows very slowly"
@@ -30,7 +30,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 
 async def save(memory: Memory, text: str, scope: str = "") -> str:
     details = Details(scope_session=scope)
-    return (await memory.save(text, (), ORIGIN, details)).note.note_id
+    return (await memory.save(text, (), ALONE, details)).note.note_id
 
 
 async def pairs(memory: Memory) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note
 from guest.memory.notes.repository import NoteRepository
-from tests.support.memory.store import ORIGIN, FakeEmbedder, away, opened
+from tests.support.memory.store import ALONE, ORIGIN, FakeEmbedder, away, opened
 
 ALICE, BOB = "alice", "bob"
 
@@ -26,7 +26,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 
 async def save(memory: Memory, text: str, **details: object) -> Note:
     known = replace(Details(), **details)  # type: ignore[arg-type]
-    return (await memory.save(text, (), ORIGIN, known)).note
+    return (await memory.save(text, (), ALONE, known)).note
 
 
 async def recalled(memory: Memory, **how: object) -> list[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from wire.identity import Party
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
+from guest.tools.clock import Pause
 from guest.tools.shell.client import Command, Ended, Patience, ShellClient
 from guest.tools.shell.output import CONTEXT_BYTES, Kept
 from tests.support import parties
@@ -160,15 +161,25 @@ class Flaky(shell_pb2_grpc.ShellServicer):
         self.asked: list[tuple[int, int]] = []
         self.start_fails: WireError | None = None
         self.outputs: list[list[Any]] = []
+        self.extending: Callable[[Any, Any], Awaitable[Any]] | None = None
 
-    async def Start(self, request: Any, context: Any) -> Any:
+    async def Extend(self, request: Any, context: Any) -> Any:
+        assert self.extending is not None
+        return await self.extending(request, context)
+
+    async def Run(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.starts.append(request.exec_id)
         if self.start_fails is not None:
             raise self.start_fails
-        return shell_pb2.StartExecReply()
+        async for event in self._next_output(context):
+            yield event
 
     async def Output(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.asked.append((request.stdout_offset, request.stderr_offset))
+        async for event in self._next_output(context):
+            yield event
+
+    async def _next_output(self, context: Any) -> AsyncIterator[Any]:
         for event in self.outputs.pop(0):
             if isinstance(event, float):
                 await asyncio.sleep(event)
@@ -215,7 +226,7 @@ async def test_lost_output_is_resumed_and_nothing_runs_twice() -> None:
         service.outputs = [[out(0, b"abc"), LOST], [LOST], [out(3, b"def")], [out(6, b"g"), EXIT]]
         ended: Ended = await client.run(command("x"))
         assert (ended.stdout.head, ended.exit.exit_code) == (b"abcdefg", 7)
-        assert service.asked == [(0, 0), (3, 0), (3, 0), (6, 0)]
+        assert service.asked == [(3, 0), (3, 0), (6, 0)]
         assert len(service.starts) == 1
         await until(lambda: service.released == service.starts)
         assert service.cancelled == []
@@ -291,3 +302,22 @@ def test_dropped_bytes_end_the_head() -> None:
     kept.add(0, b"abc")
     kept.add(103, b"def")
     assert (kept.head, kept.tail, kept.gap, kept.total) == (b"abc", b"def", 100, 106)
+
+
+async def test_a_command_that_has_not_begun_gets_its_time_once_it_has() -> None:
+    """A person is asked from the start, and the first word of that comes before the command."""
+    async with flaky() as (service, client):
+        extended: list[str] = []
+
+        async def extend(request: Any, context: Any) -> Any:
+            extended.append(request.exec_id)
+            if len(extended) == 1:
+                raise WireError(Code.NOT_FOUND, "no command")
+            return shell_pb2.ExtendExecReply()
+
+        service.extending = extend
+        service.outputs = [[1.0, EXIT]]
+        pause = Pause()
+        with pause.asking():
+            await client.run(command("x"), pause)
+        assert len(extended) == 2

@@ -272,3 +272,14 @@ async def test_a_full_memory_refuses_and_says_that_nothing_was_saved(tmp_path: P
         assert result.text.startswith("not saved: the memory is full: 1 notes of at most 1; ")
         assert await tools.contents() == ["one"]
         assert await tools.remember("one") == memory_id
+
+
+async def test_only_memories_that_were_shown_count_as_recalled(tools: Tools) -> None:
+    """Sixteen long memories do not fit into one result."""
+    for number in range(16):
+        await tools.ok("remember", content=f"memory {number} " + "x" * 1900)
+    shown = (await tools.ok("recall", limit=16))["memories"]
+    assert 0 < len(shown) < 16
+    notes, _ = await tools.memory.list(50)
+    recalled = {note.note_id for note in notes if note.access_count}
+    assert recalled == {each["id"] for each in shown}

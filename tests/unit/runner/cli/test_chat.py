@@ -15,12 +15,12 @@ from wire.identity import Peer
 from wire.v1 import control_pb2
 
 from runner.cli import agent as agent_module
-from runner.cli.chat import hosting as module
 from runner.cli.chat.chat import chat
 from runner.cli.chat.hosting import Streams
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import HostError
+from runner.host import host as host_module
 from tests.support.gateway.fake_gateway import FakeGateway
 
 BOB = Options(user_id="bob")
@@ -85,7 +85,7 @@ def house(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Household:
             made.hosts.append("stop")
             made.running = False
 
-    monkeypatch.setattr(module, "Host", Host)
+    monkeypatch.setattr(host_module, "Host", Host)
     monkeypatch.setattr(agent_module, "connect_control", made.connect_control)
     return made
 
@@ -140,7 +140,7 @@ async def test_a_host_that_somebody_starts_meanwhile_is_used(
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(module, "Host", TooLate)
+    monkeypatch.setattr(host_module, "Host", TooLate)
     code, out, _ = await say_hello(streams)
     assert code == 0
     assert "you said: hello" in out

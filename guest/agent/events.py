@@ -1,0 +1,75 @@
+"""What stored events say of their turns, read without the model library.
+
+An event's payload is a list of model messages as pydantic-ai writes them (`guest.agent.history`).
+What cannot be read says nothing: an event may come from an imported file.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from guest.memory.models import Event
+
+INCOMPLETE: Final = "incomplete"
+"""In the metadata of an answer that is incomplete: why."""
+
+ATTACHMENTS: Final = "attachments"
+"""In the metadata of a user's message: the paths of attached files."""
+
+
+def by_turn(events: Iterable[Event]) -> list[list[Event]]:
+    """Group `events`, which are in order, by turn."""
+    return [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
+
+
+def attachments_in(event: Event) -> list[str]:
+    """The paths of the files that a user's message points to."""
+    if event.role != "user":
+        return []
+    named = [_metadata(each).get(ATTACHMENTS) for each in _messages(event, "request")]
+    return [str(path) for paths in named if isinstance(paths, list) for path in paths]
+
+
+def incomplete_in(event: Event) -> str:
+    """Why the answer in `event` is incomplete; empty if it is whole, or no answer."""
+    if event.role != "assistant":
+        return ""
+    marks = [_metadata(each) for each in _messages(event, "response")]
+    return next((str(mark[INCOMPLETE]) for mark in marks if INCOMPLETE in mark), "")
+
+
+def calls_in(event: Event) -> bool:
+    """Whether the answer in `event` calls tools, so that more must follow."""
+    parts = [_objects(each.get("parts")) for each in _messages(event, "response")]
+    return any(part.get("part_kind") == "tool-call" for each in parts for part in each)
+
+
+def model_in(event: Event) -> str:
+    """The model that gave the answer in `event`; empty if that is not known."""
+    names = (each.get("model_name") for each in _messages(event, "response"))
+    return next((name for name in names if name and isinstance(name, str)), "")
+
+
+def answer_in(events: Iterable[Event]) -> str:
+    """The agent's answer in the events of one turn, without what it said beside tool calls."""
+    said = (each for each in events if each.role == "assistant" and not calls_in(each))
+    return "\n\n".join(each.text for each in said if each.text)
+
+
+def _messages(event: Event, kind: str) -> list[dict[str, Any]]:
+    try:
+        read = from_json(event.payload)
+    except ValueError:
+        return []
+    return [each for each in _objects(read) if each.get("kind") == kind]
+
+
+def _metadata(message: dict[str, Any]) -> dict[str, Any]:
+    metadata = message.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _objects(found: object) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
