@@ -4,18 +4,23 @@ uses it any more. It is a bridge whose guests cannot reach each other."""
 import contextlib
 import threading
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Network
 from typing import Any, Final
 
 import docker
 import docker.errors
+import docker.types
 from wire.errors import Code
 
 from runner.errors import TierError
 from runner.tiers.container.names import LABEL_WORKSPACE, Place
+from runner.tiers.container.subnets import free_subnets
 
 _OPTIONS: Final = {"com.docker.network.bridge.enable_icc": "false"}
 _FULL: Final = ("non-overlapping", "fully subnetted")
 """What an engine answers when all its address ranges are in use."""
+_OVERLAPS: Final = "overlap"
+"""In what it answers when another network has taken a range."""
 _YOUNG: Final = timedelta(minutes=5)
 
 
@@ -77,26 +82,46 @@ def _is_ours(client: docker.APIClient, name: str, place: Place) -> bool:
 
 
 def _create(client: docker.APIClient, name: str, place: Place) -> None:
+    """Create a network in a range of the engine's choice, or of ours if all of those are in use."""
     try:
-        client.create_network(
-            name,
-            driver="bridge",
-            options=_OPTIONS,
-            labels=place.labels,
-            check_duplicate=True,
-        )
+        return _create_in(client, name, place)
     except docker.errors.APIError as error:
         if not any(words in str(error) for words in _FULL):
             raise
-        if sweep_unused(client):
-            return _create(client, name, place)
-        raise TierError(
-            Code.RESOURCE_EXHAUSTED,
-            "the container engine has no addresses left for another network",
-            details=str(error.explanation),
-            resolution='docker network prune, or widen "default-address-pools" in '
-            "/etc/docker/daemon.json",
-        ) from None
+        full = error
+    if sweep_unused(client):
+        return _create(client, name, place)
+    for subnet in free_subnets(name):
+        try:
+            return _create_in(client, name, place, subnet)
+        except docker.errors.APIError as error:
+            if _OVERLAPS not in str(error):
+                raise
+    raise TierError(
+        Code.RESOURCE_EXHAUSTED,
+        "the container engine has no addresses left for another network",
+        details=str(full.explanation),
+        resolution='docker network prune; or set "default-address-pools": [{"base": '
+        '"172.16.0.0/12", "size": 24}] in /etc/docker/daemon.json, then: sudo systemctl restart '
+        "docker",
+    )
+
+
+def _create_in(
+    client: docker.APIClient, name: str, place: Place, subnet: IPv4Network | None = None
+) -> None:
+    ranges = None
+    if subnet is not None:
+        pools = [docker.types.IPAMPool(subnet=str(subnet))]
+        ranges = docker.types.IPAMConfig(pool_configs=pools)
+    client.create_network(
+        name,
+        driver="bridge",
+        options=_OPTIONS,
+        ipam=ranges,
+        labels=place.labels,
+        check_duplicate=True,
+    )
 
 
 def sweep_unused(client: docker.APIClient) -> bool:
