@@ -249,8 +249,9 @@ def stop(
     """End the agent and all that belongs to it. Fine where nothing runs."""
     from runner.cli.operation import lifecycle
 
-    end = lifecycle.stop_all if everybody else lifecycle.stop
-    asyncio.run(end(context.obj))
+    if everybody:
+        raise typer.Exit(asyncio.run(lifecycle.stop_all(context.obj)))
+    asyncio.run(lifecycle.stop(context.obj))
 
 
 @app.command()

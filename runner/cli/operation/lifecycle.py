@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -131,16 +132,20 @@ def launch(options: Options) -> Launched:
 
 async def stop(options: Options) -> None:
     """Stop the host; if none runs, remove what a killed one left. Idempotent."""
+    for line in await _stop(options):
+        typer.echo(line)
+
+
+async def _stop(options: Options) -> list[str]:
+    """See `stop`. Returns what is to be told."""
     config = options.load()
     control = await connect_control(config, options.user_id)
-    if control is not None:
-        async with control:
-            await control.stop()
-        typer.echo("stopped")
-        return
-    for notice in await _clear(config, options.user_id):
-        typer.echo(f"note: {notice}")
-    typer.echo("not running")
+    if control is None:
+        notices = await _clear(config, options.user_id)
+        return [*(f"note: {notice}" for notice in notices), "not running"]
+    async with control:
+        await control.stop()
+    return ["stopped"]
 
 
 async def _clear(config: Config, user_id: str) -> list[str]:
@@ -212,7 +217,7 @@ async def start_all(options: Options, *, detach: bool) -> int:
 
     Without `detach`, stay, let people with access tokens in, restart hosts that were killed, and
     stop all on a signal; one while they start lets the hosts in hand come up first. Returns 1 if a
-    user could not be started, 130 for Ctrl-C, else 0.
+    user could not be started or stopped, 130 for Ctrl-C, else 0.
     """
     config = options.load_for_hosting()
     users = known_users(config)
@@ -233,38 +238,56 @@ async def start_all(options: Options, *, detach: bool) -> int:
             show_access_log(config)
             await stack.enter_async_context(AccessServer(config))
         typer.echo(f"starting {', '.join(users)}")
-        at_once = asyncio.Semaphore(os.cpu_count() or 1)
 
         async def start(user_id: str) -> bool:
-            async with at_once:
-                return ended.is_set() or await _start_one(config, options, user_id, stays=detach)
+            return ended.is_set() or await _start_one(config, options, user_id, stays=detach)
 
-        failed = (await asyncio.gather(*map(start, users))).count(False)
+        failed = await _each(users, start)
         if not detach:
             await _stay(config, options, users, ended)
-            await stop_all(options)
+            failed += await stop_all(options)
         elif listens:
             typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
     return 1 if failed else _exit_code(received)
 
 
-async def stop_all(options: Options) -> None:
-    """Stop the hosts of all users. Idempotent."""
-    for user_id in known_users(options.load()):
-        typer.echo(f"{user_id}: ", nl=False)
-        await stop(replace(options, user_id=user_id))
+async def stop_all(options: Options) -> int:
+    """Stop the hosts of all users, as many at once as there are cores. A failure is reported, and
+    the others go on. Idempotent. Returns 1 if a host could not be stopped, else 0."""
+
+    async def stop_one(user_id: str) -> bool:
+        for line in await _stop(replace(options, user_id=user_id)):
+            typer.echo(f"{user_id}: {line}")
+        return True
+
+    return 1 if await _each(known_users(options.load()), stop_one) else 0
+
+
+async def _each(users: Sequence[str], step: Callable[[str], Awaitable[bool]]) -> int:
+    """Do `step` for all users, as many at once as there are cores, whatever becomes of the others.
+    A failure is told; returns how many failed."""
+    at_once = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def one(user_id: str) -> bool:
+        async with at_once:
+            try:
+                return await step(user_id)
+            except WireError as error:
+                typer.echo(f"{user_id}: {error}", err=True)
+            except Exception as error:
+                typer.echo(f"{user_id}: {type(error).__name__}: {error}", err=True)
+            return False
+
+    return (await asyncio.gather(*map(one, users))).count(False)
 
 
 async def _start_one(config: Config, options: Options, user_id: str, *, stays: bool) -> bool:
+    """Start a user's host unless it runs, and tell about it. Raises what `launch` raises."""
     if await host_runs(config, user_id):
         typer.echo(f"{user_id}: runs already")
         return True
     whose = replace(options, user_id=user_id)
-    try:
-        launched = await asyncio.to_thread(launch, whose)
-    except WireError as error:
-        typer.echo(f"{user_id}: {error}", err=True)
-        return False
+    launched = await asyncio.to_thread(launch, whose)
     typer.echo(f"{user_id}: ", nl=False)
     _tell(whose, launched, stays=stays)
     return True
@@ -282,7 +305,7 @@ async def _stay(
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
         for user_id in killed:
             typer.echo(f"{user_id}: the host was killed and is started again", err=True)
-            await _start_one(config, options, user_id, stays=False)
+        await _each(killed, partial(_start_one, config, options, stays=False))
         if len(idle) == len(users) and not killed:
             return
         try:

@@ -1,4 +1,5 @@
-"""`runner start --all`: how many hosts start at once, and what is told of each."""
+"""`runner start --all` and `stop --all`: how many hosts start at once, what is told of each, and
+that one user's failure is no other's."""
 
 import os
 import threading
@@ -11,6 +12,7 @@ from wire.errors import Code
 from runner.cli.operation import lifecycle
 from runner.cli.operation.lifecycle import Launched
 from runner.cli.options import Options
+from runner.config.models import Config
 from runner.errors import HostError
 
 _GUARD_S: Final = 30.0
@@ -66,3 +68,52 @@ async def test_a_host_that_fails_is_named_and_the_others_start(
     out, err = capsys.readouterr()
     assert err.startswith("bob: the disk is full")
     assert out.count("running in the background, pid 1") == 2
+
+
+@pytest.mark.parametrize("failure", [OSError("no more processes"), RuntimeError("unheard of")])
+async def test_a_failure_that_nobody_has_thought_of_ends_no_other_start(
+    options: Options,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failure: Exception,
+) -> None:
+    def launch(whose: Options) -> Launched:
+        if whose.user_id == "alice":
+            raise failure
+        return Launched(1, [])
+
+    monkeypatch.setattr(lifecycle, "launch", launch)
+    assert await lifecycle.start_all(options, detach=True) == 1
+    out, err = capsys.readouterr()
+    assert err == f"alice: {type(failure).__name__}: {failure}\n"
+    assert out.count("running in the background, pid 1") == 2
+
+
+async def test_a_host_that_cannot_be_stopped_is_named_and_the_others_are_stopped(
+    options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def connect(config: Config, user_id: str) -> Control | None:
+        return {"alice": Control(works=False), "bob": Control(), "carol": None}[user_id]
+
+    monkeypatch.setattr(lifecycle, "connect_control", connect)
+    assert await lifecycle.stop_all(options) == 1
+    out, err = capsys.readouterr()
+    assert err.startswith("alice: it hangs")
+    assert sorted(out.splitlines()) == ["bob: stopped", "carol: not running"]
+
+
+class Control:
+    """The connection to a host that can be stopped, or not."""
+
+    def __init__(self, *, works: bool = True) -> None:
+        self._works = works
+
+    async def __aenter__(self) -> "Control":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def stop(self) -> None:
+        if not self._works:
+            raise HostError(Code.UNAVAILABLE, "it hangs")
