@@ -1,5 +1,6 @@
 """Copies a user's whole memory from one database to another."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
@@ -52,14 +53,15 @@ async def copy_user(
     user: User,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> None:
-    """Copy everything of `user` into `target`, which has the current schema.
+    """Copy everything of `user` into `target`, which has the current schema; also what is too long
+    for a line of an export.
 
     May be repeated: existing entries stay, missing ones are added. Raises `StorageError`, CONFLICT
     if `target` has something else under the same id.
     """
     importer = Importer(target, VectorStore(target), user, UNBOUNDED, lambda _: None)
     header = b""
-    async for part in export(source, user):
+    async for part in export(source, user, line_max_bytes=math.inf):
         lines = header + part.lines
         header = header or part.lines[: part.lines.index(b"\n") + 1]
         report = await importer.feed(lines)

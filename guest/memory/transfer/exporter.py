@@ -158,10 +158,12 @@ class Part:
     left_out: tuple[str, ...] = ()
 
 
-async def export(database: Database, user: User) -> AsyncIterator[Part]:
+async def export(
+    database: Database, user: User, *, line_max_bytes: float = EXPORT_LINE_MAX_BYTES
+) -> AsyncIterator[Part]:
     """Export the memory of `user`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
 
-    An entry whose line would exceed `EXPORT_LINE_MAX_BYTES` is left out with what belongs to it: a
+    An entry whose line would exceed `line_max_bytes` is left out with what belongs to it: a
     session with its events, a note with its history. The lines between the first and the last are
     identical for identical memories. Raises `StorageError`.
     """
@@ -178,7 +180,7 @@ async def export(database: Database, user: User) -> AsyncIterator[Part]:
         if without and without == _owner(entity):
             continue
         line = written(entity)
-        if len(line) > EXPORT_LINE_MAX_BYTES:
+        if len(line) > line_max_bytes:
             left_out.append(_in_words(entity, len(line)))
             without = "" if isinstance(entity, EventLine) else _id(entity)
             continue

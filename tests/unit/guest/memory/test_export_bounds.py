@@ -1,4 +1,5 @@
-"""An export leaves out what is too long for a line, and says so; all the rest is there."""
+"""An export leaves out what is too long for a line, and says so; all the rest is there. A copy from
+one database to another leaves nothing out."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,6 +8,8 @@ import pytest
 from wire.limits import EXPORT_LINE_MAX_BYTES
 
 from guest.memory.memory import Memory
+from guest.memory.models import User
+from guest.memory.transfer.copying import copy_user
 from tests.support.memory.exports import TIME
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
@@ -63,3 +66,15 @@ async def test_a_session_that_is_too_large_goes_with_its_events(
     (told,) = left_out
     assert told.startswith("s1 with its events: ")
     assert await imported(tmp_path, lines) == entries == 4
+
+
+async def test_a_copy_has_what_is_too_large_for_an_export(memory: Memory, tmp_path: Path) -> None:
+    await memory.store.database.execute(
+        "UPDATE conversation_events SET payload = ? WHERE session_id = 's1' AND sequence = 1",
+        (LARGE,),
+    )
+    select = "SELECT session_id, sequence, payload FROM conversation_events ORDER BY 1, 2"
+    stored = await memory.store.database.execute(select)
+    async with opened(tmp_path / "other.db", FakeEmbedder()) as other:
+        await copy_user(memory.store.database, other.store.database, User("alice"))
+        assert await other.store.database.execute(select) == stored
