@@ -1,5 +1,6 @@
 """The memory page in a real browser, over bob's agent."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -235,6 +236,17 @@ def test_an_export_is_downloaded_and_importing_it_changes_nothing(
     changed.write_bytes(file.read_bytes().replace(b"egret", b"eagle"))
     page.get_by_label("File").set_input_files(changed)
     expect(page.get_by_text("were changed since they were exported")).to_be_visible()
+
+
+def test_an_export_says_what_is_too_long_for_it(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/memory?view=transfer")
+    part = {"lines": "e30K", "entries": "1", "entries_total": "2", "left_out": ["event 1 of s1"]}
+    page.route("**/ExportMemory", lambda route: route.fulfill(body=json.dumps(part) + "\n"))
+    with page.expect_download():
+        page.get_by_role("button", name="Export to a file").click()
+    said = page.get_by_role("alert")
+    expect(said).to_contain_text("The file does not have everything: 1")
+    expect(said).to_contain_text("event 1 of s1")
 
 
 def test_ten_thousand_notes_are_imported_and_scrolled_with_few_of_them_drawn(

@@ -31,15 +31,20 @@ function Export({ user }) {
   const [done, setDone] = useState("");
   const [busy, setBusy] = useState(false);
   const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const [leftOut, setLeftOut] = useState(/** @type {string[]} */ ([]));
   const run = async () => {
     setBusy(true);
     setFailed(null);
+    setLeftOut([]);
     try {
       const parts = [];
+      const tooLong = /** @type {string[]} */ ([]);
       for await (const part of stream(user, "ExportMemory", {})) {
         parts.push(Uint8Array.from(atob(part.lines || ""), (letter) => letter.charCodeAt(0)));
+        tooLong.push(...(part.left_out || []));
         setDone(`${count(part.entries)} of ${count(part.entries_total)} entries`);
       }
+      setLeftOut(tooLong);
       download(new Blob(parts, { type: "application/jsonl" }), `memory-${user}.jsonl`);
       announce("The export is in your downloads.");
     } catch (error) {
@@ -56,6 +61,12 @@ function Export({ user }) {
       <button type="button" disabled=${busy} onClick=${run}>Export to a file</button>
       <span role="status">${done}</span>
     </p>
+    ${leftOut.length > 0 &&
+    html`<div role="alert">
+      <p>The file does not have everything: ${count(leftOut.length)} of the entries are too long for it.
+        <code>runner memory backup</code> copies the whole store instead.</p>
+      <ul>${leftOut.slice(0, PROBLEMS_SHOWN).map((each) => html`<li>${each}</li>`)}</ul>
+    </div>`}
   </section>`;
 }
 
