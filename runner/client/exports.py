@@ -77,7 +77,7 @@ async def write_export(
     agent: GatewayClient,
     write: Callable[[bytes], object],
     progress: Callable[[int, int], None],
-) -> "Exported":
+) -> Exported:
     """Write a complete export.
 
     `progress` is called with the entries written so far and the total. Raises `WireError` if the
