@@ -224,11 +224,14 @@ def start(
         bool, typer.Option("--all", help="Start the agents of all users.")
     ] = False,
     notify_fd: Annotated[int, typer.Option(hidden=True)] = -1,
+    nursery_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
     """Start the agent. Ctrl-C ends it."""
-    from runner.cli.operation import lifecycle
+    from runner.cli.operation import launching, lifecycle
 
     options: Options = context.obj
+    if nursery_fd >= 0:
+        raise typer.Exit(launching.run_nursery(options, nursery_fd, lifecycle.run_detached))
     if notify_fd >= 0:
         raise typer.Exit(lifecycle.run_detached(options, notify_fd))
     config = options.load_for_hosting()

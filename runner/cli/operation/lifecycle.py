@@ -10,12 +10,10 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +21,7 @@ import typer
 from wire.errors import Code, WireError
 
 from runner.cli.agent import host_runs
+from runner.cli.operation.launching import Launched, Nursery, launch
 from runner.cli.operation.signals import at_first_signal
 from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
@@ -70,14 +69,6 @@ def run_detached(options: Options, notify_fd: int) -> int:
             return 1
 
 
-@dataclass(frozen=True)
-class Launched:
-    """A host that was started as a process of its own, and what is to be said of it."""
-
-    pid: int
-    notices: list[str]
-
-
 def start_detached(options: Options) -> None:
     """Start a host as `launch` does, and tell about it."""
     _tell(options, launch(options), stays=True)
@@ -91,43 +82,6 @@ def _tell(options: Options, launched: Launched, *, stays: bool) -> None:
         typer.echo(f"note: {notice}")
     typer.echo(f"  chat  {options.command('chat')}")
     typer.echo(f"  stop  {options.command('stop')}")
-
-
-def launch(options: Options) -> Launched:
-    """Start a host as a process of its own; return when its agent answers.
-
-    Raises the `WireError` that kept it from starting.
-    """
-    reading, writing = os.pipe()
-    with os.fdopen(reading, encoding="utf-8") as pipe, tempfile.TemporaryFile("w+") as output:
-        child = subprocess.Popen(  # noqa: S603 - this very program
-            options.child("start", "--notify-fd", str(writing)),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[writing],
-            start_new_session=True,
-        )
-        os.close(writing)
-        try:
-            told = pipe.read()
-        except KeyboardInterrupt:
-            child.terminate()
-            child.wait()
-            raise
-        if not told:
-            output.seek(0)
-            raise HostError(
-                Code.INTERNAL,
-                f"the host ended with status {child.wait()} before it was ready",
-                details=output.read()[-2000:].strip(),
-                resolution=options.command("logs", "--role", "host"),
-            )
-    content = json.loads(told)
-    if "error" in content:
-        child.wait()
-        raise WireError.of(content["error"])
-    return Launched(content["pid"], content["notices"])
 
 
 async def stop(options: Options) -> None:
@@ -239,12 +193,16 @@ async def start_all(options: Options, *, detach: bool) -> int:
             await stack.enter_async_context(AccessServer(config))
         typer.echo(f"starting {', '.join(users)}")
 
+        nursery = stack.enter_context(Nursery(options))
+
         async def start(user_id: str) -> bool:
-            return ended.is_set() or await _start_one(config, options, user_id, stays=detach)
+            return ended.is_set() or await _start_one(
+                config, options, user_id, nursery, stays=detach
+            )
 
         failed = await _each(users, start)
         if not detach:
-            await _stay(config, options, users, ended)
+            await _stay(config, options, users, ended, nursery)
             failed += await stop_all(options)
         elif listens:
             typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
@@ -281,20 +239,26 @@ async def _each(users: Sequence[str], step: Callable[[str], Awaitable[bool]]) ->
     return (await asyncio.gather(*map(one, users))).count(False)
 
 
-async def _start_one(config: Config, options: Options, user_id: str, *, stays: bool) -> bool:
-    """Start a user's host unless it runs, and tell about it. Raises what `launch` raises."""
+async def _start_one(
+    config: Config, options: Options, user_id: str, nursery: Nursery, *, stays: bool
+) -> bool:
+    """Start a user's host unless it runs, and tell about it. Raises what the launch raises."""
     if await host_runs(config, user_id):
         typer.echo(f"{user_id}: runs already")
         return True
     whose = replace(options, user_id=user_id)
-    launched = await asyncio.to_thread(launch, whose)
+    launched = await asyncio.to_thread(nursery.launch, whose)
     typer.echo(f"{user_id}: ", nl=False)
     _tell(whose, launched, stays=stays)
     return True
 
 
 async def _stay(
-    config: Config, options: Options, users: Sequence[str], ended: asyncio.Event
+    config: Config,
+    options: Options,
+    users: Sequence[str],
+    ended: asyncio.Event,
+    nursery: Nursery,
 ) -> None:
     """Wait until `ended`, or until all hosts were stopped.
 
@@ -305,7 +269,7 @@ async def _stay(
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
         for user_id in killed:
             typer.echo(f"{user_id}: the host was killed and is started again", err=True)
-        await _each(killed, partial(_start_one, config, options, stays=False))
+        await _each(killed, partial(_start_one, config, options, nursery=nursery, stays=False))
         if len(idle) == len(users) and not killed:
             return
         try:

@@ -14,7 +14,7 @@ from typing import Final
 
 import typer
 
-from runner.cli.operation.lifecycle import launch
+from runner.cli.operation.launching import launch
 from runner.cli.operation.signals import at_first_signal
 from runner.cli.options import Options
 from runner.cli.servers.packages import packages

@@ -3,6 +3,7 @@ that one user's failure is no other's."""
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ import pytest
 from wire.errors import Code
 
 from runner.cli.operation import lifecycle
-from runner.cli.operation.lifecycle import Launched
+from runner.cli.operation.launching import Launched
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import HostError
@@ -30,6 +31,22 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     return Options(config_file=file, insecure=True)
 
 
+def nursery_of(launch: Callable[[Options], Launched]) -> Callable[[Options], object]:
+    """What makes a nursery that launches so."""
+
+    class Nursery:
+        def __enter__(self) -> "Nursery":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def launch(self, options: Options) -> Launched:
+            return launch(options)
+
+    return lambda _: Nursery()
+
+
 async def test_as_many_hosts_start_at_once_as_there_are_cores(
     options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,7 +63,7 @@ async def test_as_many_hosts_start_at_once_as_there_are_cores(
             both.wait()
         return Launched(len(started), ["a notice"])
 
-    monkeypatch.setattr(lifecycle, "launch", launch)
+    monkeypatch.setattr(lifecycle, "Nursery", nursery_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 0
     assert sorted(started) == list(USERS)
     first, *told = capsys.readouterr().out.splitlines()
@@ -63,7 +80,7 @@ async def test_a_host_that_fails_is_named_and_the_others_start(
             raise HostError(Code.FAILED_PRECONDITION, "the disk is full")
         return Launched(1, [])
 
-    monkeypatch.setattr(lifecycle, "launch", launch)
+    monkeypatch.setattr(lifecycle, "Nursery", nursery_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 1
     out, err = capsys.readouterr()
     assert err.startswith("bob: the disk is full")
@@ -82,7 +99,7 @@ async def test_a_failure_that_nobody_has_thought_of_ends_no_other_start(
             raise failure
         return Launched(1, [])
 
-    monkeypatch.setattr(lifecycle, "launch", launch)
+    monkeypatch.setattr(lifecycle, "Nursery", nursery_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 1
     out, err = capsys.readouterr()
     assert err == f"alice: {type(failure).__name__}: {failure}\n"
