@@ -51,8 +51,9 @@ class Target:
 
     async def obey(self, calls: Sequence[Call]) -> list[str]:
         """Let the model make `calls` in one turn; what it received for each, in order."""
+        turn = len(self.model.requests)
         named = [
-            (f"call-{number}", tool, json.dumps(arguments))
+            (f"call-{turn}-{number}", tool, json.dumps(arguments))
             for number, (tool, arguments) in enumerate(calls)
         ]
         self.model.replies[:] = [provider.calls(*named), provider.says("That is all.")]
