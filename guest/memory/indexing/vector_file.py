@@ -111,9 +111,10 @@ class VectorFile:
 
     @classmethod
     def open(cls, path: Path, contents: Contents) -> "VectorFile":
-        """Open the file at `path`; what is not of these `contents` is overwritten.
+        """Open the file at `path`; one that is not of these `contents` is overwritten and replaced.
 
-        Raises `StorageError` if there is no room for it.
+        It is never made shorter: a search that still has it mapped finds zeros in it. Raises
+        `StorageError` if there is no room, or the old one cannot be removed.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
@@ -121,11 +122,14 @@ class VectorFile:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"{path} is not a regular file")
         os.fchmod(descriptor, 0o600)
-        used = os.fstat(descriptor).st_size - _HEAD_BYTES
-        head = contents.head()
+        size = os.fstat(descriptor).st_size
+        head, used = contents.head(), size - _HEAD_BYTES
         whole = used >= file._row.itemsize and not used % file._row.itemsize
-        if not whole or os.pread(descriptor, _HEAD_BYTES, 0) != head:
+        if not size:
             file._begin(head)
+        elif not whole or os.pread(descriptor, _HEAD_BYTES, 0) != head:
+            copies.erase(path)
+            return cls.open(path, contents)
         file._map()
         return file
 
@@ -193,12 +197,7 @@ class VectorFile:
         os.fdatasync(self._descriptor)
 
     def _begin(self, head: bytes) -> None:
-        """Overwrite what is there and begin an empty file."""
-        size = os.fstat(self._descriptor).st_size
-        for start in range(0, size, _HEAD_BYTES):
-            self._write(start, bytes(min(_HEAD_BYTES, size - start)))
-        os.fsync(self._descriptor)
-        os.ftruncate(self._descriptor, 0)
+        """Begin in an empty file."""
         require_room(self._path, self._offset(_ROWS_MIN))
         os.posix_fallocate(self._descriptor, 0, self._offset(_ROWS_MIN))
         self._write(0, head)

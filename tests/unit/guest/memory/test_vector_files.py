@@ -5,6 +5,7 @@ import os
 import random
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,16 @@ def test_a_snapshot_stays_when_the_file_grows(tmp_path: Path) -> None:
     assert snapshot.ids.tolist() == [1, 2]
     assert snapshot.rows_of(np.array([1, 2, 3])).tolist() == [0, 1, -1]
     assert snapshot.nearest(np.ones((1, 8), np.float32), 5, 0.0).ids.tolist() == [2]
+
+
+def test_a_file_that_is_replaced_by_another_models_stays_readable(tmp_path: Path) -> None:
+    """A mapped file that became shorter would end the process."""
+    file = VectorFile.open(tmp_path / "vectors", CONTENTS)
+    file.extend(100_000)
+    file.write(99_999, [1], np.ones((1, 8), np.float32))
+    read = file.vectors
+    VectorFile.open(tmp_path / "vectors", replace(CONTENTS, model_id="fake-2"))
+    assert not read.any()
 
 
 def test_equal_vectors_have_equal_digests_and_a_changed_bit_another_one() -> None:
