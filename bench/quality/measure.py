@@ -32,7 +32,8 @@ _WAYS: Final[dict[Way, tuple[float, float]]] = {
 
 _TOP_K: Final = 20
 _BATCH: Final = 32
-_EMBED_TIMEOUT_S: Final = 300.0
+_EMBED_TIMEOUT_S: Final = 3600.0
+"""A larger model takes many minutes for all that is asked of one memory."""
 
 
 @dataclass(frozen=True)
