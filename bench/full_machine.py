@@ -241,4 +241,7 @@ async def _search(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.full_machine")
     parser.add_argument("--users", type=int, default=_USERS, help="how many; 2 or more")
-    print("\n".join(asyncio.run(run(users=parser.parse_args().users))))
+    try:
+        print("\n".join(asyncio.run(run(users=parser.parse_args().users))))
+    except asyncio.CancelledError:
+        sys.exit("ended before it was done; what it started is ended too")
