@@ -19,19 +19,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wire import envelope
 from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.installation import adding
 from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
-from wire.settings import from_json
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
-from guest.config import GuestConfig, load
 from guest.confinement import confine
 from guest.errors import GuestError
+
+if TYPE_CHECKING:
+    from guest.config import GuestConfig
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
     configure("agent", "", "info")
     logging.captureWarnings(True)
+    gc.disable()  # of what the imports make, nothing is garbage and all of it stays
     try:
         confine()
         received = _read_envelope(arguments.bootstrap_file)
         if arguments.try_model:
             asyncio.run(_try_model(received))
             return 0
+        # imported here, so that --help and a bad envelope need not wait for it
+        from guest.config import load
+
         config = load(received)
         if received.HasField("maintenance"):
             configure("agent", config.user_id, "info")
@@ -69,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         log.exception("guest failed unexpectedly")
         return EXIT_BUG
+    finally:
+        gc.enable()
     log.info("guest stopped")
     return 0
 
@@ -107,12 +114,15 @@ def _read_envelope(path: Path | None) -> BootstrapEnvelope:
 
 
 async def _try_model(received: BootstrapEnvelope) -> None:
+    from wire.settings import from_json
+
     from guest.agent.models.trial import try_model
 
+    _imported()
     await try_model(from_json(received.settings).agent, Secrets.of(received.secrets).api_key)
 
 
-async def _serve(config: GuestConfig, *, with_parent: bool) -> None:
+async def _serve(config: "GuestConfig", *, with_parent: bool) -> None:
     """Open everything, serve until told to stop, close everything in reverse order."""
     stop = _told_to_stop(with_parent=with_parent)
     async with AsyncExitStack() as stack:
@@ -130,10 +140,11 @@ async def _serve(config: GuestConfig, *, with_parent: bool) -> None:
         log.info("guest stopping")
 
 
-async def _maintain(config: GuestConfig, job: MaintenanceJob, *, with_parent: bool) -> None:
+async def _maintain(config: "GuestConfig", job: MaintenanceJob, *, with_parent: bool) -> None:
     """Do one job on the memory. If stopped, exit at once: a job may be killed at any moment."""
     from guest import maintenance
 
+    _imported()
     stop = _told_to_stop(with_parent=with_parent)
     doing = asyncio.ensure_future(maintenance.do(config, job))
     stopping = asyncio.ensure_future(stop.wait())
@@ -177,14 +188,12 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) 
         ) from None
 
 
-async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
+async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
     """Open the guest's parts. `stack` closes all that were opened if a later step fails."""
-    # imported here, so that --help and a bad envelope need not wait for it
     from wire.identity import Party
     from wire.transport import Server
     from wire.v1 import gateway_pb2_grpc
 
-    gc.disable()  # of what these imports make, nothing is garbage and all of it stays
     from guest import composition
     from guest.agent.models.models import Models
     from guest.agent.models.providers import build_model
@@ -194,8 +203,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     from guest.tools.files.roots import Roots
     from guest.tools.shell.client import ShellClient
 
-    gc.freeze()
-    gc.enable()
+    _imported()
     agent = config.settings.agent
     if config.door is not None:
         _close_later(stack, "door", config.door.close)
@@ -258,6 +266,12 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     log.info("guest ready")
     await service.prepare()
     log.debug("ready for turns")
+
+
+def _imported() -> None:
+    """Let the garbage collector run again, but never look at what is there by now."""
+    gc.freeze()
+    gc.enable()
 
 
 def _close_later(stack: AsyncExitStack, name: str, close: Callable[[], Awaitable[None]]) -> None:

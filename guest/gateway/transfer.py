@@ -1,6 +1,8 @@
 """Exports, imports and backups behind the gateway."""
 
 from collections.abc import AsyncIterator
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from wire.errors import Code
 from wire.limits import EXPORT_LINE_MAX_BYTES
@@ -10,6 +12,9 @@ from guest.errors import GuestError
 from guest.gateway import convert
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
+
+if TYPE_CHECKING:
+    from guest.memory.transfer.importer import Importer
 
 _REQUEST_MAX_BYTES = EXPORT_LINE_MAX_BYTES + 64 * 1024
 """The longest line, and the header before it."""
@@ -21,7 +26,10 @@ class Transfer:
     def __init__(self, memory: Memory, backups: Backups) -> None:
         self._memory = memory
         self._backups = backups
-        self._importer = memory.importer()
+
+    @cached_property
+    def _importer(self) -> "Importer":
+        return self._memory.importer()
 
     async def export(self) -> AsyncIterator[pb.ExportMemoryReply]:
         async for part in self._memory.export():

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from guest.embedding.backends import Embedder
 from guest.memory import validation
@@ -35,11 +35,12 @@ from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import INTEGER_MAX
 from guest.memory.storage.reserve import require_room
-from guest.memory.transfer.copying import copy_store
-from guest.memory.transfer.exporter import Part, export
-from guest.memory.transfer.importer import Importer
 from guest.memory.usage import Usage
 from guest.watch import spans
+
+if TYPE_CHECKING:
+    from guest.memory.transfer.exporter import Part
+    from guest.memory.transfer.importer import Importer
 
 LIST_MAX: Final = 1000
 SEARCH_MAX: Final = 50
@@ -258,12 +259,16 @@ class Memory:
         one. Raises `StorageError`."""
         await self.store.set_token(auth_token)
 
-    def export(self) -> AsyncIterator[Part]:
+    def export(self) -> "AsyncIterator[Part]":
         """The user's whole memory as lines for an `importer`."""
+        from guest.memory.transfer.exporter import export
+
         return export(self.store.database, self._user)
 
-    def importer(self) -> Importer:
+    def importer(self) -> "Importer":
         """An importer of exported lines for this user."""
+        from guest.memory.transfer.importer import Importer
+
         store = self.store
         return Importer(store.database, store.vectors, self._user, self.quota, store.indexer.wake)
 
@@ -286,6 +291,8 @@ class Memory:
         It has the key of the memory's own files, and includes other users of the same file. Raises
         `StorageError` and then leaves no file, as where it would use up what the memory needs.
         """
+        from guest.memory.transfer.copying import copy_store
+
         require_room(target, await self.store.database.size_bytes())
         await copy_store(self.store.database, self.store.config.encryption_key, self._user, target)
 

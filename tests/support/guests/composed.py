@@ -1,4 +1,4 @@
-"""A guest composed in this process, which tells when it has imported the model library.
+"""A guest composed in this process, which tells when it has imported what comes late.
 
 `python -m tests.support.guests.composed DIRECTORY` prints one JSON object.
 """
@@ -22,8 +22,11 @@ from tests.support.settings import envelope_for
 _NOBODY = cast(Context, None)
 
 
+_LATE = ("pydantic_ai", "genai_prices", "guest.memory.transfer.format")
+
+
 def _imported() -> list[str]:
-    return [name for name in ("pydantic_ai", "genai_prices") if name in sys.modules]
+    return [name for name in _LATE if name in sys.modules]
 
 
 async def _turn(service: GatewayService, session: str) -> str:
