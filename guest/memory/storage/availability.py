@@ -1,10 +1,11 @@
 """A server's database that may go away and come back.
 
-Only the first request waits for a server that does not answer. From then on every request fails at
-once, with the same reason, while one task checks every few seconds whether the server is back.
+Only the start waits for a server that does not answer. From then on every request fails at once,
+with the same reason, while one task checks every few seconds whether the server is back.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -52,20 +53,23 @@ class WatchedDatabase:
         self.on_return: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Prepare the server, or begin to wait for it.
+        """Prepare the server, or give up waiting for it for now.
 
-        Raises `StorageError` if it answers but cannot be used.
+        A server that refuses at first is asked again while there is time: the way to it may be
+        starting, too. Raises `StorageError` if it answers but cannot be used.
         """
         first = asyncio.ensure_future(self._prepare(self._database))
         self._probing = asyncio.create_task(self._probe(first), name="memory-server-probe")
+        until = asyncio.get_running_loop().time() + self._start_wait_s
         await asyncio.wait({first}, timeout=self._start_wait_s)
-        if first.done() and (error := first.exception()) is not None:
-            if not is_away(error):
-                await self._stop_probing()
-                raise error
-            log.warning("starting without the memory server: %s", error)
-        # the probe sees the same outcome and acts on it
-        await asyncio.sleep(0)
+        if first.done() and (error := first.exception()) is not None and not is_away(error):
+            await self._stop_probing()
+            raise error
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await asyncio.shield(self._probing)
+        if self.problem is not None:
+            log.warning("starting without the memory server: %s", self.problem)
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
         return await self._ask(lambda: self._database.execute(sql, args))
