@@ -25,6 +25,9 @@ _IR_VERSION: Final = 9
 class Encoder:
     """A BERT encoder of the shape in `config`, with the mean of its last layer.
 
+    All but the attention has one row for each real token, whatever text it is of, and computes
+    nothing for padding.
+
     Inputs: `ids` (texts, tokens), the tokens' numbers; `lengths` (texts), how many of its tokens
     each text has, the rest being padding. Output: `means` (texts, dimensions), not of unit length.
     """
@@ -37,17 +40,22 @@ class Encoder:
         self._layout = layout
         self._nodes: list[onnx.NodeProto] = []
         self._tensors: dict[str, onnx.TensorProto] = {}
+        self._places = ""
+        """Text and position of each row."""
+        self._rows = ""
+        """The row of each position of each text; of padding, any."""
 
     def model(self) -> onnx.ModelProto:
         positions = self._node("Range", self._int(0), self._length("ids", 1), self._int(1))
         real = self._node("Less", positions, self._node("Unsqueeze", "lengths", self._ints(1)))
+        self._places, self._rows = self._packed(real)
         mask = self._node(
             "Where",
             self._node("Unsqueeze", real, self._ints(1, 2)),
             self._constant("seen", np.float32(0)),
             self._constant("hidden", np.finfo(np.float32).min),
         )
-        rows = self._embeddings(positions)
+        rows = self._embeddings()
         for layer in range(self._layers):
             rows = self._layer(f"encoder.layer.{layer}", rows, mask)
         self._mean(rows, real)
@@ -64,14 +72,22 @@ class Encoder:
             producer_name="oxydra",
         )
 
-    def _embeddings(self, positions: str) -> str:
+    def _packed(self, real: str) -> tuple[str, str]:
+        places = self._node("Transpose", self._node("NonZero", real), perm=[1, 0])
+        numbers = self._node("Range", self._int(0), self._length(places, 0), self._int(1))
+        nothing = numpy_helper.from_array(np.zeros(1, np.int64))
+        empty = self._node("ConstantOfShape", self._node("Shape", "ids"), value=nothing)
+        return places, self._node("ScatterND", empty, places, numbers)
+
+    def _embeddings(self) -> str:
         """What each token is, and where it stands: one row a token."""
-        words = self._node("Gather", self._weight("embeddings.word_embeddings.weight"), "ids")
-        places = self._weight("embeddings.position_embeddings.weight")
+        tokens = self._node("GatherND", "ids", self._places)
+        words = self._node("Gather", self._weight("embeddings.word_embeddings.weight"), tokens)
+        positions = self._node("Gather", self._places, self._int(1), axis=1)
+        known = self._weight("embeddings.position_embeddings.weight")
         kinds = self._weight("embeddings.token_type_embeddings.weight")
-        summed = self._node("Add", words, self._node("Gather", places, positions))
-        summed = self._node("Add", summed, self._node("Gather", kinds, self._int(0)))
-        rows = self._node("Reshape", summed, self._ints(-1, self._size))
+        summed = self._node("Add", words, self._node("Gather", known, positions))
+        rows = self._node("Add", summed, self._node("Gather", kinds, self._int(0)))
         return self._normal("embeddings.LayerNorm", rows)
 
     def _layer(self, name: str, rows: str, mask: str) -> str:
@@ -90,19 +106,20 @@ class Encoder:
         scores = self._node("Mul", self._node("MatMul", query, key), scale)
         shares = self._node("Softmax", self._node("Add", scores, mask), axis=-1)
         mixed = self._node("Transpose", self._node("MatMul", shares, value), perm=[0, 2, 1, 3])
-        return self._node("Reshape", mixed, self._ints(-1, self._size))
+        found = self._node("GatherND", mixed, self._places)
+        return self._node("Reshape", found, self._ints(-1, self._size))
 
     def _by_head(self, rows: str, order: list[int]) -> str:
         each = self._ints(self._heads, self._size // self._heads)
         shape = self._node("Concat", self._node("Shape", "ids"), each, axis=0)
-        return self._node("Transpose", self._node("Reshape", rows, shape), perm=order)
+        padded = self._node("Gather", rows, self._rows)
+        return self._node("Transpose", self._node("Reshape", padded, shape), perm=order)
 
     def _mean(self, rows: str, real: str) -> None:
-        shape = self._node("Concat", self._node("Shape", "ids"), self._ints(self._size), axis=0)
         ones = self._node("Cast", real, to=TensorProto.FLOAT)
         lengths = self._node("Cast", "lengths", to=TensorProto.FLOAT)
         shares = self._node("Div", ones, self._node("Unsqueeze", lengths, self._ints(1)))
-        texts = self._node("Reshape", rows, shape)
+        texts = self._node("Gather", rows, self._rows)
         means = self._node("MatMul", self._node("Unsqueeze", shares, self._ints(1)), texts)
         self._node("Squeeze", means, self._ints(1), output="means")
 

@@ -31,13 +31,15 @@ MAX_TOKENS: Final = 256
 
 LAYOUT: Final = "a1621c79b67c1aa2"
 """Of the weights' file that the graph was made for."""
-PUBLISHED: Final = "5cf07d93ef05b1f6"
+PUBLISHED: Final = "b1edac963b0080b4"
 """Of graph, weights and tokenizer whose vectors are those of the published model."""
 
 THREADS: Final = 2
 """Small models gain nothing from more, and the guests want cores too."""
 _BATCH_TOKENS: Final = 256
-"""With padding. Larger batches are slower, and cost memory."""
+"""Without padding. Larger batches are slower, and cost memory."""
+_PADDED_TOKENS: Final = 512
+"""With padding, which only the attention sees."""
 _HEADER_MAX_BYTES: Final = 1 << 20
 _DIGITS: Final = 16
 
@@ -89,7 +91,7 @@ class MiniLM:
     def encode(self, texts: Sequence[str]) -> Vectors:
         tokens = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
         means = np.empty((len(texts), DIMENSIONS), np.float32)
-        for rows in batches([len(ids) for ids in tokens], _BATCH_TOKENS):
+        for rows in batches([len(ids) for ids in tokens], _BATCH_TOKENS, _PADDED_TOKENS):
             means[rows] = self._run([tokens[row] for row in rows])
         return unit_rows(means)
 
@@ -103,15 +105,18 @@ class MiniLM:
         return found
 
 
-def batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """The positions in `lengths`, the longest first, in groups that take at most `most` tokens
-    when each is padded to its longest; a text that is longer alone is a group."""
+def batches(lengths: Sequence[int], most: int, padded: int) -> Iterator[list[int]]:
+    """The positions in `lengths`, the longest first, in groups of at most `most` tokens, and
+    `padded` when each is padded to its longest; a text that is longer alone is a group."""
     group: list[int] = []
+    tokens = 0
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if group and (len(group) + 1) * lengths[group[0]] > most:
+        full = tokens + lengths[row] > most
+        if group and (full or (len(group) + 1) * lengths[group[0]] > padded):
             yield group
-            group = []
+            group, tokens = [], 0
         group.append(row)
+        tokens += lengths[row]
     if group:
         yield group
 

@@ -47,22 +47,22 @@ def test_a_missing_runtime_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_
     assert raised.value.resolution.startswith(adding_model())
 
 
-@given(lengths=st.lists(st.integers(2, 256), max_size=64), most=st.integers(2, 600))
-def test_batches_hold_each_text_once_and_are_bounded_with_their_padding(
-    lengths: Sequence[int], most: int
+@given(
+    lengths=st.lists(st.integers(2, 256), max_size=64),
+    most=st.integers(2, 600),
+    padded=st.integers(2, 1200),
+)
+def test_batches_hold_each_text_once_and_are_bounded_without_and_with_their_padding(
+    lengths: Sequence[int], most: int, padded: int
 ) -> None:
-    batches = list(minilm.batches(lengths, most))
+    batches = list(minilm.batches(lengths, most, padded))
     assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
     for batch in batches:
-        padded = len(batch) * max(lengths[row] for row in batch)
-        assert padded <= most or len(batch) == 1
+        taken = [lengths[row] for row in batch]
+        assert len(batch) == 1 or (sum(taken) <= most and len(batch) * max(taken) <= padded)
 
 
 def test_texts_of_similar_length_are_in_one_batch() -> None:
     lengths = [100, 10] * 8
-    batches = list(minilm.batches(lengths, 200))
-    padding = sum(
-        max(lengths[row] for row in batch) - lengths[row] for batch in batches for row in batch
-    )
-    assert padding == 0
-    assert max(map(len, batches)) == 8
+    batches = list(minilm.batches(lengths, 200, 200))
+    assert [{lengths[row] for row in batch} for batch in batches] == [{100}] * 4 + [{10}]
