@@ -72,7 +72,7 @@ class Policy:
 
     start_timeout: float = 60.0
     ready_poll: float = 0.02
-    check_interval: float = 2.0
+    check_interval: float = 5.0
     check_timeout: float = 3.0
     failed_checks: int = 3
     """After so many unanswered checks in a row, a guest counts as hanging."""
