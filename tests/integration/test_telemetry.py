@@ -208,7 +208,8 @@ async def test_a_clients_own_trace_goes_on_through_the_http_server(
 
 async def test_prometheus_reads_what_was_counted(agent: Any, host: Host) -> None:
     await turn(agent, "run echo again")
-    await until(lambda: 'tool="shell_exec"' in host.metrics())
+    wanted = ('tool="shell_exec"', "oxydra_turn_duration", "oxydra_model_duration")
+    await until(lambda: all(each in host.metrics() for each in wanted))
     async with HttpServer(host.config, Commands(lambda: host.config, nobody_starts)):
         url = f"http://{host.config.telemetry.prometheus}/metrics"
         page = await asyncio.to_thread(fetched, url)

@@ -238,7 +238,7 @@ class VectorStore:
         for path, contents in (await asyncio.to_thread(self._files.contents)).items():
             try:
                 if contents is None or not await self._erased(contents):
-                    await asyncio.to_thread(copies.erase, path)
+                    await self._remove(path)
             except OSError as error:
                 raise from_system(error, path) from None
 
@@ -251,6 +251,20 @@ class VectorStore:
             return False
         await asyncio.to_thread(state.file.sync)
         return True
+
+    async def _remove(self, path: Path) -> None:
+        """Erase a file, unless a search has begun to use it meanwhile: then it has been compared
+        with the database."""
+        assert self._files is not None
+        for namespace, state in tuple(self._namespaces.items()):
+            if self._files.path_of(namespace) == path:
+                async with state.lock:
+                    if state.file is not None:
+                        await asyncio.to_thread(state.file.sync)
+                    else:
+                        await asyncio.to_thread(copies.erase, path)
+                return
+        await asyncio.to_thread(copies.erase, path)
 
     async def all_of(self, namespace: str, model_id: str) -> Snapshot | None:
         """The namespace's vectors of a model, of the most common one if `model_id` is empty;

@@ -54,6 +54,14 @@ def test_a_session_that_matches_elsewhere_raises_what_stands_in_it() -> None:
     assert elsewhere == pytest.approx(0.45)  # notes and turns of a session do not raise each other
 
 
+def test_what_hardly_matches_by_itself_does_not_rise_with_its_session() -> None:
+    passages = [passage(1, 0.9), passage(2, 0.089), passage(3, 0.091)]
+    best, hardly, somewhat = weighed(passages, [Surroundings("a")] * 3, [evidence()])
+    assert best == pytest.approx(0.9)
+    assert hardly == pytest.approx(0.089)
+    assert somewhat > 0.3
+
+
 def test_the_best_turn_keeps_its_score_beside_notes() -> None:
     passages = [passage(1, 0.7), passage(2, 0.9, part=1), passage(3, 0.3, part=1)]
     around = [Surroundings(), Surroundings("a", (5,), 0.5), Surroundings("b", (5,), 0.5)]

@@ -1,9 +1,11 @@
 """The file of vectors beside a database: like the database, whatever happened to it."""
 
+import asyncio
 import hashlib
 import os
 import random
 import stat
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.indexing import vector_file
 from guest.memory.indexing.vector_file import Contents, VectorFile, VectorFiles
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids, ResidentVectors, Snapshot, digests
 from guest.memory.memory import Memory
 from guest.memory.models import User
@@ -231,6 +234,39 @@ async def test_a_damaged_file_is_made_anew(path: Path, embedder: Distinct, damag
     async with opened(path, embedder) as memory:
         assert await texts_found(memory, texts) == texts
     assert in_file(path) == vectors_of(path)
+
+
+class Delayed(VectorFiles):
+    """Says what was in the files some time ago."""
+
+    def __init__(self, database: Path) -> None:
+        super().__init__(database)
+        self.read, self.go = threading.Event(), threading.Event()
+
+    def contents(self) -> dict[Path, Contents | None]:
+        found = super().contents()
+        self.read.set()
+        assert self.go.wait(60)
+        return found
+
+
+async def test_a_file_that_is_made_anew_during_an_erasure_is_not_erased(
+    path: Path, embedder: Distinct
+) -> None:
+    async with opened(path, embedder) as memory:
+        await saved(memory, ["the boat is red"])
+    async with opened(path) as memory:
+        the_file(path).write_bytes(b"damaged")
+        files = Delayed(path)
+        store = VectorStore(memory.store.database, files)
+        erasing = asyncio.create_task(store.erase())
+        await asyncio.to_thread(files.read.wait, 60)
+        snapshot, _ = await store.snapshot(NAMESPACE, embedder.model_id, 64)
+        files.go.set()
+        await erasing
+        query = embedder.vector("the boat is red").reshape(1, -1)
+        assert len(snapshot.nearest(query, 1, 0.9).ids) == 1
+        assert the_file(path).exists()
 
 
 @pytest.mark.parametrize("kind", ["link", "directory"])
