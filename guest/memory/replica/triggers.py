@@ -1,8 +1,10 @@
 """Counts the changes of a store, so that replicas learn what they lack.
 
-Triggers count, so that no writer can forget to. They exist only in stores that may have replicas:
-with them a save takes about 15 percent longer, and a local file has no replica. A migration that
-adds a column to a counted table drops the table's `…_update_counted`, and `count` creates it again.
+Triggers count, so that no writer can forget to, and indexes find the rows that have changed. Both
+exist only in stores that may have replicas: with the triggers a save takes about 15 percent longer,
+the indexes are two pages more of each save and one of its vector, and a local file has no replica.
+A migration that adds a column to a counted table drops the table's `…_update_counted`, and `count`
+creates it again.
 """
 
 from typing import Final
@@ -55,6 +57,11 @@ _TRIGGERS: Final = (
 )
 """A vector goes with its passage and is not counted again."""
 
+_INDEXES: Final = tuple(
+    f"CREATE INDEX IF NOT EXISTS {name}_by_revision ON {table} (namespace, revision)"
+    for name, table in (("notes", "notes"), ("chunks", "chunks"), ("vectors", "chunks_vec"))
+)
+
 
 _PRESENT: Final = """
 SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name LIKE '%\\_counted' ESCAPE '\\'
@@ -66,4 +73,4 @@ async def count(database: Database) -> None:
     if counting has begun."""
     present = await database.execute(_PRESENT)
     if present.rows[0][0] != len(_TRIGGERS):
-        await database.batch([Statement(sql) for sql in _TRIGGERS])
+        await database.batch([Statement(sql) for sql in (*_INDEXES, *_TRIGGERS)])

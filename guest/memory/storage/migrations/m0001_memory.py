@@ -72,7 +72,8 @@ The store itself:
   `changes` grows with every row that is added or altered, `removals` with every
   one that goes. The column `revision` of a row is what `changes` was when the row
   last changed, so a copy asks for the rows above the number it knows.
-  `guest.memory.replica.triggers` counts, in stores that have copies.
+  `guest.memory.replica.triggers` counts, and makes the indexes by revision, in stores
+  that have copies.
 """
 
 from typing import Final
@@ -150,7 +151,6 @@ STATEMENTS: Final = (
             AND key IS NULL
     """,
     "CREATE INDEX notes_by_change ON notes (namespace, ordered_at)",
-    "CREATE INDEX notes_by_revision ON notes (namespace, revision)",
     """
     CREATE TABLE note_versions (
         namespace TEXT NOT NULL,
@@ -330,7 +330,6 @@ STATEMENTS: Final = (
         WHERE session_id IS NOT NULL
     """,
     "CREATE INDEX chunks_by_namespace ON chunks (namespace, chunk_id)",
-    "CREATE INDEX chunks_by_revision ON chunks (namespace, revision)",
     """
     CREATE TABLE chunks_vec (
         chunk_id INTEGER PRIMARY KEY REFERENCES chunks (chunk_id) ON DELETE CASCADE,
@@ -342,7 +341,6 @@ STATEMENTS: Final = (
     )
     """,
     "CREATE INDEX vectors_by_model ON chunks_vec (namespace, model_id, chunk_id, digest)",
-    "CREATE INDEX vectors_by_revision ON chunks_vec (namespace, revision)",
     """
     CREATE VIEW note_passages AS
         SELECT chunk_id, indexed AS body FROM chunks WHERE note_id IS NOT NULL
