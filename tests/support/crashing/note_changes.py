@@ -41,9 +41,14 @@ async def _run(
 
 def _text(chance: random.Random) -> tuple[str, list[str]]:
     """A text with words that occur nowhere else, and those words."""
-    secrets = [f"q{chance.getrandbits(64):016x}" for _ in range(3)]
+    secrets = [rare_word(chance) for _ in range(3)]
     words = [f"{chance.choice('bcdfg')}{chance.randrange(3000)}" for _ in range(40)]
     words *= chance.choice([1, 1, 3, 20])
     for secret in secrets:
         words.insert(chance.randrange(len(words)), secret)
     return " ".join(words), secrets
+
+
+def rare_word(chance: random.Random) -> str:
+    """A word that begins with four letters that nothing else in a file has in such a row."""
+    return f"{''.join(chance.choices('jqxzvwky', k=4))}{chance.getrandbits(48):012x}"

@@ -1,0 +1,75 @@
+"""After a deletion, no file has a part of the note's vectors: they tell what it was about."""
+
+import hashlib
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from guest.memory.memory import Memory
+from tests.security.test_forgetting import Writer
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
+
+PART = 8
+"""So many bytes of a vector, two of its numbers, count as a part of it."""
+
+
+class DenseEmbedder(FakeEmbedder):
+    """No two numbers in a row are in the vectors of two texts."""
+
+    def vector(self, text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        vector = np.random.default_rng(seed).standard_normal(self.dimensions)
+        return np.asarray(vector / np.linalg.norm(vector), np.float32)
+
+
+async def parts(memory: Memory, note_id: str) -> set[bytes]:
+    """The parts of all vectors of a note."""
+    found = await memory.store.database.execute(
+        "SELECT vector FROM chunks_vec JOIN chunks USING (chunk_id) WHERE note_id = ?", (note_id,)
+    )
+    vectors = [row[0] for row in found.rows]
+    return {
+        vector[start : start + PART]
+        for vector in vectors
+        if isinstance(vector, bytes)
+        for start in range(0, len(vector), PART)
+    }
+
+
+def in_files(directory: Path, wanted: set[bytes]) -> set[bytes]:
+    """Which of these parts are in any file."""
+    content = [path.read_bytes() for path in directory.iterdir() if path.is_file()]
+    return {part for part in wanted if any(part in file for file in content)}
+
+
+async def test_no_file_has_a_part_of_a_deleted_notes_vectors(
+    path: Path, chance: random.Random
+) -> None:
+    writer = Writer(chance)
+    alive: dict[str, set[bytes]] = {}
+    dead: set[bytes] = set()
+    async with opened(path, DenseEmbedder()) as memory:
+        await memory.search("anything")  # from now on there is a file of vectors
+        for _ in range(150):
+            action = chance.random()
+            if action < 0.6 or not alive:
+                note_id = (await memory.save(writer.text()[0], [], ORIGIN)).note.note_id
+            elif action < 0.8:
+                note_id = chance.choice(list(alive))
+                dead |= alive[note_id]
+                await memory.update(note_id, writer.text()[0], None, ORIGIN)
+            else:
+                note_id = chance.choice(list(alive))
+                dead |= alive.pop(note_id)
+                await memory.delete(note_id)
+                continue
+            alive[note_id] = await parts(memory, note_id)
+        note_id = chance.choice(list(alive))
+        dead |= alive.pop(note_id)
+        await memory.delete(note_id)
+        living = set().union(*alive.values())
+        assert in_files(path.parent, living) == living, "the test would see nothing"
+        assert len(dead) > 500, "the test would see nothing"
+        assert in_files(path.parent, dead) == set()
