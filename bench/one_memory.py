@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from wire.errors import Code
+from wire.settings import MemorySettings
 
 from bench import corpus
 from bench.report import p50, p95
@@ -28,6 +29,7 @@ from guest.memory.models import MemoryConfig, Origin, RemoteConfig
 _SAVES = 200
 _DELETIONS = 3
 _PAGE = 50
+_NOTES_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ async def _measure(db_path: str, queries: str, url: str) -> Found:
     embedder = _Embedder(asked)
     remote = RemoteConfig(url) if url else None
     start = time.perf_counter()
-    memory = await Memory.open(MemoryConfig(db_path, remote=remote), embedder, corpus.USER_ID)
+    config = MemoryConfig(db_path, MemorySettings(max_notes=_NOTES_MAX), remote=remote)
+    memory = await Memory.open(config, embedder, corpus.USER_ID)
     try:
         while (await memory.search(next(iter(asked)))).warnings:
             await asyncio.sleep(0.05)  # what the server has is still being fetched
