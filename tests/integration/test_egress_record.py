@@ -102,6 +102,9 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
     async def attend() -> None:
         await made.watcher.attend(parties.peer(endpoint, Party.EGRESS, "token"))
+        async with asyncio.timeout(30):
+            while not watch.is_open:
+                await asyncio.sleep(0.01)
 
     made = House(
         place,
