@@ -23,6 +23,7 @@ AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, *_REFUSED)
 NOTHING_CHANGED: Final = "; nothing was changed there"
 _PROBE_MIN_S: Final = 0.1
 _PROBE_MAX_S: Final = 2.0
+_WAY_WAIT_S: Final = 3.0
 
 _T = TypeVar("_T")
 
@@ -55,19 +56,19 @@ class WatchedDatabase:
     async def start(self) -> None:
         """Prepare the server, or give up waiting for it for now.
 
-        A server that refuses at first is asked again while there is time: the way to it may be
+        A server that cannot be reached at first is asked again for a moment: the way to it may be
         starting, too. Raises `StorageError` if it answers but cannot be used.
         """
         first = asyncio.ensure_future(self._prepare(self._database))
         self._probing = asyncio.create_task(self._probe(first), name="memory-server-probe")
-        until = asyncio.get_running_loop().time() + self._start_wait_s
         await asyncio.wait({first}, timeout=self._start_wait_s)
         if first.done() and (error := first.exception()) is not None and not is_away(error):
             await self._stop_probing()
             raise error
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
-                await asyncio.shield(self._probing)
+        if first.done():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_WAY_WAIT_S):
+                    await asyncio.shield(self._probing)
         if self.problem is not None:
             log.warning("starting without the memory server: %s", self.problem)
 

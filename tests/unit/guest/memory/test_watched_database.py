@@ -49,7 +49,7 @@ async def test_a_start_does_not_wait_for_ever() -> None:
     async def prepare(database: object) -> None:
         raise from_any(NoAnswer("no way there", sent=False), "http://here")
 
-    watched = WatchedDatabase(Away(), prepare, start_wait_s=0.2)  # type: ignore[arg-type]
+    watched = WatchedDatabase(Away(), prepare, start_wait_s=600)  # type: ignore[arg-type]
     await watched.start()
     assert watched.problem is not None
     await watched.close()
