@@ -43,7 +43,7 @@ async def run(full: bool = False) -> list[str]:
         lines.append(
             f"  agent guest    ready p50 {statistics.median(times):5.2f} s "
             f"(min {min(times):.2f}, max {max(times):.2f}, {rounds} starts)   "
-            f"{resident / 2**20:4.0f} MiB after one turn   goals: 1.5 s, 130 MB"
+            f"{resident / 2**20:4.0f} MiB after one turn   goals: 0.8 s, 130 MB"
         )
         for backend in ("hashing", "sentence-transformers"):
             seconds, resident = await _embedder(Path(scratch), backend)

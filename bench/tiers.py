@@ -28,9 +28,9 @@ from runner.images.naming import ImageRole, image_name
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.mounts import Role
 
-COLD_GOAL: Final = 5.0
+COLD_GOAL: Final = 3.0
 """So many runs of the smallest program in a container may a pair take until it is ready."""
-MEMORY_GOAL_MB: Final = 180
+MEMORY_GOAL_MB: Final = 140
 USERS: Final = 10
 _MB: Final = 1e6
 _TIERS: Final[tuple[Tier, ...]] = ("process", "container", "micro_vm")
