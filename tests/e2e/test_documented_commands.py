@@ -251,6 +251,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "python -m bench.sizes": _BY_HAND,
     "python -m bench.many_users": _BY_HAND,
     "python -m bench.shell": _BY_HAND,
+    "python -m bench.full_machine": _BY_HAND,
     "python -m bench.full_machine --users 50": _BY_HAND,
     "python -m bench.tiers": _BY_HAND,
     "python -m bench.prompt_cache": _BY_HAND,
