@@ -116,8 +116,8 @@ class Weights:
 class Evidence:
     """The evidence for one namespace, limited to the passages in `only` if given.
 
-    `terms` is the number of words looked for, `telling` the share of their possible score from
-    which on keywords count fully.
+    `terms` is how many of the words looked for are known, `telling` the share of their possible
+    score from which on keywords count fully.
     """
 
     keyword: KeywordMatches
