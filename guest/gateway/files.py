@@ -27,7 +27,7 @@ class Files:
         self._writing = threading.Lock()
 
     async def list(self, request: pb.ListFilesRequest) -> pb.ListFilesReply:
-        with _refused():
+        with _refused("path"):
             entries, more = await asyncio.to_thread(self._shared.list, request.path)
         return pb.ListFilesReply(files=map(_file, entries), more=more)
 
@@ -35,7 +35,7 @@ class Files:
         parts = self._shared.read(request.path, request.offset)
         first = True
         while True:
-            with _refused():
+            with _refused("path"):
                 part = await asyncio.to_thread(next, parts, None)
             if part is None:
                 return
@@ -44,7 +44,7 @@ class Files:
             first = False
 
     async def write(self, request: pb.WriteFileRequest) -> pb.WriteFileReply:
-        with _refused():
+        with _refused("path"):
             return await asyncio.to_thread(self._write, request)
 
     async def attached(self, paths: Sequence[str]) -> tuple[Attachment, ...]:
@@ -58,7 +58,7 @@ class Files:
         found: list[Attachment] = []
         room = IMAGES_MAX_BYTES
         for path in paths:
-            with _refused():
+            with _refused("attachments"):
                 entry, media_type, image = await asyncio.to_thread(self._shared.look_at, path)
             if not entry.path:
                 raise GuestError(
@@ -71,7 +71,7 @@ class Files:
         return tuple(found)
 
     async def delete(self, request: pb.DeleteFileRequest) -> pb.DeleteFileReply:
-        with _refused():
+        with _refused("path"):
             await asyncio.to_thread(self._shared.delete, request.path)
         return pb.DeleteFileReply()
 
@@ -96,14 +96,16 @@ def _file(entry: Entry) -> pb.File:
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
-    """Turn what file tools refuse into errors of the contract."""
+def _refused(field: str) -> Iterator[None]:
+    """Turn what file tools refuse into errors of the contract. `field` of the request has the
+    path."""
     try:
         yield
     except NoSuchFileError as error:
         raise GuestError(Code.NOT_FOUND, str(error), resolution="list the directory") from None
     except ToolError as error:
-        raise GuestError(error.code, str(error)) from None
+        named = f"bad {field}: " if error.code is Code.INVALID_ARGUMENT else ""
+        raise GuestError(error.code, f"{named}{error}") from None
     except OSError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,

@@ -39,9 +39,15 @@ SELECT chunks.chunk_id, notes.note_id,
     WHERE chunks.namespace = ?3 AND notes.scope_session IN ('', ?4)
         AND (notes.superseded_by IS NULL OR ?5)
 """  # noqa: S608
+_TOOL: Final = "'$[0].parts[0].tool_name'"
+_MATERIAL: Final = "'$[0].parts[0].metadata.material'"
 _CONVERSATION: Final = f"""
 SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.session_id,
-       event.sequence, event.role, (
+       event.sequence, event.role, CASE
+           WHEN event.role <> 'tool' THEN 0
+           WHEN json_valid(event.payload) AND json_extract(event.payload, {_TOOL}) <> ''
+               THEN COALESCE(json_array_length(event.payload, {_MATERIAL}), 0) > 0
+           ELSE 1 END, (
            SELECT group_concat(passage.chunk_id) FROM (
                SELECT session_id, sequence FROM conversation_events AS earlier
                    WHERE earlier.session_id = event.session_id
@@ -53,7 +59,7 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
     CROSS JOIN conversation_events AS event USING (session_id, sequence)
     WHERE chunks.namespace = ? AND NOT {HIDDEN} AND CASE
         WHEN event.role = 'tool' AND json_valid(event.payload)
-            THEN COALESCE(json_extract(event.payload, '$[0].parts[0].tool_name'), '')
+            THEN COALESCE(json_extract(event.payload, {_TOOL}), '')
                 NOT IN (SELECT value FROM json_each(?))
         ELSE 1 END
 """  # noqa: S608
@@ -150,7 +156,10 @@ def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
 async def conversation(
     database: Database, namespace: str, chunk_ids: Sequence[int]
 ) -> dict[int, Found]:
-    """Passages of conversations, without deleted ones. Tool output is material.
+    """Passages of conversations, without deleted ones.
+
+    Material is what a tool brought of its sources, as was stored with its call; a refused path is
+    the runtime's own words. Where nothing says which tool it was, its output is material.
 
     What a memory tool reported is left out: it is no evidence of anything, the notes are found by
     themselves, and a session that only saw such a report has not read anybody's words.
@@ -161,7 +170,7 @@ async def conversation(
     found = {}
     with noticed("the passages before another"):
         for row in result.rows:
-            chunk_id, _, body, created, session_id, _, role, preceding = cast(
+            chunk_id, _, body, created, session_id, _, role, _, preceding = cast(
                 "tuple[Any, ...]", row
             )
             worth = worth_of_turn(body, by_user=role == "user")
@@ -172,7 +181,7 @@ async def conversation(
 
 
 def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
-    _, context, body, created, session_id, sequence, role, *_ = cast("tuple[Any, ...]", row)
+    _, context, body, created, session_id, sequence, _, material, _ = cast("tuple[Any, ...]", row)
     return Hit(
         note_id="",
         text=f"{context}: {body}",
@@ -183,7 +192,7 @@ def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
         created_at=created,
         updated_at=created,
         version=0,
-        material=role == "tool",
+        material=bool(material),
         session_id=session_id,
         sequence=sequence,
         meaning=round(passage.meaning, 4),

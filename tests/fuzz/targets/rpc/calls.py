@@ -169,7 +169,7 @@ class Caller:
                 served.judge(method.name, reply)
         except grpc.RpcError as raised:
             error = from_rpc_error(raised)
-            if error.brief == _TOO_LATE and method.client_streaming:
+            if _too_late(error, method):
                 return
             assert error.code not in _UNEXPECTED, f"{method.name}: {error!r} {error.details}"
             assert error.code is not Code.INVALID_ARGUMENT or _names_a_place(error, method), (
@@ -189,7 +189,8 @@ class Caller:
                 await _called(channel, method, request, token)
             except grpc.RpcError as raised:
                 error = from_rpc_error(raised)
-                assert error.code in _REFUSED, f"{method.name}: {error!r}"
+                refused = error.code in _REFUSED or _too_late(error, method)
+                assert refused, f"{method.name}: {error!r}"
                 assert served.token not in str(error)
             else:
                 raise AssertionError(f"{method.name}: a stranger is answered")
@@ -260,6 +261,11 @@ def request_of(
         fill(request, choices, words)
     tame(request)
     return request.SerializeToString()
+
+
+def _too_late(error: WireError, method: MethodDescriptor) -> bool:
+    """Whether the call was refused before its request was sent."""
+    return error.brief == _TOO_LATE and method.client_streaming
 
 
 def _names_a_place(error: WireError, method: MethodDescriptor) -> bool:

@@ -238,17 +238,24 @@ async def test_memory_context_is_of_the_users_own_notes_only(tools: Tools) -> No
     assert await tools.ok("memory_context", BOB, query="password") == {"context": ""}
 
 
-async def test_what_a_memory_tool_reported_is_no_result_and_a_files_words_stay_marked(
-    tools: Tools,
+@pytest.mark.parametrize(
+    ("tool", "material", "found"),
+    [
+        ("memory_search", (), None),
+        ("file_read", ("/shared/page.md",), True),
+        ("memory_search: 1 result", ("mcp: wiki",), True),
+        ("file_read", (), False),
+        ("", (), True),
+    ],
+    ids=["a memory tool", "a file", "a tool named like one", "a refusal", "nobody knows"],
+)
+async def test_what_a_tool_gave_is_material_if_it_was_when_it_was_read(
+    tools: Tools, tool: str, material: tuple[str, ...], found: bool | None
 ) -> None:
     conversations = tools.memory.conversations
     await conversations.create("session-1")
-    for tool in ("memory_search", "file_read", "memory_search: 1 result"):
-        message = tool_message("c1", tool, PLANTED, is_error=False)
-        text, payload = f"{tool}: {PLANTED}", to_payload(message)
-        await conversations.append(
-            "session-1", turn_id="t", role="tool", text=text, payload=payload
-        )
-    found = await tools.memory.search("password", include_conversation=True)
-    assert len(found.results) == 2
-    assert all(hit.material for hit in found.results)
+    message = tool_message("c1", tool, PLANTED, is_error=False, material=material)
+    text, payload = f"{tool}: {PLANTED}", to_payload(message)
+    await conversations.append("session-1", turn_id="t", role="tool", text=text, payload=payload)
+    outcome = await tools.memory.search("password", include_conversation=True)
+    assert [hit.material for hit in outcome.results] == ([] if found is None else [found])
