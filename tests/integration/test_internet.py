@@ -120,6 +120,8 @@ def test_each_packet_is_seen_whatever_it_is(net: Internet) -> None:
         "to = sys.argv[1]\n"
         "send(socket.SOCK_DGRAM, 0, (to, 443), b'quic')\n"
         "send(socket.SOCK_RAW, socket.IPPROTO_ICMP, (to, 0), b'\\x08\\0\\xf7\\xff\\0\\0\\0\\0')\n"
+        "late = bytes(9) + b'\\x11' + bytes(10) + b'\\0\\x35' + bytes(6)\n"
+        "send(socket.SOCK_RAW, socket.IPPROTO_ICMP, (to, 0), b'\\x03\\x03' + bytes(6) + late)\n"
         "send(socket.SOCK_RAW, 47, (to, 0), b'tunnel')\n"
     )
     with net.arrivals.during() as seen:
@@ -129,6 +131,7 @@ def test_each_packet_is_seen_whatever_it_is(net: Internet) -> None:
     assert {(each.to, each.what) for each in seen.of("packet")} >= {
         (f"{net.raw}:443", "udp"),
         (net.raw, "icmp"),
+        (net.raw, "nobody waits for udp from 53"),
         (net.raw, "protocol 47"),
     }
 

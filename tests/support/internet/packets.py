@@ -10,6 +10,9 @@ _ALL: Final = 3  # ETH_P_ALL
 _IPV4, _IPV6 = 0x0800, 0x86DD
 _OUTGOING: Final = 4
 _ICMP, _TCP, _UDP, _ICMPV6 = 1, 6, 17, 58
+_UNREACHABLE: Final = 3
+"""ICMP by which a machine answers a packet that nobody waits for. It quotes that packet's header of
+20 bytes, behind 8 of its own."""
 _NEIGHBOURS: Final = range(130, 144)
 """ICMPv6 by which machines on a cable find each other."""
 
@@ -46,6 +49,8 @@ def _arrival(kind: int, packet: bytes) -> Arrival | None:
         return Arrival("packet", f"{to}:{_port(inner)}", "tcp") if is_first else None
     if protocol == _UDP:
         return Arrival("packet", f"{to}:{_port(inner)}", "udp", body=inner[8:])
+    if protocol == _ICMP and inner[0] == _UNREACHABLE and inner[17:18] == bytes([_UDP]):
+        return Arrival("packet", to, f"nobody waits for udp from {_port_from(inner[28:])}")
     name = "icmp" if protocol in (_ICMP, _ICMPV6) else f"protocol {protocol}"
     return Arrival("packet", to, name, body=inner)
 
@@ -53,3 +58,7 @@ def _arrival(kind: int, packet: bytes) -> Arrival | None:
 def _port(inner: bytes) -> int:
     (port,) = struct.unpack_from(">H", inner, 2)
     return int(port)
+
+
+def _port_from(inner: bytes) -> int:
+    return int.from_bytes(inner[:2], "big")
