@@ -33,6 +33,7 @@ from tests.fuzz.targets.rpc.messages import fill
 from tests.support import parties
 
 _DEADLINE_S: Final = 120.0
+_NO_PATIENCE_S: Final = 0.2
 _STREAM_MAX: Final = 200
 _REFUSED: Final = {
     Code.UNAUTHENTICATED,
@@ -61,6 +62,7 @@ class Served:
         tame: Changes a request into one that does no harm.
         judge: Looks at the bytes of a reply, or the text of an error, of a method.
         costly: Methods that are called sixteen times less often than the others.
+        waiting: Methods that wait for a person, and are given up soon.
     """
 
     path: str
@@ -73,6 +75,10 @@ class Served:
     tame: Callable[[Message], None] = lambda _: None
     judge: Callable[[str, bytes], None] = lambda _method, _shown: None
     costly: Sequence[str] = ()
+    waiting: Sequence[str] = ()
+
+    def patience_s(self, method: MethodDescriptor) -> float:
+        return _NO_PATIENCE_S if method.name in self.waiting else _DEADLINE_S
 
     @property
     def strangers(self) -> list[Party]:
@@ -165,11 +171,15 @@ class Caller:
         request = request_of(method, choices, served.words, served.tame)
         token = [(TOKEN_METADATA_KEY, served.token)]
         try:
-            for reply in await _called(self._channel(party), method, request, token):
+            patience_s = served.patience_s(method)
+            for reply in await _called(
+                self._channel(party), method, request, token, timeout_s=patience_s
+            ):
                 served.judge(method.name, reply)
         except grpc.RpcError as raised:
             error = from_rpc_error(raised)
-            if _too_late(error, method):
+            given_up = error.code is Code.TIMEOUT and method.name in served.waiting
+            if given_up or _too_late(error, method):
                 return
             assert error.code not in _UNEXPECTED, f"{method.name}: {error!r} {error.details}"
             assert error.code is not Code.INVALID_ARGUMENT or _names_a_place(error, method), (
@@ -284,10 +294,11 @@ async def _called(
     method: MethodDescriptor,
     request: bytes,
     metadata: Sequence[tuple[str, str]],
+    timeout_s: float = _DEADLINE_S,
 ) -> list[bytes]:
     """The replies to a call, at most `_STREAM_MAX`."""
     path = f"/{method.containing_service.full_name}/{method.name}"
-    options: dict[str, Any] = {"metadata": tuple(metadata), "timeout": _DEADLINE_S}
+    options: dict[str, Any] = {"metadata": tuple(metadata), "timeout": timeout_s}
     make: Any = channel.unary_stream if method.server_streaming else channel.unary_unary
     if method.client_streaming:
         make = channel.stream_stream

@@ -73,6 +73,7 @@ class _Gateway:
             tame=_harmless,
             judge=partial(_judge, self._scratch),
             costly=("BackupMemory",),
+            waiting=("Ask",),
         )
         return await calls.serve(
             served,
