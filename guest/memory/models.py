@@ -422,8 +422,9 @@ class Patience:
     """After a save: until the replica holds it."""
     query_vector_s: float = 2.0
     """During a search: for the query's vector. Keyword matches are found without it."""
-    rerank_s: float = 5.0
-    """During a search: for a reranker, where there is one."""
+    rerank_s: float = 2.5
+    """From the beginning of a search on: for a reranker, where there is one. Less than `turn_s`, or
+    a turn would show nothing of what was found."""
     loading_s: float = 2.0
     """Once, at the first search: for an embedder that is still loading. So long a person waits
     without wondering; a model that is on the disk is mostly there by then."""

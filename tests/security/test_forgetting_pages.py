@@ -8,7 +8,7 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.storage.local import LocalDatabase
-from guest.memory.storage.scrubbing import page_gap
+from guest.memory.storage.scrubbing import Scrubber, page_gap
 from tests.security.test_forgetting import Writer
 from tests.support.memory.store import ORIGIN, file_bytes, opened
 
@@ -97,6 +97,30 @@ async def test_without_a_record_every_page_is_looked_at(path: Path, chance: rand
     path.with_name("memory.db.scrubbed").unlink()
     await delete_one(path)
     assert REMAINS not in file_bytes(path)
+
+
+async def test_after_a_log_that_could_not_be_scrubbed_every_page_is_looked_at(
+    path: Path, chance: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is brought into the file anyway, so that it does not grow without end."""
+    async with opened(path) as memory:
+        await fill(memory, chance, 100)
+    written = path.stat().st_mtime_ns
+    plant(path)
+    os.utime(path, ns=(written, written))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with opened(path) as memory:
+        with monkeypatch.context() as patch:
+            patch.setattr(Scrubber, "scrub", full)
+            await fill(memory, chance, 120)
+            assert path.stat().st_mtime_ns != written, "the log was not brought into the file"
+        await memory.delete((await memory.save("the garden", [], ORIGIN)).note.note_id)
+        after = file_bytes(path)
+    assert b"garden" not in after
+    assert REMAINS not in after
 
 
 @pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo])

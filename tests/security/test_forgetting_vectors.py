@@ -1,15 +1,18 @@
-"""After a deletion, no file has a part of the note's vectors: they tell what it was about."""
+"""After a deletion, no file has a part of the vectors of what is gone: they tell its subject."""
 
 import hashlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from guest.memory.memory import Memory
+from guest.memory.models import Details
+from guest.memory.storage.base import Row
 from tests.security.test_forgetting import Writer
-from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 
 PART = 8
 """So many bytes of a vector, two of its numbers, count as a part of it."""
@@ -29,12 +32,14 @@ async def parts(memory: Memory, note_id: str) -> set[bytes]:
     found = await memory.store.database.execute(
         "SELECT vector FROM chunks_vec JOIN chunks USING (chunk_id) WHERE note_id = ?", (note_id,)
     )
-    vectors = [row[0] for row in found.rows]
+    return cut(found.rows)
+
+
+def cut(rows: Sequence[Row]) -> set[bytes]:
+    """The parts of the vectors in these rows."""
+    vectors = [cast(bytes, row[0]) for row in rows]
     return {
-        vector[start : start + PART]
-        for vector in vectors
-        if isinstance(vector, bytes)
-        for start in range(0, len(vector), PART)
+        vector[start : start + PART] for vector in vectors for start in range(0, len(vector), PART)
     }
 
 
@@ -73,3 +78,36 @@ async def test_no_file_has_a_part_of_a_deleted_notes_vectors(
         assert in_files(path.parent, living) == living, "the test would see nothing"
         assert len(dead) > 500, "the test would see nothing"
         assert in_files(path.parent, dead) == set()
+
+
+async def test_no_file_has_a_part_of_a_forgotten_sessions_vectors(path: Path) -> None:
+    """Neither of its turns nor of the notes that only it sees."""
+    vectors = (
+        "SELECT vector FROM chunks_vec JOIN chunks USING (chunk_id) "
+        "LEFT JOIN notes USING (note_id) WHERE ? IN (chunks.session_id, scope_session)"
+    )
+    async with opened(path, DenseEmbedder()) as memory:
+        for session_id in ("s1", "s2"):
+            await memory.conversations.create(session_id)
+            await memory.search("anything", include_conversation=True)
+            for number in range(10):
+                await memory.conversations.append(
+                    session_id,
+                    turn_id="t",
+                    role="user",
+                    text=f"{session_id} {number}",
+                    payload="[]",
+                )
+            details = Details(scope_session=session_id)
+            await memory.save(f"a note of {session_id}", [], ORIGIN, details)
+        await embedded(memory, 22)
+        of_session = {}
+        for session_id in ("s1", "s2"):
+            found = await memory.store.database.execute(vectors, (session_id,))
+            assert len(found.rows) == 11
+            of_session[session_id] = cut(found.rows)
+        await memory.search("anything", include_conversation=True)
+        await memory.sessions.forget("s1")
+        assert in_files(path.parent, of_session["s1"]) == set()
+        living = of_session["s2"]
+        assert in_files(path.parent, living) == living

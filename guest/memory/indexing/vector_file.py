@@ -61,10 +61,23 @@ class VectorFiles:
         return copies.beside_of(self._database, _MARK + name)
 
     def contents(self) -> dict[Path, Contents | None]:
-        """All files, and what they say is in them; None if that cannot be read."""
+        """All files, and what they say is in them; None if that cannot be read, or has its place in
+        another file.
+
+        What is no plain file, such as a link or a pipe, has none of our vectors and is left alone.
+        """
         start = self._database.name + _MARK
-        found = sorted(p for p in self._database.parent.iterdir() if p.name.startswith(start))
-        return {path: _contents(path) for path in found}
+        with os.scandir(self._database.parent) as entries:
+            paths = sorted(
+                Path(entry.path)
+                for entry in entries
+                if entry.name.startswith(start) and entry.is_file(follow_symlinks=False)
+            )
+        found = {path: _contents(path) for path in paths}
+        return {
+            path: each if each and path == self.path_of(each.namespace) else None
+            for path, each in found.items()
+        }
 
     def erase(self) -> None:
         """Overwrite and remove all files. Raises `StorageError`."""

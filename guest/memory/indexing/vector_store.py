@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from guest.memory.storage.base import AnswerLost, Database, Row, Statement, appl
 from guest.memory.storage.errors import from_system, noticed
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _LOAD_ROWS: Final = 1000
 """Rows per query while loading, so that other work is not blocked."""
@@ -262,7 +264,7 @@ class VectorStore:
                     if state.file is not None:
                         await asyncio.to_thread(state.file.sync)
                     else:
-                        await asyncio.to_thread(copies.erase, path)
+                        await _to_the_end(partial(copies.erase, path))
                 return
         await asyncio.to_thread(copies.erase, path)
 
@@ -302,7 +304,7 @@ class VectorStore:
             path = self._files.path_of(contents.namespace)
             opening = partial(_opened, path, contents, chunk_ids, expected, rewriting=rewriting)
             try:
-                resident, file = await asyncio.to_thread(opening)
+                resident, file = await _to_the_end(opening)
             except (OSError, StorageError) as error:
                 log.warning("vectors are kept in memory instead of %s: %s", path.name, error)
         missing = np.setdiff1d(chunk_ids, resident.passages, assume_unique=True)
@@ -352,6 +354,19 @@ class VectorStore:
         count = result.rows[0][0]
         assert isinstance(count, int)
         return count
+
+
+async def _to_the_end(work: Callable[[], _T]) -> _T:
+    """Do `work` in a thread; a caller that is cancelled keeps its lock until that has ended."""
+    working = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        while not working.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({working})
+        working.exception()
+        raise
 
 
 def _unpack(rows: Sequence[Row], dimensions: int) -> tuple[list[int], Vectors]:

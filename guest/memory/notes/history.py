@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
 from wire.limits import SEQUENCE_MAX
@@ -31,7 +31,7 @@ from guest.memory.notes.repository import (
 )
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import Row
-from guest.memory.storage.changes import RETRIES, change_was_made, unexplained
+from guest.memory.storage.changes import RETRIES, unexplained
 from guest.memory.storage.errors import noticed
 
 CHANGES_MAX: Final = 1000
@@ -64,7 +64,7 @@ class UndoRefused(Exception):  # noqa: N818 - a condition that callers expect an
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undo did, and the note as it is now; None if the undo deleted it."""
+    """What an undo did, and the note as it left it; None if it deleted the note."""
 
     done: Literal["restored", "current_again", "forgotten"]
     note: Note | None
@@ -147,9 +147,7 @@ class NoteHistory:
         if note.superseded is not None:
             if not await self._notes.revive(note):
                 return None
-            with change_was_made(f"{note.note_id} is current again; it could not be read again"):
-                current = await self._notes.get(note.note_id)
-            return Undone("current_again", current)
+            return Undone("current_again", replace(note, superseded=None))
         version = (note.restores or note.version) - 1
         if version:
             draft = await self._draft(note, version, channel)

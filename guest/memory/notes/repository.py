@@ -248,6 +248,7 @@ WITH RECURSIVE chain (note_id) AS (
         WHERE notes.superseded_by <> '')
 """
 _LEADS_TO: Final = f"{_CHAIN} SELECT 1 FROM chain WHERE note_id = ?3"  # noqa: S608
+_REQUIRE_NO_CIRCLE: Final = f"INSERT INTO guards (ok) SELECT 0 WHERE EXISTS ({_LEADS_TO})"
 _REQUIRE_REPLACEMENT: Final = f"""
 INSERT INTO guards (ok) {_CHAIN}
     SELECT 0 WHERE EXISTS (SELECT 1 FROM chain WHERE note_id = ?3) OR NOT EXISTS (
@@ -554,16 +555,19 @@ class NoteRepository:
     async def update(self, draft: Draft) -> Revision | None:
         """Store the next version of a note and keep the previous one.
 
-        Returns None if there is no such note, if it is not at the version that `draft` replaces, or
-        if the quota does not allow it. A note with a fixed
-        key loses its oldest versions, except in an undo: an undo removes nothing and ignores the
-        quota. Raises `AfterChangeError` if a server's answer was lost and others have changed the
-        note since.
+        Returns None if there is no such note, if it is not at the version that `draft` replaces, if
+        the quota does not allow it, or if replacements would form a circle. A note with a fixed key
+        loses its oldest versions, except in an undo: an undo removes nothing and ignores the quota.
+        Raises `AfterChangeError` if a server's answer was lost and others have changed the note
+        since.
         """
         namespace, vectors = self.namespace, self._vectors
         details = draft.details
         action: MemoryAction = "restored" if draft.change == "undo" else "updated"
         ending: list[Statement] = []
+        if draft.superseded is not None:
+            circle = (namespace, draft.superseded.by, draft.note_id)
+            ending.append(Statement(_REQUIRE_NO_CIRCLE, circle))
         if draft.change != "undo":
             if draft.key in FIXED:
                 ending += _drop_outdated(namespace, draft)

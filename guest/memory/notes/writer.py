@@ -75,7 +75,8 @@ class NoteWriter:
 
         Raises:
             NoteNotFound: There is no such note.
-            StaleVersion: The note is not at the version that the draft replaces.
+            StaleVersion: The note is not at the version that the draft replaces, or replaces by now
+                what the draft would let replace it.
             MemoryFull: The quota does not allow it; never for an undo.
             StorageError: The store failed.
         """
@@ -85,6 +86,9 @@ class NoteWriter:
                 break
             current = await self._notes.get(draft.note_id)
             if draft.replaces not in (None, current.version):
+                raise StaleVersion(current)
+            ended = draft.superseded
+            if ended is not None and await self._notes.leads_to(ended.by, draft.note_id):
                 raise StaleVersion(current)
             if draft.change != "undo":
                 await self._notes.check_quota(draft)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -41,6 +42,7 @@ class Question:
         self.text = storable[:QUERY_MAX_CHARS]
         self._vectorizer = vectorizer
         self._timeout_s = timeout_s
+        self._begun = time.monotonic()
         self._lock = asyncio.Lock()
         self._asked = False
         self._embedded: Embedded | None = None
@@ -58,11 +60,12 @@ class Question:
             self._asked = True
             return self._embedded
 
-    async def reranking(self, timeout_s: float) -> Reranking:
-        """What the embedder that has made the vector can do for the order of results."""
+    async def reranking(self, within_s: float) -> Reranking:
+        """What the embedder that has made the vector can do for the order of results, within so
+        many seconds from the beginning of the search."""
         embedded = await self.embedded()
         state = embedded.reranker if embedded is not None else ""
-        return Reranking(self._vectorizer, state, timeout_s)
+        return Reranking(self._vectorizer, state, self._begun + within_s)
 
 
 log = logging.getLogger(__name__)

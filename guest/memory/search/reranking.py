@@ -1,6 +1,6 @@
 """Reranking: the first results of a search in the order that a cross-encoder gives them."""
 
-import logging
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -9,8 +9,6 @@ from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.models import Hit
 from guest.memory.search.ranking import Recency
-
-log = logging.getLogger(__name__)
 
 READ_AGAIN: Final = 30
 """How many results are read once more. On two cores, a small cross-encoder reads as many short
@@ -24,13 +22,14 @@ class Reranking:
     """What the embedder says of its reranker, for one search.
 
     `state` is as in `Embedded.reranker`; `problem` is empty, or says why results that should have
-    been reranked were not; `is_loading` where it is a matter of seconds.
+    been reranked were not; `is_loading` where it is a matter of seconds. `until`, by the monotonic
+    clock, is when the reranker must have answered.
     """
 
-    def __init__(self, vectorizer: Vectorizer, state: str, timeout_s: float) -> None:
+    def __init__(self, vectorizer: Vectorizer, state: str, until: float) -> None:
         self._vectorizer = vectorizer
         self._ready = state == READY
-        self._timeout_s = timeout_s
+        self._until = until
         self.problem = "" if state in ("", READY) else _without(state)
         self.is_loading = state == _LOADING
 
@@ -42,10 +41,9 @@ class Reranking:
         """`hits` in the order of the reranker, with its scores; as they are if it fails."""
         if not self._ready or len(hits) < 2:
             return tuple(hits)
+        left = max(0.0, self._until - time.monotonic())
         try:
-            scores = await self._vectorizer.rerank(
-                query, [hit.text for hit in hits], self._timeout_s
-            )
+            scores = await self._vectorizer.rerank(query, [hit.text for hit in hits], left)
         except EmbedderError as error:
             self.problem = _without(error.brief)
             return tuple(hits)

@@ -68,6 +68,29 @@ async def test_a_session_that_is_too_large_goes_with_its_events(
     assert await imported(tmp_path, lines) == entries == 4
 
 
+@pytest.mark.parametrize(
+    ("table", "what"), [("notes", "{}"), ("note_versions", "earlier versions of {}")]
+)
+async def test_a_note_that_is_too_large_goes_with_its_history(
+    memory: Memory, tmp_path: Path, table: str, what: str
+) -> None:
+    """Where only earlier versions are too large, the note itself stays."""
+    note = (await memory.save("note 1", (), ORIGIN)).note
+    for number in range(2, 40):
+        await memory.update(note.note_id, f"note {number}", None, ORIGIN)
+    await memory.save("the last", (), ORIGIN)
+    await memory.store.database.execute(
+        f"UPDATE {table} SET content = ? WHERE note_id = ? AND version IN (1, 39)",
+        (LARGE, note.note_id),
+    )
+    lines, left_out, entries = await export(memory)
+    (told,) = left_out
+    assert told.startswith(what.format(note.note_id) + ": its line would have 83")
+    assert b"the last" in lines
+    assert (b"note 38" in lines) == (b"note 39" in lines) == (table != "notes")
+    assert await imported(tmp_path, lines) == entries == (8 if table == "notes" else 9)
+
+
 async def test_a_copy_has_what_is_too_large_for_an_export(memory: Memory, tmp_path: Path) -> None:
     await memory.store.database.execute(
         "UPDATE conversation_events SET payload = ? WHERE session_id = 's1' AND sequence = 1",

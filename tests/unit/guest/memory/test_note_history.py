@@ -9,8 +9,9 @@ import pytest
 
 from guest.memory import models
 from guest.memory.memory import Memory
-from guest.memory.models import Details, NoteNotFound, Origin, StaleVersion
+from guest.memory.models import Details, Note, NoteNotFound, Origin, StaleVersion
 from guest.memory.notes.history import ChangeEntry, UndoRefused
+from guest.memory.notes.repository import Draft, NoteRepository, Revision
 from guest.memory.notes.writer import NoteWriter
 from tests.support.memory.exports import entities, exported
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
@@ -190,6 +191,27 @@ async def test_undo_of_a_superseded_note_makes_it_current(memory: Memory) -> Non
     assert said(await changes(memory)) == [("save", "tea at four")]
 
 
+async def test_undo_tells_of_its_own_version_and_not_of_a_later_one(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes the later one for its own overwrites it unseen."""
+    tea = await save(memory, "tea at four")
+    await memory.typed.supersede(tea, reason="no tea")
+    revive = NoteRepository.revive
+
+    async def revive_and_be_overtaken(notes: NoteRepository, note: Note) -> bool:
+        revived = await revive(notes, note)
+        await memory.update(tea, "tea at five", None, AGENT)
+        return revived
+
+    monkeypatch.setattr(NoteRepository, "revive", revive_and_be_overtaken)
+    undone = await memory.history.undo(tea)
+    assert undone.done == "current_again"
+    assert undone.note is not None
+    assert (undone.note.text, undone.note.version) == ("tea at four", 1)
+    assert undone.note.superseded is None
+
+
 async def test_undo_to_what_another_note_says(memory: Memory) -> None:
     tea = await save(memory, "tea at four")
     await memory.update(tea, "tea at five", None, ORIGIN)
@@ -299,6 +321,26 @@ async def test_undo_does_not_close_a_circle_of_replacements(memory: Memory) -> N
     assert note is not None
     assert note.superseded is not None
     assert note.superseded.by == new
+
+
+async def test_undo_does_not_close_a_circle_that_another_writer_is_opening(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both notes would be superseded, and neither found any more."""
+    tea, new = await save(memory, "tea at four"), await save(memory, "coffee")
+    await memory.typed.supersede(tea, replacement_id=new)
+    await memory.update(tea, "tea at five", None, AGENT)
+    update = NoteRepository.update
+
+    async def update_late(notes: NoteRepository, draft: Draft) -> Revision | None:
+        monkeypatch.undo()
+        await memory.typed.supersede(new, replacement_id=tea)
+        return await update(notes, draft)
+
+    monkeypatch.setattr(NoteRepository, "update", update_late)
+    with pytest.raises(UndoRefused, match=f"undo the last change of {new} first"):
+        await memory.history.undo(tea)
+    assert (await memory.get(tea)).superseded is None
 
 
 @pytest.mark.parametrize("whole", [True, False])

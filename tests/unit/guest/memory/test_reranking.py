@@ -120,3 +120,22 @@ async def test_one_that_hangs_costs_no_more_than_its_time(path: Path) -> None:
             found = await memory.search("ferry")
     assert len(found.results) == 2
     assert "did not answer in time" in found.all_warnings[0]
+
+
+async def test_it_has_what_the_search_has_left_of_its_time(path: Path) -> None:
+    """A turn does not wait for longer, and would then show nothing of what was found."""
+    given: list[float] = []
+
+    class Timed(Rereading):
+        async def rerank(self, query: str, texts: Sequence[str], *, timeout: float) -> Scores:
+            given.append(timeout)
+            return await super().rerank(query, texts, timeout=timeout)
+
+    embedder = Timed()
+    async with opened(path, embedder, patience=Patience(rerank_s=30.0)) as memory:
+        for text in ("the ferry leaves at noon", "the ferry leaves"):
+            await memory.save(text, [], origin=ALONE)
+        embedder.delay_s = 0.2
+        await memory.search("ferry")
+    assert given[0] <= 29.8
+    assert Patience().rerank_s + 0.2 < Patience().turn_s

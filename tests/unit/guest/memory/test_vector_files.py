@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import random
+import shutil
 import stat
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids, ResidentVectors, Snapshot, digests
 from guest.memory.memory import Memory
 from guest.memory.models import User
+from guest.memory.storage import copies
 from tests.support.memory.store import ORIGIN, FakeEmbedder, file_bytes, opened, rows
 
 CONTENTS = Contents("memory:alice", "fake-1", 8)
@@ -269,20 +271,71 @@ async def test_a_file_that_is_made_anew_during_an_erasure_is_not_erased(
         assert the_file(path).exists()
 
 
-@pytest.mark.parametrize("kind", ["link", "directory"])
+@pytest.mark.parametrize("kind", ["link", "directory", "pipe"])
 async def test_without_its_file_vectors_are_in_memory(
     path: Path, tmp_path: Path, embedder: Distinct, kind: str
 ) -> None:
+    """A deletion neither waits for what lies in its place nor touches it."""
     other = tmp_path / "other"
     other.write_bytes(b"untouched")
     if kind == "link":
         the_file(path).symlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(the_file(path))
     else:
         the_file(path).mkdir()
     async with opened(path, embedder) as memory:
-        await saved(memory, ["the first", "the second"])
+        notes = await saved(memory, ["the first", "the second"])
         assert await texts_found(memory, ["the second"]) == ["the second"]
+        await memory.delete(notes["the first"])
+        assert embedder.vector("the first").tobytes() not in path.read_bytes()
     assert other.read_bytes() == b"untouched"
+
+
+async def test_a_copy_under_another_name_is_erased(path: Path, embedder: Distinct) -> None:
+    async with opened(path, embedder) as memory:
+        notes = await saved(memory, ["the first", "the second"])
+        await memory.search("the first")
+        shutil.copy(the_file(path), f"{the_file(path)}-copy")
+        await memory.delete(notes["the first"])
+        assert embedder.vector("the first").tobytes() not in file_bytes(path)
+    assert in_file(path) == vectors_of(path)
+
+
+async def test_a_search_that_is_given_up_does_not_take_the_file_from_the_next_one(
+    path: Path, embedder: Distinct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread is still making the file anew, because most of it is unused."""
+    async with opened(path, embedder) as memory:
+        await saved(memory, ["the first"])
+        await memory.search("the first")
+        ids = list(range(1_000, 6_000))
+        gone = np.repeat(embedder.vector("gone")[None], len(ids), axis=0)
+        memory.store.vectors.stored(NAMESPACE, embedder.model_id, ids, gone)
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+    erase = copies.erase
+
+    def erase_slowly(path: Path) -> None:
+        first = not begun.is_set()
+        begun.set()
+        assert not first or go.wait(60)
+        erase(path)
+        if first:
+            ended.set()
+
+    monkeypatch.setattr(copies, "erase", erase_slowly)
+    async with opened(path, embedder) as memory:
+        given_up = asyncio.create_task(memory.search("the first"))
+        await asyncio.to_thread(begun.wait, 60)
+        given_up.cancel()
+        next_one = asyncio.create_task(memory.search("the first"))
+        await asyncio.wait({next_one}, timeout=0.2)
+        go.set()
+        await next_one
+        await asyncio.to_thread(ended.wait, 60)
+        assert [hit.matched_by for hit in (await memory.search("the first")).results] == ["both"]
+        assert given_up.cancelled()
+    assert in_file(path) == vectors_of(path)
 
 
 async def test_a_full_disk_costs_no_note_and_no_search(
