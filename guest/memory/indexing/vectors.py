@@ -14,7 +14,7 @@ Ids = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Signs = npt.NDArray[np.uint64]
 
-EXACT_ROWS: Final = 20_000
+EXACT_ROWS: Final = 10_000
 """Up to this number of vectors, each one's cosine is computed. In more, the signs of their numbers
 choose those whose cosines are."""
 
