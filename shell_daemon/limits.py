@@ -189,8 +189,12 @@ def open_directory(virtual: str, settings: Settings) -> int:
             descriptor = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError):
             raise refused("cwd", f"no such directory: {virtual[:200]!r}", accepted) from None
-        opened = Path(f"/proc/self/fd/{descriptor}").readlink()
-        if opened.is_relative_to(root.resolve()):
+        if path_of(descriptor).is_relative_to(root.resolve()):
             return descriptor
         os.close(descriptor)
     raise refused("cwd", f"{virtual[:200]!r} is outside /shared and /tmp", accepted)
+
+
+def path_of(descriptor: int) -> Path:
+    """Where an open directory is, without symlinks."""
+    return Path(f"/proc/self/fd/{descriptor}").readlink()

@@ -1,7 +1,9 @@
 """What a command executes: a shell, or its program itself where a shell would do no more."""
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,13 +45,15 @@ class Programs:
         self._shell = shell
         self._own_words = _own_words(shell)
 
-    def find(self, command: str, words: Sequence[str]) -> Program:
+    def find(self, command: str, words: Sequence[str], *, variables: bool = False) -> Program:
         """What to execute for `command`, or for `words`, a program and its arguments.
 
-        Raises `WireError` NOT_FOUND if the program of `words` is missing.
+        With `variables` of its own, a command always gets a shell, which may obey them: PATH,
+        BASH_ENV. Raises `WireError` NOT_FOUND if the program of `words` is missing.
         """
         if not words:
-            return self._alone(command) or Program(self._shell, (self._shell, "-c", command))
+            alone = None if variables else self._alone(command)
+            return alone or Program(self._shell, (self._shell, "-c", command))
         name = words[0]
         file = name if "/" in name else shutil.which(name, path=PATH)
         if file is None:
@@ -85,8 +89,14 @@ def _own_words(shell: str) -> frozenset[str] | None:
 
 
 def _is_executable(program: str) -> bool:
+    """Whether the kernel runs a file by itself. Anybody may have made it, so it is never waited
+    for: the other end of a pipe may never come."""
     try:
-        with open(program, "rb") as file:  # noqa: PTH123 - for each command
-            return file.read(4).startswith(_EXECUTABLE)
+        descriptor = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            return regular and os.read(descriptor, 4).startswith(_EXECUTABLE)
+        finally:
+            os.close(descriptor)
     except OSError:
         return False

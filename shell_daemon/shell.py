@@ -234,7 +234,8 @@ class Shell(shell_pb2_grpc.ShellServicer):
         assert self._programs is not None
         if request.probe:
             return Program()
-        return self._programs.find(request.command, request.argv)
+        variables = bool(request.environment)
+        return self._programs.find(request.command, request.argv, variables=variables)
 
     async def _run(
         self, request: shell_pb2.StartExecRequest, execution: Execution, directory: int
@@ -247,6 +248,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
             ) as way_out:
                 environment = {
                     **self._settings.environment(),
+                    "PWD": str(limits.path_of(directory)),
                     **way_out,
                     **request.environment,
                 }

@@ -89,6 +89,9 @@ async def test_plain_words_do_as_in_a_shell(guest: Guest) -> None:
     assert ran.exit.exit_code == 127
     assert b"not found" in ran.stderr
     assert (await guest.run("d", "cat -", stdin=b"given")).stdout == b"given"
+    told = await guest.run("e", "printenv PWD", cwd="/shared/sub")
+    assert told.stdout == (await guest.run("f", "pwd", cwd="/shared/sub")).stdout
+    assert (await guest.run("g", "ls", environment={"PATH": "/none"})).exit.exit_code == 127
 
 
 async def test_a_program_is_executed_without_a_shell(guest: Guest) -> None:

@@ -1,5 +1,6 @@
 """A command that runs without a shell does what the shell would have done with it."""
 
+import os
 import string
 import subprocess
 from pathlib import Path
@@ -97,3 +98,16 @@ def test_a_script_without_a_first_line_goes_to_the_shell(
     monkeypatch.setattr(program, "PATH", f"{tmp_path}:{PATH}")
     assert PROGRAMS.find("bare", ()).file == SHELL
     assert PROGRAMS.find("full", ()) == Program(str(tmp_path / "full"), ["full"])
+
+
+@pytest.mark.timeout(20)
+def test_nothing_is_waited_for(tmp_path: Path) -> None:
+    """The daemon serves all commands from one thread, and any of them can make such a file."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipe").chmod(0o777)
+    assert PROGRAMS.find(str(tmp_path / "pipe"), ()).file == SHELL
+
+
+def test_a_command_with_variables_of_its_own_gets_a_shell() -> None:
+    assert PROGRAMS.find("ls", (), variables=True) == Program(SHELL, (SHELL, "-c", "ls"))
+    assert PROGRAMS.find("", ("ls",), variables=True).file.endswith("/ls")
