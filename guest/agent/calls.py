@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     ModelResponsePart,
+    TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
@@ -33,7 +34,9 @@ CALLS_MAX: Final = 64
 ARGUMENTS_MAX_BYTES: Final = 1024 * 1024
 """How much all calls of one answer may hold: escaped three times, it still fits into an export."""
 
-_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
+"""OpenAI refuses ids longer than 40 characters; servers that speak its API make longer ones."""
+_ID_BEGINNING: Final = 34
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 _NAME_MAX_CHARS: Final = 64
 _UNNAMED: Final = "unnamed"
@@ -43,7 +46,8 @@ _OMITTED: Final = "omitted"
 
 
 class CheckCalls(AbstractCapability[Any]):
-    """Checks the calls of each answer before they are stored and run.
+    """Checks the calls of each answer before they are stored and run, and drops blank text beside
+    them.
 
     `refusals` gets an entry by id for each call that must not run: what the model is told. The
     arguments of such a call are not kept.
@@ -66,7 +70,8 @@ class CheckCalls(AbstractCapability[Any]):
         calls = room = 0
         for part in response.parts:
             if not isinstance(part, ToolCallPart):
-                parts.append(part)
+                if not (isinstance(part, TextPart) and _is_blank(part)):
+                    parts.append(part)
                 continue
             calls += 1
             if calls > CALLS_MAX:
@@ -100,15 +105,13 @@ class CheckCalls(AbstractCapability[Any]):
                 f"together, and these had {size}: this call was not run; write less at once, in "
                 "several calls"
             )
-        if is_deep(call.args):
-            return f"arguments must not be nested deeper than {DEPTH_MAX} levels"
-        return ""
+        return fault_of(call.args)
 
 
 def readable(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """Stored messages with calls as any provider accepts them: each id is there once, every call
-    has a name, and none has arguments too large or too deep. Blank texts are left out, and answers
-    that say nothing."""
+    has a name, and none has arguments that `CheckCalls` refuses. Blank texts are left out, and
+    answers that say nothing."""
     known = set[str]()
     pending: dict[str, list[str]] = {}
     made: list[ModelMessage] = []
@@ -163,20 +166,28 @@ def size_of(call: ToolCallPart[Any]) -> int:
     return len(json.dumps(args, ensure_ascii=False, default=str).encode(errors="replace"))
 
 
-def is_deep(arguments: Any) -> bool:
-    """Whether arguments are nested deeper than any tool accepts."""
+def fault_of(arguments: Any) -> str:
+    """What arguments have that no tool accepts, or that not every provider can be sent; empty for
+    nothing, and for text that is no JSON."""
+    deep = f"arguments must not be nested deeper than {DEPTH_MAX} levels"
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except RecursionError:
-            return True
+            return deep
         except ValueError:
-            return False
-    return nested_deeper(arguments, DEPTH_MAX)
+            return ""
+    if nested_deeper(arguments, DEPTH_MAX):
+        return deep
+    try:
+        json.dumps(arguments, allow_nan=False, default=str)
+    except ValueError:
+        return "arguments must have no NaN and no infinite number"
+    return ""
 
 
 def without_arguments(call: ToolCallPart[Any]) -> ToolCallPart[Any]:
-    """The call without its arguments, which are too large or too deep to be kept."""
+    """The call without its arguments, which cannot be kept."""
     return replace(call, args={_OMITTED: "these arguments were not kept"})
 
 
@@ -187,7 +198,7 @@ def _readable(part: ToolCallPart[Any], known: set[str]) -> ToolCallPart[Any]:
         tool_call_id=_numbered(part.tool_call_id, known),
     )
     known.add(call.tool_call_id)
-    if size_of(call) > ARGUMENTS_MAX_BYTES or is_deep(call.args):
+    if size_of(call) > ARGUMENTS_MAX_BYTES or fault_of(call.args):
         return without_arguments(call)
     return call
 
@@ -196,7 +207,7 @@ def _numbered(call_id: str, known: set[str]) -> str:
     """The id, with a number behind it if it is known: the same for the same history."""
     if _ID.fullmatch(call_id) and call_id not in known:
         return call_id
-    numbered = base = _NO_NAME.sub("_", call_id)[:48] or "call"
+    numbered = base = _NO_NAME.sub("_", call_id)[:_ID_BEGINNING] or "call"
     number = 1
     while numbered in known:
         number += 1

@@ -192,6 +192,8 @@ class TurnLoop:
                 async for text in stream.stream_text(delta=True, debounce_by=None):
                     said += text
                     await emit(pb.TextDelta(text=text))
+                    if len(said) > incomplete.TEXT_MAX_CHARS:
+                        break
                 response, usage = stream.response, stream.usage
             done = pb.TurnCompleted(
                 text=said,
@@ -202,7 +204,10 @@ class TurnLoop:
                 cached_tokens=bill.cached_tokens,
                 cost_usd=bill.cost_usd,
             )
-            if reason := incomplete.reason_of(response, choice.provider):
+            reason = incomplete.reason_of(response, choice.provider)
+            if len(said) > incomplete.TEXT_MAX_CHARS:
+                reason = "length"
+            if reason:
                 return incomplete.outcome(reason, choice.provider, choice.name, done)
             return done
         except asyncio.CancelledError:

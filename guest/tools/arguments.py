@@ -53,7 +53,7 @@ def check(
     """Validate the arguments of a call.
 
     Raises `ToolError` with a few words for each wrong field: its name, the value (redacted by
-    `scrub`) and what is accepted.
+    `scrub`) and what is accepted. Of many unknown fields only the first are told.
     """
     value = _parsed(arguments)
     if nested_deeper(value, DEPTH_MAX):
@@ -61,12 +61,15 @@ def check(
     if not isinstance(value, dict):
         raise ToolError(f"arguments must be a JSON object with the fields {_fields(tool)}")
     paths = {argument.field for argument in tool.paths}
-    if problems := list(_unstorable(value, paths)):
+    if problems := list(islice(_unstorable(value, paths), _PROBLEMS_MAX)):
         raise ToolError(". ".join(problems))
     if issubclass(tool.arguments, SchemaArguments):
         if wrong := list(islice(tool.arguments.problems(value), _PROBLEMS_MAX)):
             raise ToolError(". ".join(_cut(scrub(each)) for each in wrong))
         return tool.arguments.model_validate(value)
+    unknown = (name for name in value if name not in tool.arguments.model_fields)
+    for name in [*islice(unknown, _PROBLEMS_MAX, None)]:
+        del value[name]
     try:
         return tool.arguments.model_validate_json(json.dumps(value))
     except ValidationError as error:

@@ -29,10 +29,15 @@ from guest.memory.models import Event, Role
 from tests.support.examples import examples
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-IDS = st.sampled_from(["", "c1", "c2", "call 3", "c" * 200, "é", "functions.look:0"])
+IDS = st.sampled_from(
+    ["", "c1", "c2", "call 3", "c" * 200, "é", "functions.look:0", f"chatcmpl-tool-{'1f' * 16}"]
+)
 NAMES = st.sampled_from(["look", "keep", "", "memory save", "x" * 100])
 ARGUMENTS = st.sampled_from(
-    ["{}", "", "{", "[1]", '{"a": {"b": [1]}}', "[" * 5000, '{"text": "\\u0000"}', "null"]
+    [
+        *("{}", "", "{", "[1]", '{"a": {"b": [1]}}', "[" * 5000, '{"text": "\\u0000"}', "null"),
+        *('{"a": NaN}', '{"a": [1, -1e999]}'),
+    ]
 )
 OBJECTS = st.sampled_from([{}, {"a": 1}])
 CALL: st.SearchStrategy[ToolCallPart] = st.builds(
@@ -129,6 +134,13 @@ def joined(messages: list[dict[str, Any]], content: str) -> list[dict[str, Any]]
     return made
 
 
+def strictly(text: str) -> Any:
+    """What JSON says that has nothing but what its standard knows."""
+    value = json.loads(text)
+    json.dumps(value, allow_nan=False)
+    return value
+
+
 def check_openai(body: dict[str, Any]) -> None:
     """Calls are followed by just their results; ids are there once; nothing is empty."""
     seen: list[str] = []
@@ -142,12 +154,12 @@ def check_openai(body: dict[str, Any]) -> None:
         assert calls or message.get("content")
         for call in calls:
             assert NAME.fullmatch(call["function"]["name"])
-            assert isinstance(json.loads(call["function"]["arguments"]), dict)
+            assert isinstance(strictly(call["function"]["arguments"]), dict)
             waiting.append(call["id"])
         seen += waiting
     assert not waiting
     assert len(seen) == len(set(seen))
-    assert all(1 <= len(call_id) <= 64 for call_id in seen)
+    assert all(1 <= len(call_id) <= 40 for call_id in seen)
 
 
 def check_anthropic(body: dict[str, Any]) -> None:
@@ -198,6 +210,8 @@ def check_google(body: dict[str, Any]) -> None:
 @example([("assistant", [TextPart("said")])])
 @example([("user", "hello"), ("assistant", [ThinkingPart("hm")]), ("user", "hello")])
 @example([("user", "hello"), ("assistant", [TextPart(" ")]), ("user", "hello")])
+@example([("user", "hello"), ("assistant", [ToolCallPart("look", '{"a": NaN}', "c1")])])
+@example([("user", "hello"), ("assistant", [ToolCallPart("look", '{"a": 1e999}', "c1")])])
 @example(
     [
         ("user", "hello"),

@@ -37,7 +37,10 @@ _SHORTENED: Final = " [… shortened to fit the window]"
 _LEAST: Final = 100
 """The tokens that a shortened output keeps: its subject and beginning."""
 _NOTES_BYTES: Final = 600
-"""How much of a result's notes a shortened output keeps."""
+_NOTES_SHARE: Final = 4
+"""Of a result's notes a shortened output keeps so many bytes, or one part in so many of it."""
+_NOTE_BYTES: Final = 150
+"""The least that is kept of a long note: its beginning and its end."""
 
 
 class FitToWindow(AbstractCapability[TurnDeps]):
@@ -225,24 +228,30 @@ def _shorter(part: ToolReturnPart[Any], too_much: int) -> ToolReturnPart[Any]:
     """`part` with `too_much` tokens less, but not below the useful minimum. The notes at the end,
     which tell where the result comes from, are kept."""
     text = part.model_response_str()
-    body, notes = _with_notes(text)
-    ending = _SHORTENED + notes
-    room = max(_LEAST, tokens_of(text) - max(0, too_much) - tokens_of(ending))
+    body, *notes = text.split("\nNote: ")
+    size = tokens_of(text) - max(0, too_much)
+    whole = bytes_within(text.encode(errors="replace"), max(0, size))
+    ending = _SHORTENED + _notes_within(notes, max(_NOTES_BYTES, whole // _NOTES_SHARE))
+    room = max(_LEAST, size - tokens_of(ending))
     encoded = body.encode(errors="replace")
     kept = encoded[: bytes_within(encoded, room)].decode(errors="ignore") + ending
     return replace(part, content=kept) if tokens_of(kept) < tokens_of(text) else part
 
 
-def _with_notes(text: str) -> tuple[str, str]:
-    """A tool's result without the `Note: ` lines at its end, and as many of these as may be
-    kept."""
-    body, *notes = text.split("\nNote: ")
-    kept, size = "", 0
-    for note in notes:
-        size += len(note.encode(errors="replace"))
-        if size <= _NOTES_BYTES:
-            kept += f"\nNote: {note}"
-    return body, kept
+def _notes_within(notes: Sequence[str], most: int) -> str:
+    """A result's `Note: ` lines in at most `most` bytes: as many as find room, and if not all of
+    them do, long ones without their middles."""
+    lines = [f"\nNote: {note}".encode(errors="replace") for note in notes]
+    share = most if sum(map(len, lines)) <= most else max(_NOTE_BYTES, most // len(lines))
+    half = share // 2 - 2
+    kept = ""
+    for line in lines:
+        most -= min(len(line), share)
+        if most < 0:
+            break
+        ends = (line,) if len(line) <= share else (line[:half], line[-half:])
+        kept += "…".join(end.decode(errors="ignore") for end in ends)
+    return kept
 
 
 def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestError:

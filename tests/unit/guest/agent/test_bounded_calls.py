@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart
+from pydantic_ai.models import StreamedResponse
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
@@ -112,6 +113,24 @@ async def test_arguments_in_small_pieces_are_put_together(size: int, piece: int)
     assert [arguments for _, _, arguments in turns.pipeline.calls] == [text(size)]
 
 
+async def test_nothing_is_made_of_an_answer_at_each_of_its_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Limits on tokens would be checked so, and the whole answer put together each time."""
+    made = 0
+    get = StreamedResponse.get
+
+    def counted(stream: StreamedResponse) -> ModelResponse:
+        nonlocal made
+        made += 1
+        return get(stream)
+
+    monkeypatch.setattr(StreamedResponse, "get", counted)
+    turns = Turns(in_pieces(text(1_000), 2), "kept")
+    assert code(await turns.say("keep it")) == "completed"
+    assert made < 10
+
+
 @pytest.mark.parametrize("opening", ["[", '{"text":'])
 @pytest.mark.parametrize("depth", [33, 300, 100_000])
 async def test_a_model_writes_flatter_after_too_deep(opening: str, depth: int) -> None:
@@ -122,6 +141,18 @@ async def test_a_model_writes_flatter_after_too_deep(opening: str, depth: int) -
     assert turns.results()[0] == "arguments must not be nested deeper than 32 levels"
     assert len(turns.pipeline.calls) == 1
     assert code(await turns.say("go on")) == "completed"
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+async def test_a_model_writes_numbers_after_what_is_none(number: str) -> None:
+    turns = Turns(call(f'{{"text": [{number}]}}'), call(text(1)), "kept", "bye")
+    assert code(await turns.say("keep it")) == "completed"
+    assert turns.results()[0] == "arguments must have no NaN and no infinite number"
+    assert len(turns.pipeline.calls) == 1
+    assert code(await turns.say("go on")) == "completed"
+    for message in turns.seen[-1]:
+        for each in getattr(message, "tool_calls", ()):
+            json.dumps(each.args_as_dict(), allow_nan=False)
 
 
 async def test_calls_beyond_the_most_are_not_run() -> None:
@@ -138,6 +169,14 @@ async def test_a_call_under_no_name_does_not_end_the_session() -> None:
     assert code(await turns.say("go on")) == "completed"
     names = [c.tool_name for m in turns.seen[-1] for c in getattr(m, "tool_calls", ())]
     assert names == ["unnamed", "keep_it_now"]
+
+
+async def test_blank_text_before_a_call_is_not_sent_back() -> None:
+    """Anthropic refuses every request that holds such a text."""
+    turns = Turns(["\n\n", call(text(1))], "kept")
+    assert code(await turns.say("keep it")) == "completed"
+    kinds = [part.part_kind for part in turns.seen[1][-2].parts]
+    assert kinds == ["tool-call"]
 
 
 async def test_a_call_for_the_client_that_is_too_large_never_reaches_it() -> None:

@@ -1,10 +1,12 @@
 """What a client's program adds to a turn: its tools, its instructions, material, and requests
 that leave no trace."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -16,6 +18,7 @@ from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
+from guest.agent.incomplete import TEXT_MAX_CHARS
 from guest.agent.turn import Answer, ClientTool, FromClient, Outcome, TurnRequest
 from guest.tools.base import ToolContext
 from tests.support.agent.prompt_fakes import FakeMemory, loop_on
@@ -126,6 +129,27 @@ async def test_an_untraced_request_is_one_request_of_which_nothing_is_kept() -> 
     (asked,) = talk.seen
     assert [type(each) for each in asked] == [ModelRequest]
     assert not talk.infos[0].function_tools
+
+
+@pytest.mark.timeout(60)
+async def test_an_untraced_answer_without_end_is_cut() -> None:
+    async def babble(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
+        while True:
+            yield "x" * 4096
+            await asyncio.sleep(0)
+
+    loop = loop_on(
+        FunctionModel(stream_function=babble),
+        FakePipeline(()),
+        FakeStore(),
+        AgentSettings.model_construct(),
+        FakeMemory(),
+    )
+    context = ToolContext(CONTEXT.user_id, "", "t1", CONTEXT.channel)
+    outcome = await loop.answer_untraced(TurnRequest(context, "make a title"), Watcher())
+    assert isinstance(outcome, pb.TurnIncomplete)
+    assert outcome.reason == "length"
+    assert TEXT_MAX_CHARS < len(outcome.so_far.text) <= TEXT_MAX_CHARS + 4096
 
 
 async def test_an_untraced_request_that_fails_says_why() -> None:

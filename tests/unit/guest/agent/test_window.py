@@ -121,6 +121,19 @@ def test_a_shortened_output_still_tells_where_it_comes_from() -> None:
     assert old.endswith(f"[… shortened to fit the window]{notes}")
 
 
+def test_a_mark_is_kept_behind_long_notes_and_may_be_long_itself() -> None:
+    """A search names every note of a source in one line; what comes before tells of the search."""
+    ids = ", ".join(f"note-{number:032}" for number in range(40))
+    mark = f"{ids} came from what was read (/shared/a.md), not from the user"
+    notes = f"\nNote: {'the embedder is away ' * 50}\nNote: {mark}\nNote: shown in part"
+    request = Request(SECTIONS, [*turn(1, "old " * 2_000 + notes), *running("new")])
+    fitted = fit(request, ASKED, request.size - 1_500, 0)
+    assert fitted.size <= request.size - 1_500
+    old, _ = outputs(fitted.messages)
+    assert "came from what was read (/shared/a.md), not from the user" in old
+    assert old.endswith("\nNote: shown in part")
+
+
 def test_before_a_turn_goes_its_outputs_are_shortened() -> None:
     request = Request(SECTIONS, [*turn(1, "old " * 900), *turn(2, "out"), *running("new " * 300)])
     fitted = fit(request, ASKED, request.size - 700, 0)

@@ -95,6 +95,20 @@ def test_one_sentence_says_it(name: str, arguments: Any, sentence: str) -> None:
     assert refusal(name, arguments) == sentence
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({f"k{number}": "x" for number in range(100_000)}, "unknown field 'k4': "),
+        ({"content": "x", "tags": ["\0"] * 100_000}, "tags.4: "),
+    ],
+)
+def test_of_very_many_mistakes_a_few_are_told(arguments: Any, sentence: str) -> None:
+    """A sentence for each would be longer than the arguments, and take seconds to write."""
+    message = refusal("memory_save", arguments)
+    assert sentence in message
+    assert len(message) < 1000
+
+
 @pytest.mark.parametrize("text", ["{", "nul", '{"query": }', "[" * 100_000, "{'query': 1}"])
 def test_broken_json_is_one_short_sentence(text: str) -> None:
     message = refusal("memory_search", text)
