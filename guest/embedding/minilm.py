@@ -154,7 +154,7 @@ def load(directory: Path, graph: Path = GRAPH) -> MiniLM:
             Code.FAILED_PRECONDITION,
             f"embedding model cannot be loaded: {DEFAULT_MODEL}",
             details=f"{type(error).__name__}: {lines[0][:300]}",
-            resolution=f"{adding_model()}, {OTHER_BACKEND}",
+            resolution=f"{adding_model()} --force-reinstall, {OTHER_BACKEND}",
         ) from None
 
 

@@ -20,6 +20,8 @@ _Loaded = TypeVar("_Loaded")
 
 MAX_THREADS: Final = 4
 """Small models gain nothing from more, and the guests want cores too."""
+_SCORING: Final = "ForSequenceClassification"
+"""How the names of models with a score end."""
 _BATCH_TEXTS: Final = 8
 """The library sorts texts by length first; larger batches only cost memory."""
 
@@ -42,9 +44,16 @@ class SentenceBackend:
 
 
 class CrossEncoder:
-    """A loaded cross-encoder, a `Reranker`. Raises `ValueError` if it has not a single score."""
+    """A loaded cross-encoder, a `Reranker`. Raises `ValueError` if it has not a single score, or
+    was saved without what gives it one: the library would make that up at random."""
 
     def __init__(self, model: Any) -> None:
+        loaded = type(model.model).__name__
+        saved = model.config.architectures or [loaded]
+        if loaded.endswith(_SCORING) and not any(each.endswith(_SCORING) for each in saved):
+            raise ValueError(
+                f"it is a {saved[0]}, which gives no score; rerankers are cross-encoders"
+            )
         if model.num_labels != 1:
             raise ValueError(f"it has {model.num_labels} labels; a reranker has a single score")
         self._model = model

