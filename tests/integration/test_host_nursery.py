@@ -3,9 +3,11 @@
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -89,6 +91,26 @@ async def test_a_host_that_cannot_start_says_why_and_the_next_one_starts(
             assert nursery.launch(of(options, "bob")).pid == holder(options, "bob")
         finally:
             await lifecycle.stop(of(options, "bob"))
+
+
+async def test_a_nursery_that_ends_with_a_request_in_hand_keeps_no_host_from_starting(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = socket.send_fds
+    with Nursery(options) as nursery:
+        process = nursery_process()
+        process.suspend()
+
+        def sent_to_its_end(*given: Any) -> int:
+            sent = send(*given)
+            process.kill()
+            return sent
+
+        monkeypatch.setattr(socket, "send_fds", sent_to_its_end)
+        try:
+            assert nursery.launch(of(options, "alice")).pid == holder(options, "alice")
+        finally:
+            await lifecycle.stop(of(options, "alice"))
 
 
 async def test_without_the_nursery_a_host_starts_all_the_same(options: Options) -> None:

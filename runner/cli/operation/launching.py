@@ -52,19 +52,16 @@ def launch(options: Options) -> Launched:
         )
         os.close(writing)
         try:
-            return _launched(options, pipe, output, lambda: f" with status {child.wait()}")
+            return _launched(options, pipe.read(), output, lambda: f" with status {child.wait()}")
         except KeyboardInterrupt:
             child.terminate()
             child.wait()
             raise
 
 
-def _launched(
-    options: Options, pipe: IO[str], output: IO[str], ended: Callable[[], str]
-) -> Launched:
-    """What a host tells through `pipe`. Raises the `WireError` that kept it from starting; for one
-    that has told nothing, `ended` says how it ended."""
-    told = pipe.read()
+def _launched(options: Options, told: str, output: IO[str], ended: Callable[[], str]) -> Launched:
+    """What a host has `told`. Raises the `WireError` that kept it from starting; for one that has
+    told nothing, `ended` says how it ended."""
     if not told:
         how = ended()
         output.seek(0)
@@ -121,7 +118,18 @@ class Nursery:
                 return launch(options)
             finally:
                 os.close(writing)
-            return _launched(options, pipe, output, lambda: "")
+            told = pipe.read()
+            if not told and self._has_ended():
+                return launch(options)
+            return _launched(options, told, output, lambda: "")
+
+    def _has_ended(self) -> bool:
+        try:
+            return not self._requests.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:  # with a request that it has not read
+            return True
 
 
 def run_nursery(options: Options, requests_fd: int, run_host: Callable[[Options, int], int]) -> int:

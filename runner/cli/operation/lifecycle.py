@@ -128,9 +128,11 @@ async def _host(
             if error.code is Code.CANCELLED and received:
                 return _exit_code(received)
             raise
-        await ready(host)
-        await host.wait_stopped()
-        await host.stop()
+        try:
+            await ready(host)
+            await host.wait_stopped()
+        finally:
+            await host.stop()
     return _exit_code(received)
 
 
@@ -200,7 +202,7 @@ async def start_all(options: Options, *, detach: bool) -> int:
                 config, options, user_id, nursery, stays=detach
             )
 
-        failed = await _each(users, start)
+        failed = await _each(options, users, start)
         if not detach:
             await _stay(config, options, users, ended, nursery)
             failed += await stop_all(options)
@@ -218,12 +220,14 @@ async def stop_all(options: Options) -> int:
             typer.echo(f"{user_id}: {line}")
         return True
 
-    return 1 if await _each(known_users(options.load()), stop_one) else 0
+    return 1 if await _each(options, known_users(options.load()), stop_one) else 0
 
 
-async def _each(users: Sequence[str], step: Callable[[str], Awaitable[bool]]) -> int:
+async def _each(
+    options: Options, users: Sequence[str], step: Callable[[str], Awaitable[bool]]
+) -> int:
     """Do `step` for all users, as many at once as there are cores, whatever becomes of the others.
-    A failure is told; returns how many failed."""
+    A failure is told, with what mends it for that user; returns how many failed."""
     at_once = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def one(user_id: str) -> bool:
@@ -231,6 +235,7 @@ async def _each(users: Sequence[str], step: Callable[[str], Awaitable[bool]]) ->
             try:
                 return await step(user_id)
             except WireError as error:
+                error.resolution = replace(options, user_id=user_id).mended(error.resolution)
                 typer.echo(f"{user_id}: {error}", err=True)
             except Exception as error:
                 typer.echo(f"{user_id}: {type(error).__name__}: {error}", err=True)
@@ -269,7 +274,8 @@ async def _stay(
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
         for user_id in killed:
             typer.echo(f"{user_id}: the host was killed and is started again", err=True)
-        await _each(killed, partial(_start_one, config, options, nursery=nursery, stays=False))
+        restart = partial(_start_one, config, options, nursery=nursery, stays=False)
+        await _each(options, killed, restart)
         if len(idle) == len(users) and not killed:
             return
         try:

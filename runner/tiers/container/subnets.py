@@ -14,13 +14,17 @@ _RANGE: Final = ipaddress.IPv4Network("198.18.0.0/15")
 _PREFIX: Final = 28
 """One guest, the next one while the first still ends, and the bridge itself need an address."""
 _TRIES: Final = 64
+_EVERYWHERE: Final = 8
+"""Routes with a shorter prefix lead to no network: VPNs take all traffic with two or more such
+ones instead of a default route."""
 _ROUTES: Final = Path("/proc/net/route")
 
 
 def free_subnets(name: str, routes: Path = _ROUTES) -> Iterator[ipaddress.IPv4Network]:
     """Small ranges for the network `name` to which this machine has no route yet, in an order that
     few other names share."""
-    taken = [each for each in _routed(routes) if each.prefixlen and each.overlaps(_RANGE)]
+    networks = (each for each in _routed(routes) if each.prefixlen >= _EVERYWHERE)
+    taken = [each for each in networks if each.overlaps(_RANGE)]
     size = 2 ** (32 - _PREFIX)
     count = _RANGE.num_addresses // size
     first = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) % count

@@ -3,7 +3,8 @@ that one user's failure is no other's."""
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from runner.cli.operation.launching import Launched
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import HostError
+from runner.host import host as host_module
 
 _GUARD_S: Final = 30.0
 USERS: Final = ("alice", "bob", "carol")
@@ -75,15 +77,20 @@ async def test_as_many_hosts_start_at_once_as_there_are_cores(
 async def test_a_host_that_fails_is_named_and_the_others_start(
     options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """What mends it is told for that user and these settings."""
+
     def launch(whose: Options) -> Launched:
         if whose.user_id == "bob":
-            raise HostError(Code.FAILED_PRECONDITION, "the disk is full")
+            raise HostError(
+                Code.FAILED_PRECONDITION, "the disk is full", resolution="runner restart"
+            )
         return Launched(1, [])
 
     monkeypatch.setattr(lifecycle, "Nursery", nursery_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 1
     out, err = capsys.readouterr()
     assert err.startswith("bob: the disk is full")
+    assert f"runner --config {options.config_file} --user bob restart" in err
     assert out.count("running in the background, pid 1") == 2
 
 
@@ -116,7 +123,45 @@ async def test_a_host_that_cannot_be_stopped_is_named_and_the_others_are_stopped
     assert await lifecycle.stop_all(options) == 1
     out, err = capsys.readouterr()
     assert err.startswith("alice: it hangs")
+    assert f"runner --config {options.config_file} --user alice logs" in err
     assert sorted(out.splitlines()) == ["bob: stopped", "carol: not running"]
+
+
+def test_a_host_that_nobody_waits_for_any_more_ends_with_its_guests(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What started it was killed: the way to say that it is ready is shut."""
+    hosts: list[ReadyHost] = []
+
+    def host(*_: object, **__: object) -> ReadyHost:
+        hosts.append(ReadyHost())
+        return hosts[-1]
+
+    monkeypatch.setattr(host_module, "Host", host)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        lifecycle.run_detached(replace(options, user_id="alice"), writing)
+    assert [each.stopped for each in hosts] == [True]
+
+
+class ReadyHost:
+    """A host whose guests are ready at once."""
+
+    no_shell = ""
+    notices: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def request_stop(self) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self.stopped = True
 
 
 class Control:
@@ -133,4 +178,4 @@ class Control:
 
     async def stop(self) -> None:
         if not self._works:
-            raise HostError(Code.UNAVAILABLE, "it hangs")
+            raise HostError(Code.UNAVAILABLE, "it hangs", resolution="runner logs")

@@ -3,7 +3,7 @@
 import ipaddress
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import docker.errors
 import pytest
@@ -18,6 +18,12 @@ HEADER = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\
 DEFAULT_ROUTE = "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
 FIRST_HALF = "tun0\t000012C6\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
 """A route to 198.18.0.0/16."""
+
+EVERYTHING: Final = (
+    "tun0\t00000000\t01000A0A\t0003\t0\t0\t0\t00000080\t0\t0\t0\n"
+    "tun0\t00000080\t01000A0A\t0003\t0\t0\t0\t00000080\t0\t0\t0\n"
+)
+"""Routes to 0.0.0.0/1 and 128.0.0.0/1, with which a VPN takes all traffic."""
 
 
 class FullEngine:
@@ -86,6 +92,12 @@ def test_a_range_that_this_machine_has_a_route_to_is_left_alone(tmp_path: Path) 
         found = list(free_subnets(name, routes))
         assert found
         assert not any(each.overlaps(taken) for each in found)
+
+
+def test_a_vpn_that_takes_all_traffic_leaves_ranges(tmp_path: Path) -> None:
+    routes = tmp_path / "route"
+    routes.write_text(HEADER + DEFAULT_ROUTE + EVERYTHING)
+    assert list(free_subnets("alice", routes))
 
 
 def test_where_no_routes_can_be_read_ranges_are_found_all_the_same(tmp_path: Path) -> None:
