@@ -211,6 +211,7 @@ async def _use(agents: Sequence[GatewayClient], rounds: int) -> tuple[list[float
 async def _talk(agent: GatewayClient, delay: float, rounds: int, times: list[float]) -> None:
     await asyncio.sleep(delay)
     session = await agent.create_session()
+    await asyncio.sleep(_PAUSE_S)  # somebody writes a message
     for _ in range(rounds):
         began = time.perf_counter()
         events = [

@@ -19,7 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, cast
 
 from wire import envelope
 from wire.envelope import Secrets
@@ -43,6 +44,13 @@ EXIT_STOPPED: Final = 75
 
 _STEP_TIMEOUT_S: Final = 0.9
 """The limit for closing one part: five parts close in turn, within five seconds in total."""
+_UNUSED: Final = (
+    "anthropic._vendor.httpx_aiohttp",
+    "httpx._main",
+    "openai._vendor.httpx_aiohttp",
+)
+"""What libraries of models import where they find it, and nothing here uses: another HTTP client
+and a command line. They take 8 MB and a tenth of a second."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -190,6 +198,8 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) 
 
 async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
     """Open the guest's parts. `stack` closes all that were opened if a later step fails."""
+    for name in _UNUSED:
+        sys.modules.setdefault(name, cast(ModuleType, None))  # importing it raises ImportError
     from wire.identity import Party
     from wire.transport import Server
     from wire.v1 import gateway_pb2_grpc
@@ -264,8 +274,6 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
     if servers is not None:
         servers.start()
     log.info("guest ready")
-    await service.prepare()
-    log.debug("ready for turns")
 
 
 def _imported() -> None:

@@ -5,6 +5,7 @@ everything else together: only what runs turns needs it, and is imported inside 
 """
 
 import gc
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -40,6 +41,8 @@ from guest.watch.witness import Witness
 
 if TYPE_CHECKING:
     from guest.agent.turn_loop import TurnLoop
+
+log = logging.getLogger(__name__)
 
 _OFFLINE_NOTICE: Final = (
     "the built-in offline model answers: it understands only a few commands (say help); "
@@ -130,6 +133,7 @@ def _imported_turn_loop(
         loop = turn_loop(models, memory, pipeline, agent, context_tokens, scrubber)
         with suppress(GuestError):  # every turn is told
             models.choose()
+        log.debug("ready for turns")
         return loop
     finally:
         gc.freeze()

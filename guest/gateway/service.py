@@ -53,6 +53,16 @@ def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[
     return rpc
 
 
+async def _nothing() -> None:
+    pass
+
+
+def _seen(ready: "asyncio.Future[object]") -> None:
+    """What it failed with is told by every turn."""
+    if not ready.cancelled():
+        ready.exception()
+
+
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
     """Serves the user of `memory` only: no request names a user.
 
@@ -61,7 +71,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     Only the secrets of this launch, which `scrubber` knows, are redacted for people as for models;
     exports and backups are exact copies. `close` cancels the running turns and waits until they are
     recorded. `info` is what Hello says of this guest: in `shell` and `embedder`, why there is none.
-    `model_library` imports what models and turns need, once.
+    `model_library` imports what models and turns need; that begins when a session is opened, and
+    turns wait for it.
     """
 
     def __init__(
@@ -76,7 +87,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         files: Files,
         scrubber: Scrubber,
         limits: Limits,
-        model_library: Callable[[], Awaitable[object]] | None = None,
+        model_library: Callable[[], Awaitable[object]] = _nothing,
         witness: Witness | None = None,
         shell_state: Callable[[], Awaitable[str]] | None = None,
         approval_wait_s: float = ToolsSettings().approval_wait_s,
@@ -89,6 +100,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._pipeline = pipeline
         self._models = models
         self._model_library = model_library
+        self._ready_for_turns: asyncio.Future[object] | None = None
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
@@ -107,10 +119,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
-    async def prepare(self) -> None:
-        """Get ready for turns, which otherwise wait for it. Everything else is served meanwhile."""
-        if self._model_library is not None:
-            await self._model_library()
+    def _expect_turns(self) -> "asyncio.Future[object]":
+        """Begin to get ready for turns; everything else is served meanwhile."""
+        if self._ready_for_turns is None:
+            self._ready_for_turns = asyncio.ensure_future(self._model_library())
+            self._ready_for_turns.add_done_callback(_seen)
+        return self._ready_for_turns
 
     async def close(self) -> None:
         await self._turns.close()
@@ -129,9 +143,17 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     def _for_model(self, reply: Message) -> Message:
         return convert.hidden(reply, partial(self._pipeline.shown, self._user_id, ""))
 
-    CreateSession = _answered_by(lambda service: service._sessions.create)
+    async def _create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
+        self._expect_turns()
+        return await self._sessions.create(request)
+
+    async def _get_session(self, request: pb.GetSessionRequest) -> pb.SessionHistory:
+        self._expect_turns()
+        return await self._sessions.history(request)
+
+    CreateSession = _answered_by(lambda service: service._create_session)
     ListSessions = _answered_by(lambda service: service._sessions.list)
-    GetSession = _answered_by(lambda service: service._sessions.history)
+    GetSession = _answered_by(lambda service: service._get_session)
     RenameSession = _answered_by(lambda service: service._sessions.rename)
     ArchiveSession = _answered_by(lambda service: service._sessions.archive)
     ForgetSession = _answered_by(lambda service: service._forget_session)
@@ -177,7 +199,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
         asked = validation.model(request.model)
-        await self.prepare()
+        await asyncio.shield(self._expect_turns())
         model = self._models.choose(asked).label
         if request.untraced:
             validation.untraced(request)
@@ -261,7 +283,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: pb.ResolveModelRequest, context: Context
     ) -> pb.ResolveModelReply:
         asked = validation.model(request.model)
-        await self.prepare()
+        await asyncio.shield(self._expect_turns())
         return pb.ResolveModelReply(
             model=self._models.choose(asked).label,
             configured=self._models.configured,
@@ -291,7 +313,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def SetProviderKey(
         self, request: pb.SetProviderKeyRequest, context: Context
     ) -> pb.SetProviderKeyReply:
-        await self.prepare()  # no model is being built with the old key
+        if self._ready_for_turns is not None:  # no model is being built with the old key
+            await asyncio.wait({self._ready_for_turns})
         self._models.set_key(request.provider, "" if request.missing else NO_KEY)
         return pb.SetProviderKeyReply()
 

@@ -135,13 +135,47 @@ async def test_it_serves_and_ends_cleanly(guest: Guest, end: str) -> None:
     assert "Shantanu" not in guest.log
 
 
-async def test_it_gets_ready_for_turns_by_itself(guest: Guest) -> None:
+@pytest.mark.parametrize("opening", ["a new session", "an old one"])
+async def test_it_gets_ready_for_turns_when_a_session_is_opened(guest: Guest, opening: str) -> None:
+    """Who only searches has no model's library in memory."""
     guest.envelope.log_level = "debug"
     guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub, asyncio.timeout(GUARD_S):
+        assert (await stub.Hello(pb.HelloRequest())).model == "offline"
+        await stub.SaveNote(pb.SaveNoteRequest(text="the boat is called Fram"))
+        await stub.SearchNotes(pb.SearchNotesRequest(query="boat"))
+        await stub.SetProviderKey(pb.SetProviderKeyRequest(provider="openai"))
+        await stub.ListSessions(pb.ListSessionsRequest())
+        assert "ready for turns" not in guest.log
+        if opening == "a new session":
+            await stub.CreateSession(pb.CreateSessionRequest())
+        else:
+            with pytest.raises(grpc.RpcError):
+                await stub.GetSession(pb.GetSessionRequest(session_id="none"))
         while "ready for turns" not in guest.log:
             await asyncio.sleep(0.01)
-        assert (await stub.Hello(pb.HelloRequest())).model == "offline"
+
+
+@pytest.mark.parametrize(
+    ("provider", "fallbacks"), [("openai", []), ("openai", ["openai:n"]), ("anthropic", [])]
+)
+async def test_nothing_of_another_http_client_is_imported_with_a_provider(
+    guest: Guest, tmp_path: Path, provider: str, fallbacks: list[str]
+) -> None:
+    """The libraries of both would take it, and 7 MB of memory, because a memory on a server has
+    it."""
+    with_provider(guest.envelope, tmp_path / "door.sock")
+    configure(guest.envelope, "agent", provider=provider, api_key_env="KEY", fallbacks=fallbacks)
+    guest.envelope.upstreams[provider] = ""
+    guest.envelope.log_level = "debug"
+    process = guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub, asyncio.timeout(GUARD_S):
+        await stub.CreateSession(pb.CreateSessionRequest())
+        while "ready for turns" not in guest.log:
+            await asyncio.sleep(0.01)
+    mapped = Path(f"/proc/{process.pid}/maps").read_text()
+    assert "jiter" in mapped, "the provider's library is there"
+    assert "aiohttp" not in mapped
 
 
 async def test_the_shell_is_said_to_be_what_it_is(guest: Guest) -> None:
