@@ -9,6 +9,8 @@ _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 """Imports make objects that stay: at Python's 700 a tenth of a command's time went into looking
 through them."""
 
+_INTERRUPTED: Final = 128 + signal.SIGINT
+
 
 def main() -> None:
     """Run the command line and exit.
@@ -35,6 +37,8 @@ def main() -> None:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         run()
+    except KeyboardInterrupt:  # before a command began, or after it ended
+        sys.exit(_INTERRUPTED)
     finally:
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -44,6 +45,20 @@ def environment(home: Path) -> dict[str, str]:
         "OXYDRA_EMBEDDER__BACKEND": "hashing",
         "XDG_CONFIG_HOME": str(home),
     }
+
+
+def test_ctrl_c_between_the_imports_and_the_command_ends_without_a_word() -> None:
+    script = """
+import signal
+from runner.cli import app
+from runner.cli.__main__ import main
+app.main = lambda: signal.raise_signal(signal.SIGINT)
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 async def gone(home: Path) -> bool:
