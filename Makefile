@@ -2,7 +2,7 @@
 
 PY := .venv/bin/python
 ARGS ?=
-PYTEST = TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -n 3 --dist loadgroup
+PYTEST = TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -n 4 --dist loadgroup
 
 # With compiled modules left behind, a run collects its tests in a third of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,7 +17,7 @@ serve: setup
 	@.venv/bin/runner --insecure serve --open $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
-# Three at a time, because tests wait for what they start; handed out one by one; those that share
+# Four at a time, because tests wait for what they start; handed out one by one; those that share
 # a running host go together (xdist_group).
 # Random examples are drawn from SEED.
 test: setup-dev
