@@ -46,6 +46,17 @@ def unclean(path: Path) -> list[int]:
     return found
 
 
+async def plant_unseen(path: Path, chance: random.Random) -> int:
+    """Plant it into a memory with notes, and leave no sign of it; returns when the file is said to
+    have been written."""
+    async with opened(path) as memory:
+        await fill(memory, chance, 100)
+    written = path.stat().st_mtime_ns
+    plant(path)
+    os.utime(path, ns=(written, written))
+    return written
+
+
 async def delete_one(path: Path) -> None:
     async with opened(path) as memory:
         await memory.delete((await memory.save("the garden", [], ORIGIN)).note.note_id)
@@ -57,11 +68,7 @@ async def test_pages_that_nobody_has_written_to_are_not_looked_at(
     path: Path, chance: random.Random
 ) -> None:
     """What was planted without a sign of it stays: that page was not read."""
-    async with opened(path) as memory:
-        await fill(memory, chance, 100)
-    written = path.stat().st_mtime_ns
-    plant(path)
-    os.utime(path, ns=(written, written))
+    await plant_unseen(path, chance)
     await delete_one(path)
     assert REMAINS in file_bytes(path)
 
@@ -89,11 +96,7 @@ async def test_after_a_foreign_change_every_page_is_looked_at(
 
 
 async def test_without_a_record_every_page_is_looked_at(path: Path, chance: random.Random) -> None:
-    async with opened(path) as memory:
-        await fill(memory, chance, 100)
-    written = path.stat().st_mtime_ns
-    plant(path)
-    os.utime(path, ns=(written, written))
+    await plant_unseen(path, chance)
     path.with_name("memory.db.scrubbed").unlink()
     await delete_one(path)
     assert REMAINS not in file_bytes(path)
@@ -103,11 +106,7 @@ async def test_after_a_log_that_could_not_be_scrubbed_every_page_is_looked_at(
     path: Path, chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is brought into the file anyway, so that it does not grow without end."""
-    async with opened(path) as memory:
-        await fill(memory, chance, 100)
-    written = path.stat().st_mtime_ns
-    plant(path)
-    os.utime(path, ns=(written, written))
+    written = await plant_unseen(path, chance)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
