@@ -13,6 +13,9 @@ from egress.refusals import Refused
 HEAD_S: Final = 15.0
 """How long a client has for the head of its first request."""
 
+_LAST_WORDS_S: Final = 2.0
+"""How long a client whose request is refused may go on to send it. To one that sends when its
+connection is closed, the answer would be lost."""
 _END: Final = b"\r\n\r\n"
 _LINE: Final = re.compile(rb"CONNECT ([!-~]{1,300}) HTTP/1\.[01]")
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
@@ -85,6 +88,7 @@ class Opening(asyncio.Protocol):
         self._visitor = visitor
         self._greets = greets
         self._read = b""
+        self._refused = False
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -97,7 +101,7 @@ class Opening(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(HEAD_S, self._late)
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._refused:
             return
         self._read += data
         try:
@@ -146,7 +150,8 @@ class Opening(asyncio.Protocol):
         self._stop_waiting()
         assert self._transport is not None
         self._transport.write(refused.raw())
-        self._transport.close()
+        self._refused = True
+        self._deadline = asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._transport.close)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

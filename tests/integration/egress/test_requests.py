@@ -136,6 +136,17 @@ async def test_every_doubt_about_a_request_refuses_it(egress: Egress, server: Or
     assert server.connections == 0
 
 
+async def test_a_refusal_reaches_a_client_that_still_sends(egress: Egress) -> None:
+    reader, writer = await egress.at_shell_door()
+    for piece in (f"{GET}A: ", *["y" * 40_000] * 5):
+        writer.write(piece.encode())
+        await writer.drain()
+        await asyncio.sleep(0.1)
+    assert (await head(reader)).status == 431
+    assert await asyncio.wait_for(reader.read(), 30) == b""
+    writer.transport.abort()
+
+
 async def test_a_body_of_chunks_is_written_anew(egress: Egress, server: Origin) -> None:
     answer = await egress.say(
         request(

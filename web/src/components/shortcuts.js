@@ -20,7 +20,8 @@ document.addEventListener("keydown", (event) => {
   if (isTyping(event.target) || event.key.length > 1) return;
   const sequence = `${pressed} ${event.key}`.trim();
   const all = [...known];
-  const found = all.find((each) => each.keys === sequence || each.keys === event.key);
+  const found =
+    all.find((each) => each.keys === sequence) || all.find((each) => each.keys === event.key);
   pressed = all.some((each) => each.keys.startsWith(`${sequence} `)) ? sequence : "";
   if (!found || pressed) return;
   event.preventDefault();
