@@ -1,8 +1,10 @@
 """The small internet that tests of the egress guest use is what they take it for."""
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -44,6 +46,27 @@ def test_servers_have_certificates_of_their_names_and_tell_what_they_got(net: In
     (request,) = seen.of("request")
     assert request.what == "GET https://www.example.net/echo"
     assert request.holds("here")
+
+
+def test_what_arrived_is_of_its_moment_however_late_it_is_noted(net: Internet) -> None:
+    busy = threading.Event()
+
+    async def hold_up() -> None:
+        busy.set()
+        threading.Event().wait(0.5)
+
+    for within in (False, True):
+        busy.clear()
+        holding = threading.Thread(target=lambda: net.run(hold_up()))
+        holding.start()
+        busy.wait(10)
+        if not within:
+            socket.create_connection((net.web, 80), 5).close()
+        with net.arrivals.during() as seen:
+            if within:
+                socket.create_connection((net.web, 80), 5).close()
+        holding.join()
+        assert bool(seen.of("packet", f"{net.web}:80")) is within
 
 
 def test_names_are_answered_over_udp_and_rebind_at_the_second_question(net: Internet) -> None:

@@ -31,10 +31,12 @@ class Arrival:
 
 
 class Arrivals:
-    """All that arrived, in order. Servers add to it from a thread of their own."""
+    """All that arrived, in order. Servers add to it from a thread of their own; `catch_up` returns
+    when it has taken in what lies on the cable."""
 
-    def __init__(self) -> None:
+    def __init__(self, catch_up: Callable[[], None] = lambda: None) -> None:
         self.all: list[Arrival] = []
+        self._catch_up = catch_up
 
     def add(self, arrival: Arrival) -> None:
         self.all.append(arrival)
@@ -46,10 +48,12 @@ class Arrivals:
     def during(self) -> Iterator["Arrivals"]:
         """What arrives from now on, filled in at the end."""
         seen = Arrivals()
+        self._catch_up()
         begun = len(self.all)
         try:
             yield seen
         finally:
+            self._catch_up()
             seen.all = self.all[begun:]
 
     def wait_for(self, holds: Callable[[Arrival], bool], within_s: float = 30.0) -> Arrival:

@@ -47,7 +47,7 @@ class Internet:
 
     def __init__(self, network: Network, directory: Path) -> None:
         self.network = network
-        self.arrivals = Arrivals()
+        self.arrivals = Arrivals(lambda: self.run(self._read_the_cable()))
         self.authority = Authority(directory)
         self.ca_file = directory / "authorities.pem"
         self.ca_file.write_text(self.authority.pem)
@@ -143,6 +143,10 @@ class Internet:
         self._loop.add_reader(cable, packets.read, cable, self.arrivals)
         self._stack.callback(cable.close)
         self._stack.callback(self._loop.remove_reader, cable)
+        self._cable = cable
+
+    async def _read_the_cable(self) -> None:
+        packets.read(self._cable, self.arrivals)
 
     async def _serve_names(self) -> None:
         sock = self.network.datagrams(self.name_server, 53)
