@@ -150,6 +150,7 @@ class Opening(asyncio.Protocol):
         self._stop_waiting()
         assert self._transport is not None
         self._transport.write(refused.raw())
+        self._transport.resume_reading()  # which a CONNECT has paused
         self._refused = True
         self._deadline = asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._transport.close)
 

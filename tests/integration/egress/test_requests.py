@@ -136,13 +136,18 @@ async def test_every_doubt_about_a_request_refuses_it(egress: Egress, server: Or
     assert server.connections == 0
 
 
-async def test_a_refusal_reaches_a_client_that_still_sends(egress: Egress) -> None:
+@pytest.mark.parametrize(
+    ("begin", "status"), [(f"{GET}A: ", 431), (f"CONNECT {HOST}:1 HTTP/1.1\r\n\r\nearly", 400)]
+)
+async def test_a_refusal_reaches_a_client_that_still_sends(
+    egress: Egress, begin: str, status: int
+) -> None:
     reader, writer = await egress.at_shell_door()
-    for piece in (f"{GET}A: ", *["y" * 40_000] * 5):
+    for piece in (begin, *["y" * 400_000] * 5):
         writer.write(piece.encode())
         await writer.drain()
         await asyncio.sleep(0.1)
-    assert (await head(reader)).status == 431
+    assert (await head(reader)).status == status
     assert await asyncio.wait_for(reader.read(), 30) == b""
     writer.transport.abort()
 
