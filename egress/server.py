@@ -11,14 +11,14 @@ import signal
 import sys
 from asyncio import sslproto
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Final, NoReturn
 
 from wire import envelope, logs
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
+from wire.lease import Lease, add_arguments
 from wire.parent import when_ended
-from wire.transport import Server, unix_endpoint
+from wire.transport import Server, listener, listening
 from wire.v1 import egress_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
@@ -54,19 +54,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="oxydra-egress", description="Lets out what may leave, and nothing else.")
     for flag, what in (
         ("--socket", "where the runner is served"),
-        ("--agent-door", "the agent's socket"),
-        ("--shell-door", "the shell's socket"),
+        ("--agent-door", "where the agent is"),
+        ("--shell-door", "where the shell is"),
     ):
-        parser.add_argument(flag, type=Path, required=True, metavar="PATH", help=what)
+        parser.add_argument(
+            flag,
+            type=listener,
+            required=True,
+            metavar="PLACE",
+            help=f"{what}: a path, or tcp:*:PORT",
+        )
     parser.add_argument(
         "--bootstrap-stdin",
         action="store_true",
         required=True,
         help="read a ServiceEnvelope: the token of every call, and the server's identity",
     )
-    parser.add_argument(
-        "--exit-with-parent", action="store_true", help="stop when standard input ends"
-    )
+    add_arguments(parser)
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info"
     )
@@ -74,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> None:
-    """Serve until SIGTERM, or the end of standard input if that is the runner's."""
+    """Serve until SIGTERM, or until the runner is gone."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,20 +88,25 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
     admission = Admission(state, watch, allowance)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(state.close)
-        server = Server(unix_endpoint(arguments.socket), received.token, identity, {Party.RUNNER})
+        lease = Lease(arguments.lease, stop.set)
+        server = Server(
+            arguments.socket, received.token, identity, {Party.RUNNER}, on_call=lease.renew
+        )
         egress_pb2_grpc.add_EgressServicer_to_server(
             Control(state, admission, allowance, watch), server.grpc
         )
         doors = {Party.AGENT: arguments.agent_door, Party.SHELL: arguments.shell_door}
-        for role, path in doors.items():
-            door = Door(path, identity, role, admission)
-            _open(door, path)
+        for role, endpoint in doors.items():
+            door = Door(listening(endpoint, identity), identity, role, admission)
+            _open(door, endpoint)
             stack.push_async_callback(door.close)
         await server.start()
         stack.push_async_callback(server.stop)
         await server.set_serving(True)
         if arguments.exit_with_parent:
             when_ended(sys.stdin.fileno(), stop.set, resolution="start egress through the runner")
+        lease.begin()
+        stack.callback(lease.end)
         gc.freeze()
         ctypes.CDLL(None).malloc_trim(0)
         log.info("egress ready", extra={"event": "ready"})
@@ -105,15 +114,16 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
         log.info("egress stops")
 
 
-def _open(door: Door, path: Path) -> None:
+def _open(door: Door, endpoint: str) -> None:
     try:
         door.open()
     except OSError as error:
         raise WireError(
             Code.FAILED_PRECONDITION,
-            f"cannot listen on {path}",
+            f"cannot listen on {endpoint.removeprefix('unix:')}",
             details=error.strerror or str(error),
-            resolution="check that its directory exists, belongs to you and has free space",
+            resolution="check that nobody else has it, and that a directory belongs to you and has "
+            "free space",
         ) from None
 
 

@@ -1,7 +1,8 @@
 """The agent guest: one process, one user, started by the runner with an envelope.
 
-With `--bootstrap-stdin` the envelope comes from standard input, which the runner keeps open; with
-`--exit-with-parent` the guest stops when standard input ends, because the runner has then ended. A
+With `--bootstrap-stdin` the envelope comes from standard input. With `--exit-with-parent` the
+runner keeps that open, and the guest stops when it ends, because the runner has then ended; with
+`--lease` it stops when the runner has not called for so long, unless it does a maintenance job. A
 guest that cannot start writes the reason as its last log line and exits with `EXIT_OPERATOR`.
 SIGTERM and SIGINT stop it within seconds; running turns are stored first. If the envelope has a
 maintenance job, the guest does that job and exits. With `--try-model` it makes one request to the
@@ -26,6 +27,7 @@ from wire import envelope
 from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.installation import adding
+from wire.lease import Lease, add_arguments
 from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             work = _maintain(config, received.maintenance, with_parent=arguments.exit_with_parent)
         else:
             configure("agent", config.user_id, config.log_level)
-            work = _serve(config, with_parent=arguments.exit_with_parent)
+            work = _serve(config, with_parent=arguments.exit_with_parent, lease_s=arguments.lease)
         asyncio.run(work)
     except WireError as error:
         log_startup_failure(log, error)
@@ -95,9 +97,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--bootstrap-stdin", action="store_true", help="read the envelope from standard input"
     )
     source.add_argument("--bootstrap-file", type=Path, help="read the envelope from a file")
-    parser.add_argument(
-        "--exit-with-parent", action="store_true", help="stop when standard input ends"
-    )
+    add_arguments(parser)
     parser.add_argument(
         "--try-model", action="store_true", help="ask the configured model for one word, and exit"
     )
@@ -130,11 +130,12 @@ async def _try_model(received: BootstrapEnvelope) -> None:
     await try_model(from_json(received.settings).agent, Secrets.of(received.secrets).api_key)
 
 
-async def _serve(config: "GuestConfig", *, with_parent: bool) -> None:
+async def _serve(config: "GuestConfig", *, with_parent: bool, lease_s: float | None) -> None:
     """Open everything, serve until told to stop, close everything in reverse order."""
     stop = _told_to_stop(with_parent=with_parent)
+    lease = Lease(lease_s, stop.set)
     async with AsyncExitStack() as stack:
-        opening = asyncio.ensure_future(_open(config, stack))
+        opening = asyncio.ensure_future(_open(config, stack, lease))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not opening.done():
@@ -196,7 +197,7 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) 
         ) from None
 
 
-async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
+async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: Lease) -> None:
     """Open the guest's parts. `stack` closes all that were opened if a later step fails."""
     for name in _UNUSED:
         sys.modules.setdefault(name, cast(ModuleType, None))  # importing it raises ImportError
@@ -210,12 +211,15 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
     from guest.door import NO_KEY
     from guest.embedding.client import RemoteEmbedder
     from guest.memory.memory import Memory
+    from guest.rooms import Room
     from guest.tools.files.roots import Roots
     from guest.tools.shell.client import ShellClient
 
     _imported()
     agent = config.settings.agent
+    rooms: dict[Party, Room] = {}
     if config.door is not None:
+        rooms[Party.EGRESS] = config.door
         _close_later(stack, "door", config.door.close)
     no_shell = config.shell.unavailable_reason
     build = partial(build_model, no_shell_reason=no_shell, door=config.door)
@@ -225,7 +229,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
         models.choose()  # a model that cannot be built is refused before anything is opened
     embedder = None
     if config.embedder.peer is not None:
-        embedder = RemoteEmbedder(config.embedder.peer)
+        rooms[Party.EMBEDDER] = embedder = RemoteEmbedder(config.embedder.peer)
         _close_later(stack, "embedder", embedder.close)
     memory = await Memory.open(config.memory, embedder, config.user_id)
     _close_later(stack, "memory", memory.close)
@@ -233,19 +237,11 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
         retention = memory.retention()
         _close_later(stack, "retention", retention.stop)
         retention.start()
-    try:
-        roots = Roots(config.paths.virtual, config.paths.private)
-    except OSError as error:
-        raise GuestError(
-            Code.FAILED_PRECONDITION,
-            f"cannot open the workspace directory {error.filename}",
-            details=str(error.strerror),
-            resolution="runner restart sets the workspace up again",
-        ) from None
+    roots = Roots(config.paths.virtual, config.paths.private)
     stack.callback(roots.close)
     shell = None
     if config.shell.peer is not None:
-        shell = ShellClient(config.shell.peer)
+        rooms[Party.SHELL] = shell = ShellClient(config.shell.peer)
         _close_later(stack, "shell", shell.close)
     servers = None
     mcp = config.settings.mcp
@@ -262,15 +258,17 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack) -> None:
         servers = McpServers(mcp, shell, config.paths.internal, config.secrets.servers, config.door)
         _close_later(stack, "MCP servers", servers.close)
     service = composition.gateway(
-        config, models=models, memory=memory, roots=roots, shell=shell, servers=servers
+        config, models=models, memory=memory, roots=roots, shell=shell, servers=servers, rooms=rooms
     )
     served = {Party.RUNNER, Party.CLI}
-    server = Server(config.endpoint, config.token, config.identity, served)
+    server = Server(config.endpoint, config.token, config.identity, served, on_call=lease.renew)
     gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
     _close_later(stack, "server", server.stop)
     await server.start()
     _close_later(stack, "turns", service.close)
     await server.set_serving(True)
+    lease.begin()
+    stack.callback(lease.end)
     if servers is not None:
         servers.start()
     log.info("guest ready")

@@ -12,6 +12,7 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Final, Protocol
 
+from wire.identity import Party
 from wire.settings import AgentSettings, TypedScope
 from wire.v1 import gateway_pb2 as pb
 
@@ -24,6 +25,7 @@ from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
+from guest.rooms import Room, Rooms
 from guest.tools.base import Tool
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files import file_tools
@@ -66,8 +68,10 @@ def gateway(
     roots: Roots,
     shell: ShellClient | None,
     servers: Servers | None = None,
+    rooms: Mapping[Party, Room] | None = None,
 ) -> GatewayService:
-    """The gateway service; `close` it before the parts passed in."""
+    """The gateway service; `close` it before the parts passed in. `rooms` are the clients of other
+    guests, who may move."""
     settings = config.settings
     scrubber = Scrubber(config.redacted)
     witness = Witness(required=config.witnessed)
@@ -110,6 +114,7 @@ def gateway(
         shell_state=shell.state if shell else None,
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
+        rooms=Rooms(rooms or {}, scrubber.learn),
     )
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import get_args
 
+from wire.endpoint import NOWHERE, Endpoint
 from wire.envelope import Secrets
 from wire.errors import Code, WireError
-from wire.identity import Identity, Party, Peer
+from wire.identity import Identity, Party, Peer, name_of
 from wire.limits import SECRET_MIN_CHARS, USER_ID_PATTERN
 from wire.paths import VIRTUAL_ROOTS
 from wire.settings import LogLevel, Tier, UserSettings, from_json
-from wire.transport import grpc_target
 from wire.v1 import bootstrap_pb2
 
 from guest.door import Door
@@ -98,13 +98,13 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
     """
     _check_mounted(envelope.mounted)
     if not re.fullmatch(USER_ID_PATTERN, envelope.user_id):
-        raise _bad("user_id", repr(envelope.user_id), USER_ID_PATTERN)
+        raise bad_field("user_id", repr(envelope.user_id), USER_ID_PATTERN)
     if len(envelope.token) < SECRET_MIN_CHARS:
-        raise _bad(
+        raise bad_field(
             "token", "too short", f"at least {SECRET_MIN_CHARS} characters, new every launch"
         )
     settings, secrets = from_json(envelope.settings), Secrets.of(envelope.secrets)
-    egress = _link(Party.EGRESS, envelope.egress).peer
+    egress = link_of(Party.EGRESS, envelope.egress).peer
     door = None if egress is None else Door(egress)
     if door is None and settings.agent.provider != "offline":
         raise _no_door(f"provider {settings.agent.provider!r}")
@@ -122,7 +122,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         launch_id=envelope.launch_id,
         token=envelope.token,
         identity=Identity.of(envelope.identity),
-        endpoint=_endpoint("gateway", envelope.gateway),
+        endpoint=_gateway(envelope.gateway),
         paths=Paths(
             **{
                 each.name: _path(f"paths.{each.name}", getattr(envelope.paths, each.name))
@@ -132,8 +132,8 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         settings=settings,
         secrets=secrets,
         memory=MemoryConfig(str(database), settings.memory, secrets.memory_key, remote),
-        embedder=_link(Party.EMBEDDER, envelope.embedder),
-        shell=_link(Party.SHELL, envelope.shell),
+        embedder=link_of(Party.EMBEDDER, envelope.embedder),
+        shell=link_of(Party.SHELL, envelope.shell),
         door=door,
         upstreams=dict(envelope.upstreams),
         log_level=_one_of("log_level", envelope.log_level or "info", get_args(LogLevel)),
@@ -167,34 +167,48 @@ def _check_mounted(mounted: Mapping[str, bootstrap_pb2.Directory]) -> None:
             )
 
 
-def _link(party: Party, link: bootstrap_pb2.Link) -> Link:
-    if not link.endpoint:
+def link_of(party: Party, link: bootstrap_pb2.Link) -> Link:
+    """What a link to `party` says; one that is being started is nowhere yet.
+
+    Raises `WireError` (INVALID_ARGUMENT) that names the field.
+    """
+    if not (link.endpoint or link.token):
         return Link(unavailable_reason=link.unavailable_reason or f"no {party} was configured")
-    endpoint = _endpoint(party.value, link.endpoint)
-    return Link(Peer(endpoint, party, link.token, Identity.of(link.identity)))
-
-
-def _endpoint(name: str, address: str) -> str:
+    name = f"{party}.launch_id"
     try:
-        grpc_target(address)
+        name_of(party, link.launch_id)
+        name = f"{party}.endpoint"
+        endpoint = link.endpoint or NOWHERE
+        Endpoint.of_target(endpoint, link.launch_id)
+        name = f"{party}.identity"
+        identity = Identity.of(link.identity)
     except WireError as error:
-        raise _bad(f"{name}.endpoint", repr(address), error.details) from None
+        raise bad_field(name, error.brief, error.details) from None
+    return Link(Peer(endpoint, party, link.token, identity, link.launch_id))
+
+
+def _gateway(address: str) -> str:
+    try:
+        Endpoint.of(address)
+    except WireError as error:
+        raise bad_field("gateway", error.brief, error.details) from None
     return address
 
 
 def _path(name: str, path: str) -> Path:
     if not path.startswith("/") or "\0" in path:
-        raise _bad(name, repr(path), "an absolute path")
+        raise bad_field(name, repr(path), "an absolute path")
     return Path(path)
 
 
 def _one_of(name: str, value: str, accepted: Sequence[str]) -> str:
     if value not in accepted:
-        raise _bad(name, repr(value), "one of " + ", ".join(accepted))
+        raise bad_field(name, repr(value), "one of " + ", ".join(accepted))
     return value
 
 
-def _bad(name: str, value: str, accepted: str) -> GuestError:
+def bad_field(name: str, value: str, accepted: str) -> GuestError:
+    """INVALID_ARGUMENT for the field `name`."""
     return GuestError(
         Code.INVALID_ARGUMENT,
         f"bad envelope, {name}: {value}",

@@ -9,11 +9,12 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 import httpx2
+from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
 from wire.identity import Peer
 from wire.tls import client_context
@@ -32,6 +33,7 @@ CUT: Final = "cut"
 """The kind where the server has got the request, and no answer came."""
 _URL: Final = "https://egress/"
 _CONNECTIONS: Final = 100
+_IDLE_S: Final = 5.0
 _ANSWER_S: Final = 600.0
 _CONNECT_S: Final = 5.0
 _WHY_MAX_CHARS: Final = 500
@@ -63,21 +65,34 @@ class DoorShut(httpx2.ConnectError):
     """Nobody serves the door."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Door:
-    """The door, as clients reach it. `close` ends the connections of `http`."""
+    """The door, as clients reach it; the egress guest may be started anew somewhere else. `close`
+    ends the connections of `http`.
+
+    Attributes:
+        peer: The egress guest.
+        moves: How often it has moved.
+    """
 
     peer: Peer
+    moves: int = field(default=0, compare=False)
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """What a client connects to it with."""
+        """What a client connects to it with. The name to expect is that of `peer`."""
         return client_context(self.peer.identity)
 
     @property
-    def path(self) -> str:
-        """Its socket."""
-        return self.peer.endpoint.removeprefix("unix:")
+    def place(self) -> Endpoint:
+        """Where it listens."""
+        return Endpoint.of_target(self.peer.endpoint, self.peer.launch_id)
+
+    def move(self, peer: Peer) -> None:
+        """Lead to `peer` from now on. What is under way goes on where it is."""
+        self.peer = peer
+        self.moves += 1
+        vars(self).pop("tls", None)
 
     def headers(self) -> dict[str, str]:
         """What every request must carry."""
@@ -107,13 +122,17 @@ class _Transport(httpx2.AsyncHTTPTransport):
     """Connects to the door whatever the URL names, and says for whom."""
 
     def __init__(self, door: Door) -> None:
-        super().__init__(
-            verify=door.tls,
-            trust_env=False,
-            uds=door.path,
-            limits=httpx2.Limits(
-                max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
-            ),
+        import httpcore2
+
+        from guest.door_network import DoorNetwork
+
+        super().__init__(verify=door.tls, trust_env=False)
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=door.tls,
+            max_connections=_CONNECTIONS,
+            max_keepalive_connections=_CONNECTIONS,
+            keepalive_expiry=_IDLE_S,
+            network_backend=DoorNetwork(door),
         )
         self._door = door
 

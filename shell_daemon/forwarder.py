@@ -1,8 +1,8 @@
 """The way out of commands: an HTTP proxy on loopback, behind which is egress's door.
 
 Each command has a port of its own while it runs, so that the door learns for whom a request is.
-What comes in there goes to the door as it is, over mutual TLS on its Unix socket, after one line
-with the door's token, the session and the turn. What may leave is decided there and nowhere here.
+What comes in there goes to the door as it is, over mutual TLS, after one line with the door's
+token, the session and the turn. What may leave is decided there and nowhere here.
 Nothing keeps a command from another one's port: all of them are the same user's.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wire import tls
+from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.text import visible_name
@@ -53,10 +54,11 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, repr=False)
 class Door:
-    """Egress's door for this guest: the path of its socket, and its token."""
+    """Egress's door for this guest: where it is, its token, and the name in its certificate."""
 
-    path: str
+    place: Endpoint
     token: str
+    name: str = Party.EGRESS.value
 
 
 class Forwarder:
@@ -80,11 +82,11 @@ class Forwarder:
             raise _unreachable("no way out of this guest is configured")
         try:
             async with asyncio.timeout(_REACH_S):
-                reader, writer = await asyncio.open_unix_connection(
-                    door.path,
+                reader, writer = await asyncio.open_connection(
+                    sock=await door.place.connect(),
                     limit=_BUFFER_BYTES,
                     ssl=self._context,
-                    server_hostname=Party.EGRESS.value,
+                    server_hostname=door.name,
                 )
         except TimeoutError:
             raise _unreachable(f"egress did not answer within {_REACH_S:g} seconds") from None

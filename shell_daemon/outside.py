@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
-from wire.identity import Identity
+from wire.identity import Identity, Party, name_of
 from wire.v1 import shell_pb2
 
 from shell_daemon import limits
@@ -127,11 +128,16 @@ class Outside:
 def _door(request: shell_pb2.SetEgressRequest) -> Door | None:
     if not request.door:
         return None
-    kind, _, path = request.door.partition(":")
-    if kind != "unix" or not path.startswith("/"):
-        raise limits.refused("door", f"{request.door[:80]!r}", "unix:/absolute/path")
     limits.check_token(request.token)
-    return Door(path, request.token)
+    try:
+        name = name_of(Party.EGRESS, request.door_launch_id)
+    except WireError as error:
+        raise limits.refused("door_launch_id", "no certificate names it", error.details) from None
+    try:
+        place = Endpoint.of_target(request.door, request.door_launch_id)
+    except WireError as error:
+        raise limits.refused("door", error.brief, error.details) from None
+    return Door(place, request.token, name)
 
 
 def _variables(proxy: str) -> dict[str, str]:

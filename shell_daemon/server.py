@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, NoReturn
 
-from wire import envelope, logs, transport
+from wire import envelope, lease, logs, transport
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.parent import when_ended
@@ -50,16 +50,20 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="oxydra-shell-daemon", description="Runs commands in the shell guest.")
-    parser.add_argument("--socket", type=Path, required=True, metavar="PATH")
+    parser.add_argument(
+        "--socket",
+        type=transport.listener,
+        required=True,
+        metavar="PLACE",
+        help="a path, or tcp:*:PORT",
+    )
     parser.add_argument(
         "--bootstrap-stdin",
         action="store_true",
         required=True,
         help="read a ServiceEnvelope: the token of every call, and the server's identity",
     )
-    parser.add_argument(
-        "--exit-with-parent", action="store_true", help="stop when standard input ends"
-    )
+    lease.add_arguments(parser)
     parser.add_argument(
         "--sealed",
         action="store_true",
@@ -81,14 +85,16 @@ def read_envelope(descriptor: int) -> ServiceEnvelope:
 
 
 async def serve(
-    socket: Path,
+    endpoint: str,
     received: ServiceEnvelope,
     settings: Settings,
     watch: int | None,
     *,
+    lease_s: float | None = None,
     sealed: bool = False,
 ) -> int:
-    """Serve until SIGTERM, the end of the descriptor `watch` or the loss of the zygote.
+    """Serve until SIGTERM, the end of the descriptor `watch` or of the lease, or the loss of the
+    zygote.
 
     Every call must carry the token of `received`; `sealed`: until a call with it admits another
     token. Returns the exit code of the daemon.
@@ -103,12 +109,14 @@ async def serve(
     loop.add_signal_handler(signal.SIGTERM, stop, 0)
     async with AsyncExitStack() as stack:
         identity = Identity.of(received.identity)
+        granted = lease.Lease(lease_s, lambda: stop(0))
         server = transport.Server(
-            transport.unix_endpoint(socket),
+            endpoint,
             received.token,
             identity,
             {Party.RUNNER, Party.AGENT},
             sealed=sealed,
+            on_call=granted.renew,
         )
         shell = Shell(settings, identity, admit=server.admit, on_lost=lambda: stop(_EXIT_LOST))
         shell.open()
@@ -121,6 +129,8 @@ async def serve(
         await server.set_serving(True)
         if watch is not None:
             when_ended(watch, lambda: stop(0), resolution="start the daemon through the runner")
+        granted.begin()
+        stack.callback(granted.end)
         log.info("shell daemon ready", extra={"event": "ready"})
         code = await stopped
         # Commands end first, so that their readers still get the exit.
@@ -139,7 +149,14 @@ def main() -> None:
         watch = sys.stdin.fileno() if arguments.exit_with_parent else None
         settings = Settings(**{field: getattr(arguments, field) for field, _ in _SETTINGS.values()})
         code = asyncio.run(
-            serve(arguments.socket, received, settings, watch, sealed=arguments.sealed)
+            serve(
+                arguments.socket,
+                received,
+                settings,
+                watch,
+                lease_s=arguments.lease,
+                sealed=arguments.sealed,
+            )
         )
     except WireError as error:
         logs.log_startup_failure(log, error)

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.support.cluster.fixtures import cluster, namespace  # noqa: F401 - for all tests
+from tests.support.cluster.programs import PROGRAMS
 from tests.support.examples import SEED
 from tests.support.scratch import SCRATCH
 from tests.support.servers import sqld
@@ -55,6 +57,17 @@ def _has_sqld() -> str:
     return "" if sqld.BINARY.is_file() else f"no {sqld.BINARY}: tools/get_sqld.sh"
 
 
+@cache
+def _has_kubernetes() -> str:
+    if lacking := _has_docker():
+        return lacking
+    if os.geteuid() != 0:
+        return "this is not root"
+    if shutil.which("etcd") is None:
+        return "no etcd: apt-get install etcd-server"
+    return "" if (PROGRAMS / "version").is_file() else f"no {PROGRAMS}: tools/get_kubernetes.sh"
+
+
 def _has_browser() -> str:
     there = shutil.which("chromium-headless-shell")
     return "" if there else "no browser: apt-get install chromium-headless-shell"
@@ -75,6 +88,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "bubblewrap": _has_bubblewrap,
     "sqld": _has_sqld,
     "docker": _has_docker,
+    "kubernetes": _has_kubernetes,
     "runsc": _has_runsc,
     "fuzzer": _has_fuzzer,
     "node": _has_node,

@@ -1,4 +1,4 @@
-"""A door: a Unix socket with mutual TLS at which one guest says what it wants."""
+"""A door: a socket with mutual TLS at which one guest says what it wants."""
 
 import asyncio
 import hmac
@@ -8,16 +8,15 @@ import socket
 import ssl
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from wire.egress.policy import Attempt
+from wire.endpoint import Endpoint, notice_loss
 from wire.identity import Identity, Party
 from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
 from wire.tls import server_context
-from wire.transport import unix_endpoint
 
 from egress.admission.admission import Admission
 from egress.caller import Caller
@@ -42,15 +41,17 @@ _NONE: Final = "-"
 
 
 class Door:
-    """Listens for the guest `role` at `path`.
+    """Listens for the guest `role` at `place`.
 
     The shell's connections begin with the line `OXYDRA/1 TOKEN SESSION TURN` and are those of an
     HTTP proxy. The agent's requests have that in headers, which go no further; besides a proxy's
     requests it has those to upstreams, at `/NAME/…`.
     """
 
-    def __init__(self, path: Path, identity: Identity, role: Party, admission: Admission) -> None:
-        self._path = path
+    def __init__(
+        self, place: Endpoint, identity: Identity, role: Party, admission: Admission
+    ) -> None:
+        self._place = place
         self._context = server_context(identity)
         self._context.num_tickets = 0
         self.role = role
@@ -63,14 +64,9 @@ class Door:
         self._socket: socket.socket | None = None
 
     def open(self) -> None:
-        """Listen from now on. Raises `WireError` for a path that is too long, and `OSError`."""
-        unix_endpoint(self._path)
-        self._path.unlink(missing_ok=True)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        """Listen from now on. Raises `OSError`."""
+        self._socket = self._place.listen(_BACKLOG)
         self._socket.setblocking(False)
-        self._socket.bind(str(self._path))
-        self._path.chmod(0o600)
-        self._socket.listen(_BACKLOG)
         self._accepting = asyncio.create_task(self._accept(self._socket))
 
     async def close(self) -> None:
@@ -84,7 +80,7 @@ class Door:
             visit.end()
         await asyncio.wait({self._accepting, *self._tasks})
         self._socket.close()
-        self._path.unlink(missing_ok=True)
+        self._place.remove()
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -105,6 +101,7 @@ class Door:
     async def _receive(self, connection: socket.socket, visit: "_Visit") -> None:
         loop = asyncio.get_running_loop()
         try:
+            notice_loss(connection)
             await loop.connect_accepted_socket(
                 lambda: Opening(self.role, visit, greets=self.role == Party.SHELL),
                 connection,

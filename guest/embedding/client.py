@@ -12,6 +12,7 @@ from wire.identity import Peer
 from wire.limits import ERROR_METADATA_KEY
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
+from guest.connection import Connection
 from guest.embedding.backends import Embedded, Vectors
 from guest.embedding.reranker import Scores
 from guest.errors import EmbedderError
@@ -28,9 +29,17 @@ class RemoteEmbedder:
     """
 
     def __init__(self, server: Peer) -> None:
-        self._server = server
-        self._channel: grpc.aio.Channel | None = None
+        self._connection = Connection(server, embedder_pb2_grpc.EmbedderStub)
         self._closed = False
+
+    @property
+    def peer(self) -> Peer:
+        """The embedder."""
+        return self._connection.peer
+
+    def move(self, peer: Peer) -> None:
+        """Ask `peer` from now on."""
+        self._connection.move(peer)
 
     async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:
         try:
@@ -59,16 +68,13 @@ class RemoteEmbedder:
 
     async def close(self) -> None:
         self._closed = True
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
+        await self._connection.close()
 
     def _stub(self) -> "embedder_pb2_grpc.EmbedderAsyncStub":
         if self._closed:
             raise _connection_closed()
-        if self._channel is None:
-            self._channel = transport.open_channel(self._server)
-        return embedder_pb2_grpc.EmbedderStub(self._channel)
+        stub: embedder_pb2_grpc.EmbedderAsyncStub = self._connection.stub
+        return stub
 
     async def _answer(self, call: Awaitable[_Reply]) -> _Reply:
         try:
@@ -77,10 +83,9 @@ class RemoteEmbedder:
             raise _embedder_error(error) from None
         except asyncio.CancelledError:
             # gRPC cancels calls in flight when their channel closes; the caller did not.
-            task = asyncio.current_task()
-            if self._closed and task is not None and not task.cancelling():
-                raise _connection_closed() from None
-            raise
+            if transport.was_cancelled():
+                raise
+            raise _connection_closed() from None
 
 
 def _connection_closed() -> EmbedderError:

@@ -1,4 +1,5 @@
-"""The embedder's process: one per host and model, shared by every user's guest."""
+"""The embedder's process: one per host and model, shared by every user's guest. Where runners are
+on other machines there may be several."""
 
 import argparse
 import asyncio
@@ -16,7 +17,8 @@ from typing import Final, NoReturn
 from wire import envelope, logs
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
-from wire.transport import Server, unix_endpoint
+from wire.lease import Lease, add_lease
+from wire.transport import Server, listener
 from wire.v1 import embedder_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
@@ -93,34 +95,51 @@ log = logging.getLogger("guest.embedding.server")
 
 def main() -> NoReturn:
     """Run until no runner needs it; exits with `EXIT_OPERATOR` if it cannot start."""
-    arguments = _parse()
-    logs.configure("embedder", "", arguments.log_level)
+    logs.configure("embedder", "", "info")
     logging.captureWarnings(True)
     os.umask(0o077)
     try:
-        with sole_instance(arguments.leases.with_name("embedder.lock")):
+        arguments = _parse()
+        logs.configure("embedder", "", arguments.log_level)
+        with _alone(arguments.leases):
             asyncio.run(_serve(arguments, envelope.read_service(sys.stdin.buffer)))
         code = 0
     except WireError as error:
         logs.log_startup_failure(log, error)
-        code = logs.EXIT_OPERATOR
-    except OSError as error:
-        logs.log_startup_failure(log, _unusable(arguments.leases.parent, error))
         code = logs.EXIT_OPERATOR
     # A thread may still be importing torch or computing: nobody waits for it.
     logging.shutdown()
     os._exit(code)
 
 
+@contextmanager
+def _alone(leases: Path | None) -> Iterator[None]:
+    """The only embedder beside the file of leases; where there is none, there may be others."""
+    if leases is None:
+        yield
+        return
+    try:
+        with sole_instance(leases.with_name("embedder.lock")):
+            yield
+    except OSError as error:
+        raise _unusable(leases.parent, error) from None
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="oxydra-embedder", description=__doc__)
-    parser.add_argument("--socket", type=Path, required=True, help="where to serve")
+    parser.add_argument(
+        "--socket",
+        type=listener,
+        required=True,
+        metavar="PLACE",
+        help="where to serve: a path, or tcp:*:PORT",
+    )
     parser.add_argument("--backend", choices=BACKENDS, required=True)
     parser.add_argument("--model", default="", help="a model id or a directory")
     parser.add_argument("--reranker", default="", help="a cross-encoder's id or directory")
-    parser.add_argument(
-        "--leases", type=Path, required=True, help="file that runners lock; ours lies beside it"
-    )
+    until = parser.add_mutually_exclusive_group()
+    until.add_argument("--leases", type=Path, help="file that runners lock; ours lies beside it")
+    add_lease(until)
     parser.add_argument(
         "--bootstrap-stdin",
         action="store_true",
@@ -143,12 +162,15 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
         (lambda: load_reranker(reranker)) if reranker else None,
         on_idle=release_memory,
     )
+    ended = asyncio.Event()
+    lease = Lease(arguments.lease, ended.set)
     server = Server(
-        unix_endpoint(arguments.socket),
+        arguments.socket,
         received.token,
         Identity.of(received.identity),
         {Party.RUNNER, Party.AGENT},
         for_all_uids=arguments.for_all_uids,
+        on_call=lease.renew,
     )
     embedder_pb2_grpc.add_EmbedderServicer_to_server(service, server.grpc)
     asked = asyncio.Event()
@@ -156,11 +178,16 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
     await server.start()
     await server.set_serving(True)
+    lease.begin()
     log.info("serving %s, model %s", arguments.backend, arguments.model)
     loading = asyncio.create_task(service.prepare())
-    orphaned = asyncio.create_task(until_orphaned(arguments.leases))
-    stopped = asyncio.create_task(asked.wait())
-    await asyncio.wait((orphaned, stopped), return_when=asyncio.FIRST_COMPLETED)
+    waiting: list[asyncio.Future[object]] = [
+        asyncio.ensure_future(each.wait()) for each in (asked, ended)
+    ]
+    if arguments.leases is not None:
+        waiting.append(asyncio.ensure_future(until_orphaned(arguments.leases)))
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    lease.end()
     log.info("stopping: %s", "asked to" if asked.is_set() else "no runner holds a lease")
     loading.cancel()
     await server.stop(grace=0.3)

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from wire.errors import Code
 from wire.identity import Party
 from wire.settings import ToolsSettings
 from wire.tools import TOOLS
@@ -20,7 +19,6 @@ from guest.agent.budget.limits import Limits
 from guest.agent.models.models import PROVIDERS, Models
 from guest.agent.turn import Answer, Pipeline
 from guest.door import NO_KEY
-from guest.errors import GuestError
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
 from guest.gateway.files import Files
@@ -33,6 +31,7 @@ from guest.gateway.turns.registry import Loop, Turn, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
+from guest.rooms import Rooms
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch.witness import Witness
 
@@ -93,6 +92,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         approval_wait_s: float = ToolsSettings().approval_wait_s,
         notices: Callable[[], list[str]] = list,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
+        rooms: Rooms | None = None,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -104,6 +104,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
+        self._rooms = rooms or Rooms({}, scrubber.learn)
         self._witness = witness or Witness(required=False)
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
@@ -321,7 +322,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def Witness(
         self, request_iterator: AsyncIterator[pb.WitnessReply], context: Context
     ) -> AsyncIterator[pb.WitnessEvent]:
-        _of_the_runner(context)
+        require(context, Party.RUNNER)
         async for event in self._witness.stream(request_iterator):
             yield event
 
@@ -332,8 +333,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         ways = await asyncio.to_thread(try_all, validation.ways_out(request.spec))
         return pb.TryWaysOutReply(ways=[pb.WayOut(**way._asdict()) for way in ways])
 
+    async def SetRooms(self, request: pb.SetRoomsRequest, context: Context) -> pb.SetRoomsReply:
+        require(context, Party.RUNNER)
+        self._rooms.set(request)
+        return pb.SetRoomsReply()
+
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskReply:
-        _of_the_runner(context)
+        require(context, Party.RUNNER)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         session_id = validation.identifier("session_id", request.session_id)
         if not turn_id:
@@ -360,8 +366,3 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ) -> AsyncIterator[pb.ExportMemoryReply]:
         async for part in self._transfer.export():
             yield part
-
-
-def _of_the_runner(context: Context) -> None:
-    if list(context.peer_identities() or ()) != [Party.RUNNER.value.encode()]:
-        raise GuestError(Code.PERMISSION_DENIED, "only the runner may ask that of this guest")

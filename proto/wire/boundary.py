@@ -10,6 +10,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from wire.text import parsed_json
+from wire.ways_out import Target
 
 CHECKS: Final = (
     "identity",
@@ -36,6 +37,13 @@ CHECKS: Final = (
 )
 """Every check, in the order of the report. All of them must be answered."""
 
+POLICY: Final = "policy"
+"""The network of a guest that has one, in which policies let only named peers through."""
+POLICIES: Final = "policies"
+"""One more check, of a guest with such a network."""
+POLICED_CHECKS: Final = ("metadata_address", POLICIES)
+"""What fails in such a guest while the policies of its network are not enforced."""
+
 CANARY: Final = "the canary"
 """The label of the mark that only the check `canary` looks for."""
 
@@ -57,7 +65,8 @@ class SharedDirectory(NamedTuple):
     """A row of the mount table: where the guest has it, and which directory it must be.
 
     `beacon` is the name of an empty file that the runner keeps in that directory during the test,
-    for a guest with a kernel of its own, which may number files as it likes.
+    for a guest with a kernel of its own, which may number files as it likes. `inode` is 0 for a
+    volume of another machine, of which the runner does not know the numbers.
     """
 
     virtual: str
@@ -92,7 +101,11 @@ class BoundarySpec(NamedTuple):
     host's in-memory file systems. During the test the runner listens on `listener_port` of the
     host's 127.0.0.1 and on the abstract Unix socket `listener_name`. With `own_kernel` the guest
     must have another boot id, and the numbers of the host's kernel mean nothing in it. `door` is
-    the path of egress's socket, the only one that is served from outside.
+    egress's, a path or an endpoint: if a path, the only socket that is served from outside.
+
+    A `remote` guest may be on another machine: the numbers of the host count only where its boot id
+    is the host's, and its mounts are those of a pod. With the network `POLICY` it must not
+    reach the `forbidden` targets. `checks` are those to be answered.
     """
 
     uid: int
@@ -115,6 +128,14 @@ class BoundarySpec(NamedTuple):
     listener_port: int = 0
     listener_name: str = ""
     door: str = ""
+    remote: bool = False
+    forbidden: tuple[Target, ...] = ()
+    checks: tuple[str, ...] = CHECKS
+
+    @property
+    def policed(self) -> bool:
+        """Whether the guest has a network, in which policies let only named peers through."""
+        return self.network == POLICY
 
     def to_json(self) -> bytes:
         return json.dumps(self._asdict(), separators=(",", ":")).encode()
@@ -124,11 +145,12 @@ class BoundarySpec(NamedTuple):
         """Raises `ValueError` for anything that is not such a specification."""
         try:
             fields: dict[str, Any] = parsed_json(content)
-            for name in ("groups", "read_only", "absent", "host_tmpfs", "host_addresses"):
+            for name in ("groups", "read_only", "absent", "host_tmpfs", "host_addresses", "checks"):
                 fields[name] = tuple(fields[name])
             fields["shared"] = tuple(SharedDirectory(*row) for row in fields["shared"])
             fields["private"] = tuple(PrivatePath(*row) for row in fields["private"])
             fields["other_users"] = tuple((row[0], row[1]) for row in fields["other_users"])
+            fields["forbidden"] = tuple(Target(*row) for row in fields["forbidden"])
             fields["marks"] = tuple(Mark(*row) for row in fields["marks"])
             return cls(**fields)
         except (TypeError, KeyError, IndexError) as error:

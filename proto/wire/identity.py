@@ -1,8 +1,8 @@
 """Who is who on a socket: parties, and what they prove themselves with.
 
-Every connection between parties is mutual TLS. The name in a certificate is the role of its owner
-and nothing else; the authority that signed it says to which runner, or to which embedder, it
-belongs.
+Every connection between parties is mutual TLS. The name in a certificate is the role of its owner;
+a server that is reached from other machines also has its launch in it. The authority that signed it
+says to which runner, or to which embedder, it belongs.
 """
 
 import re
@@ -14,6 +14,8 @@ from wire.errors import Code, WireError
 from wire.v1 import bootstrap_pb2
 
 _BLOCK: Final = re.compile(r"-----BEGIN [A-Z ]+-----\n[^-]+-----END [A-Z ]+-----\n")
+_LAUNCH: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""Launches whose ids a certificate can name."""
 
 
 class Party(StrEnum):
@@ -28,6 +30,33 @@ class Party(StrEnum):
     EGRESS = "egress"
     ACCESS = "access"
     """The server for people with access tokens; they have no certificates."""
+
+
+def name_of(party: Party, launch_id: str = "") -> str:
+    """The name in a certificate of `party`, and of no other launch than `launch_id` if it is given.
+
+    Raises `WireError` (INVALID_ARGUMENT) for an id that no certificate can name.
+    """
+    if not launch_id:
+        return party.value
+    if not _LAUNCH.fullmatch(launch_id):
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            f"bad launch_id: {launch_id[:80]!r}",
+            details="accepted: 1 to 63 small letters, digits and -",
+        )
+    return f"{party.value}.{launch_id}"
+
+
+def party_of(name: str) -> Party | None:
+    """Whose certificate has this name; None if nobody's."""
+    role = name.partition(".")[0]
+    return next((party for party in Party if party.value == role), None)
+
+
+def launch_of(name: str) -> str:
+    """The launch in a certificate's name; empty if it has none."""
+    return name.partition(".")[2]
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,12 +101,19 @@ class Peer:
         party: The role that its certificate must name.
         token: What its calls must carry.
         identity: What the client proves itself with.
+        launch_id: The launch that its certificate must name; empty: it names none.
     """
 
     endpoint: str
     party: Party
     token: str
     identity: Identity
+    launch_id: str = ""
+
+    @property
+    def name(self) -> str:
+        """What its certificate must say. Raises `WireError` if none can."""
+        return name_of(self.party, self.launch_id)
 
 
 def _incomplete(details: str) -> WireError:

@@ -1,10 +1,9 @@
 """gRPC channels and servers: mutual TLS, a token on every call, errors as statuses.
 
-An endpoint is `unix:/absolute/path` or `tcp:127.0.0.1:port`. On either, both sides prove who they
-are (see `wire.identity`) before anything of a call is sent: the client demands the server's role,
-the server one of the roles that it serves. Every call also carries the random token of its launch
-in its metadata. Only the standard health service needs no token; all that it tells is whether the
-server serves.
+On every endpoint (see `wire.endpoint`) both sides prove who they are (see `wire.identity`) before
+anything of a call is sent: the client demands the server's name, the server one of the roles that
+it serves. Every call also carries the random token of its launch in its metadata. Only the standard
+health service needs no token; all that it tells is whether the server serves.
 """
 
 import asyncio
@@ -21,11 +20,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from wire import trace
 from wire.boundary import marked
+from wire.endpoint import LOST_AFTER_S, PROBE_AFTER_S, Endpoint
 from wire.errors import Code, WireError
-from wire.identity import Identity, Party, Peer
+from wire.identity import Identity, Party, Peer, launch_of, party_of
 from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY, UNIX_SOCKET_PATH_MAX_BYTES
 from wire.requests import message_of
 from wire.status import abort
+from wire.tls import own_name
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +35,24 @@ _OPTIONS = (
     ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
     ("grpc.so_reuseport", 0),
     ("grpc.enable_http_proxy", 0),
-    # All servers are on this machine and restart within a second or two. With gRPC's default it
-    # could take two minutes until a client notices.
+    # Servers restart within a second or two. With gRPC's default it could take two minutes until a
+    # client notices.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # Whoever connects and says nothing must not hold a descriptor for two minutes.
     ("grpc.server_handshake_timeout_ms", 10_000),
 )
+_NOTICING_LOSS = (
+    ("grpc.keepalive_time_ms", PROBE_AFTER_S * 1000),
+    ("grpc.keepalive_timeout_ms", (LOST_AFTER_S - PROBE_AFTER_S) * 1000),
+    # For pings that gRPC sends anyhow: while one is under way, it sends none of these.
+    ("grpc.http2.ping_timeout_ms", (LOST_AFTER_S - PROBE_AFTER_S) * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A server takes pings that come twice as often for no attack.
+    ("grpc.http2.min_ping_interval_without_data_ms", PROBE_AFTER_S * 500),
+)
+"""Between machines, where the other side can be gone without a word."""
 _INTERNAL = WireError(
     Code.INTERNAL,
     "internal error",
@@ -77,18 +89,23 @@ def unix_endpoint(path: Path) -> str:
     return f"unix:{path}"
 
 
-def grpc_target(endpoint: str) -> str:
-    """Convert our endpoint to gRPC's form; rejects anything but a local socket or loopback."""
-    kind, _, address = endpoint.partition(":")
-    if kind == "unix" and address.startswith("/"):
-        return endpoint
-    if kind == "tcp" and address.startswith("127.0.0.1:") and address[10:].isdigit():
-        return address
-    raise WireError(
-        Code.INVALID_ARGUMENT,
-        f"bad endpoint: {endpoint!r}",
-        details="an endpoint is unix:/absolute/path or tcp:127.0.0.1:port",
-    )
+def listener(argument: str) -> str:
+    """The endpoint that an argument of a server names: a path, or `tcp:*:PORT`.
+
+    Raises `WireError` (INVALID_ARGUMENT) if it names none.
+    """
+    text = argument if argument.startswith("tcp:") else unix_endpoint(Path(argument))
+    Endpoint.of(text)
+    return text
+
+
+def grpc_target(endpoint: str, launch_id: str = "") -> str:
+    """Convert our endpoint of a server to gRPC's form.
+
+    Raises `WireError` (INVALID_ARGUMENT) if it is none, and for one beyond this machine where it is
+    not known which launch must answer there.
+    """
+    return Endpoint.of_target(endpoint, launch_id).for_grpc
 
 
 class _TokenOnCalls(grpc.aio.UnaryUnaryClientInterceptor):
@@ -126,24 +143,36 @@ def _with_token(details: grpc.aio.ClientCallDetails, token: str) -> grpc.aio.Cli
 
 def open_channel(peer: Peer) -> grpc.aio.Channel:
     """A channel to `peer`, and to nobody else: to a server that does not prove to be it, nothing
-    is sent. The caller closes it."""
+    is sent. The caller closes it. Raises `WireError` like `Endpoint.of_target`."""
     identity = peer.identity
+    target = Endpoint.of_target(peer.endpoint, peer.launch_id)
     return grpc.aio.secure_channel(
-        grpc_target(peer.endpoint),
+        target.for_grpc,
         grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
         ),
-        options=(*_OPTIONS, ("grpc.ssl_target_name_override", peer.party.value)),
+        options=(*_options(target), ("grpc.ssl_target_name_override", peer.name)),
         interceptors=[_TokenOnCalls(peer.token), _TokenOnStreams(peer.token)],
     )
+
+
+def _options(endpoint: Endpoint) -> tuple[tuple[str, Any], ...]:
+    return _OPTIONS if endpoint.is_here else (*_OPTIONS, *_NOTICING_LOSS)
 
 
 class _Guard(grpc.aio.ServerInterceptor):
     """Checks the caller's role and token, and only then reads the request; turns raised errors into
     statuses."""
 
-    def __init__(self, serves: Collection[Party], token: str, sealed: bool) -> None:
+    def __init__(
+        self,
+        serves: Collection[Party],
+        token: str,
+        sealed: bool,
+        on_call: Callable[[Party], None],
+    ) -> None:
         self._serves = sorted(serves)
+        self._on_call = on_call
         self._tokens = [token.encode()]
         self._refusal = _SEALED if sealed else WRONG_TOKEN
 
@@ -178,9 +207,10 @@ class _Guard(grpc.aio.ServerInterceptor):
     async def _admitted(
         self, context: grpc.aio.ServicerContext[Any, Any], needs_token: bool
     ) -> AsyncIterator[None]:
-        await self._check_role(context)
+        caller = await self._check_role(context)
         if needs_token:
             await self._authenticate(context)
+        self._on_call(caller)
         for key, value in context.invocation_metadata() or ():
             if key == trace.METADATA_KEY and isinstance(value, str):
                 trace.here.set(trace.Place.of(value))
@@ -194,9 +224,10 @@ class _Guard(grpc.aio.ServerInterceptor):
             log.exception("unexpected failure in a call")
             await abort(context, _INTERNAL)
 
-    async def _check_role(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        names = [name.decode() for name in context.peer_identities() or ()]
-        if len(names) != 1 or names[0] not in self._serves:
+    async def _check_role(self, context: grpc.aio.ServicerContext[Any, Any]) -> Party:
+        caller = caller_of(context)
+        if caller is None or caller not in self._serves:
+            names = [name.decode() for name in context.peer_identities() or ()]
             await abort(
                 context,
                 WireError(
@@ -206,6 +237,7 @@ class _Guard(grpc.aio.ServerInterceptor):
                     resolution="runner restart",
                 ),
             )
+        return caller
 
     async def _authenticate(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         for key, value in context.invocation_metadata() or ():
@@ -269,6 +301,10 @@ class Server:
         sealed: See above.
         for_all_uids: Whether a Unix socket may be opened by every uid that reaches it, and not only
             by this process's own.
+        on_call: Is told who makes a call, of every one that is let in and of health checks.
+
+    Raises `WireError` (INVALID_ARGUMENT) for an endpoint that other machines can reach, if the
+    identity names no launch.
     """
 
     def __init__(
@@ -280,31 +316,32 @@ class Server:
         *,
         sealed: bool = False,
         for_all_uids: bool = False,
+        on_call: Callable[[Party], None] = lambda _: None,
     ) -> None:
         self.endpoint = endpoint
+        self._place = listening(endpoint, identity)
         self._socket_mode = 0o666 if for_all_uids else 0o600
         self._credentials = grpc.ssl_server_credentials(
             [(identity.key.encode(), identity.certificate.encode())],
             identity.authority.encode(),
             require_client_auth=True,
         )
-        self._target = grpc_target(endpoint)
         self._health = health.aio.HealthServicer()
-        guard = _Guard(serves, token, sealed)
+        guard = _Guard(serves, token, sealed, on_call)
         self.admit = guard.admit
-        self.grpc = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
+        self.grpc = grpc.aio.server(interceptors=[guard], options=_options(self._place))
         self._stopping = asyncio.Lock()  # gRPC can crash where a server is stopped twice at once
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
 
     @property
     def _socket(self) -> Path | None:
-        return Path(self._target[5:]) if self._target.startswith("unix:") else None
+        return Path(self._place.path) if self._place.path else None
 
     async def start(self) -> None:
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
         try:
-            port = self.grpc.add_secure_port(self._target, self._credentials)
+            port = self.grpc.add_secure_port(self._place.for_grpc, self._credentials)
         except RuntimeError:
             port = 0
         if port == 0:
@@ -329,9 +366,20 @@ class Server:
             self._socket.unlink(missing_ok=True)
 
 
+def listening(endpoint: str, identity: Identity) -> Endpoint:
+    """Where a server with this identity listens. Raises `WireError` like `Server`."""
+    return Endpoint.of_listener(endpoint, launch_of(own_name(identity)))
+
+
+def caller_of(context: grpc.aio.ServicerContext[Any, Any]) -> Party | None:
+    """Who makes a call, by the one name in the certificate; None if that says nothing."""
+    names = list(context.peer_identities() or ())
+    return party_of(names[0].decode(errors="replace")) if len(names) == 1 else None
+
+
 def require(context: grpc.aio.ServicerContext[Any, Any], party: Party) -> None:
     """Raise `WireError` (PERMISSION_DENIED) if another party than `party` makes this call."""
-    if list(context.peer_identities() or ()) != [party.value.encode()]:
+    if caller_of(context) != party:
         raise WireError(Code.PERMISSION_DENIED, f"only the {party} may call this")
 
 

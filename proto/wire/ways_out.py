@@ -1,14 +1,32 @@
 """The ways out of a guest that are not egress's door, each of them tried from inside.
 
-The runner has them tried in the agent and in the shell, at every start. Nothing is sent where a
-way is open: that it can be begun is enough. Standard library only, as the shell's probe needs it.
+The runner has them tried in the agent and in the shell, at every start. A guest without a network
+sends nothing where a way is open: that it can be begun is enough.
+
+A guest behind policies has a network, and its kernel a route to everywhere: there only what comes
+back tells. What each outcome means for a connection that policies must stop:
+
+- **connected**, or an answer to a datagram: reached.
+- **refused** by a reset: reached. It may be the target's kernel, where nobody listens, or a filter
+  that makes up resets. Nothing tells the two apart from inside: a control connection to another
+  port of the target, or to a closed port of an allowed peer, is reset in both cases. A hit.
+- **rejected** by an ICMP message: not reached. No kernel answers a connection so where nobody
+  listens; a filter does, and kube-router's policies are such filters. Who sent the message does not
+  tell more, because address translation makes it the target's.
+- **silent**: not reached. Where nobody is, it is silent, too; so this proves a policy only together
+  with targets that are known to listen, such as the API server. Of datagrams the same is true of
+  an ICMP message, which a closed port sends as a filter does.
+
+Standard library only, as the shell's probe needs it.
 """
 
 import errno
 import json
+import secrets
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +37,8 @@ from typing import Any, Final, NamedTuple
 from wire.text import parsed_json
 
 PATIENCE_S: Final = 0.3
+POLICED_PATIENCE_S: Final = 2.5
+"""How long a dropped packet is waited for, on the way to a node and back."""
 METADATA: Final = ("169.254.169.254", "fd00:ec2::254")
 _LOOPBACK: Final = ("127.0.0.1", "::1")
 _PUBLIC: Final = {"ipv4": "1.1.1.1", "ipv6": "2606:4700:4700::1111"}
@@ -27,13 +47,43 @@ _NAME: Final = "example.com"
 _HTTPS: Final = 443
 _HTTP: Final = 80
 _DNS: Final = 53
+NODE_PORTS: Final = {10250: "its kubelet", 10255: "its kubelet's read-only port", 22: "its SSH"}
+_ECHO: Final = {socket.AF_INET: 8, socket.AF_INET6: 128}
+_ICMP: Final = {socket.AF_INET: socket.IPPROTO_ICMP, socket.AF_INET6: socket.IPPROTO_ICMPV6}
+_DATAGRAM_MAX_BYTES: Final = 2048
+_ICMP_ORIGINS: Final = (2, 3)
+_RECEIVE_ERRORS: Final = {
+    socket.AF_INET: (socket.IPPROTO_IP, 11),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 25),
+}
+"""IP_RECVERR and IPV6_RECVERR, for which Python has no names."""
 _HYPERVISOR: Final = 2
 _GATEWAY_FLAG: Final = 0x2
 _NOT_TRIED: Final = {
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR),
 }
 _ANSWERED: Final = ("connected", "refused")
+_REFUSED: Final = ("refused",)
+_REJECTED: Final = "rejected"
 _PROC: Final = Path("/proc")
+_TCP: Final = "tcp:"
+_QUIC: Final = ("udp", _HTTPS)
+
+
+class Target(NamedTuple):
+    """An IP address to connect to. `label` says whose it is, if that is known."""
+
+    address: str
+    port: int
+    label: str = ""
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if ":" in self.address else socket.AF_INET
+
+    def __str__(self) -> str:
+        place = f"{self.address} can be reached at port {self.port}"
+        return f"{place} ({self.label})" if self.label else place
 
 
 class Spec(NamedTuple):
@@ -41,13 +91,17 @@ class Spec(NamedTuple):
 
     While the ways are tried it listens on `listener_port` of the host's 127.0.0.1, and on the
     abstract Unix socket `listener_name`. `host_addresses` are those of the host's interfaces.
-    `door` is the path of egress's socket in the guest; empty if it has none.
+    `door` is egress's door, a path in the guest or an endpoint (`tcp:HOST:PORT`); empty if it has
+    none. `policed`: the guest has a network, in which policies must keep it from the `forbidden`
+    targets as from the outside. Those at port 53 are asked by UDP, too.
     """
 
     listener_port: int = 0
     listener_name: str = ""
     host_addresses: tuple[str, ...] = ()
     door: str = ""
+    policed: bool = False
+    forbidden: tuple[Target, ...] = ()
 
     def to_json(self) -> bytes:
         return json.dumps(self._asdict(), separators=(",", ":")).encode()
@@ -57,7 +111,9 @@ class Spec(NamedTuple):
         """Raises `ValueError` for anything that is not such a specification."""
         try:
             fields: dict[str, Any] = parsed_json(content)
-            return cls(**{**fields, "host_addresses": tuple(fields["host_addresses"])})
+            fields["host_addresses"] = tuple(fields["host_addresses"])
+            fields["forbidden"] = tuple(Target(*row) for row in fields["forbidden"])
+            return cls(**fields)
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a specification of ways out: {error!r}") from None
 
@@ -70,32 +126,43 @@ class WayOut(NamedTuple):
     found: str
 
 
-class Target(NamedTuple):
-    """An address to connect to."""
-
-    address: str
-    port: int
-
-    @property
-    def family(self) -> socket.AddressFamily:
-        return socket.AF_INET6 if ":" in self.address else socket.AF_INET
-
-
 class _Trial:
-    """What all ways need: the specification, and all TCP connections tried at once."""
+    """What all ways need: the specification, and all TCP connections and datagrams tried at once.
+
+    Datagrams are sent only behind policies.
+    """
 
     def __init__(self, spec: Spec, proc: Path) -> None:
         self.spec = spec
         self.proc = proc
-        self.name = _Resolution()
+        self.patience = POLICED_PATIENCE_S if spec.policed else PATIENCE_S
+        self.name = _Resolution(self.patience)
         public = [Target(address, _HTTPS) for address in _PUBLIC.values()]
         self.metadata = [Target(address, _HTTP) for address in METADATA]
         self.listeners = self._listeners()
-        self.outcomes = connect([*public, *self.metadata, *self.listeners])
+        self.peers = [*spec.forbidden, *self._node()]
+        targets = [*public, *self.metadata, *self.listeners, *self.peers]
+        deadline = time.monotonic() + self.patience
+        with _Datagrams() as datagrams:
+            if spec.policed:
+                for address in _PUBLIC.values():
+                    datagrams.send(Target(address, _HTTPS), _quic_packet())
+                    datagrams.echo(address)
+                for target in self.name_servers:
+                    datagrams.send(target, _query())
+            self.outcomes = connect(targets, self.patience)
+            self.datagrams = datagrams.answered(deadline)
+
+    @property
+    def name_servers(self) -> list[Target]:
+        public = [Target(address, _DNS) for address in _NAME_SERVERS]
+        return [*public, *(each for each in self.peers if each.port == _DNS)]
 
     def answered(self, targets: Iterable[Target], outcomes: Sequence[str] = _ANSWERED) -> str:
-        found = [each for each in targets if self.outcomes[each] in outcomes]
-        return "; ".join(f"{each.address} can be reached at port {each.port}" for each in found)
+        """Which targets were reached. A rejection is no answer where policies may give it."""
+        if not self.spec.policed and "refused" in outcomes:
+            outcomes = (*outcomes, _REJECTED)
+        return "; ".join(str(each) for each in targets if self.outcomes[each] in outcomes)
 
     def text(self, name: str) -> str:
         """A file of the kernel."""
@@ -105,6 +172,17 @@ class _Trial:
         port = self.spec.listener_port
         addresses = (*_LOOPBACK, *_gateways(self), *self.spec.host_addresses)
         return [Target(address, port) for address in dict.fromkeys(addresses)] if port else []
+
+    def _node(self) -> list[Target]:
+        """The machine that the guest is on, if that is its gateway."""
+        if not self.spec.policed:
+            return []
+        return [target for address in _gateways(self) for target in node(address)]
+
+
+def node(address: str) -> list[Target]:
+    """What a machine of a cluster may serve at an address of its own."""
+    return [Target(address, port, f"the node, {what}") for port, what in NODE_PORTS.items()]
 
 
 def try_all(spec: Spec, proc: Path = _PROC) -> list[WayOut]:
@@ -147,15 +225,26 @@ def _loopback(trial: _Trial) -> str:
         if trial.outcomes[each] == "connected"
     ]
     outside = [each for each in trial.listeners if each.address not in _LOOPBACK]
-    return "; ".join([*found, *filter(None, [trial.answered(outside, ["refused"])])])
+    return "; ".join([*found, *filter(None, [trial.answered(outside, _REFUSED)])])
 
 
-def _dns(_trial: _Trial) -> str:
-    found = [each for each in _NAME_SERVERS if has_route(each, _DNS)]
-    return f"name server {', '.join(found)} can be asked" if found else ""
+def _peers(trial: _Trial) -> str:
+    """What policies must keep from the guest; nothing where it has no network."""
+    return trial.answered(trial.peers)
 
 
-def _quic(_trial: _Trial) -> str:
+def _dns(trial: _Trial) -> str:
+    if trial.spec.policed:
+        found = [each for each in trial.name_servers if ("udp", each) in trial.datagrams]
+        return "; ".join(f"name server {each.address} answers" for each in found)
+    known = [each for each in _NAME_SERVERS if has_route(each, _DNS)]
+    return f"name server {', '.join(known)} can be asked" if known else ""
+
+
+def _quic(trial: _Trial) -> str:
+    if trial.spec.policed:
+        answers = [each.address for kind, each in trial.datagrams if (kind, each.port) == _QUIC]
+        return f"QUIC servers answer: {', '.join(answers)}" if answers else ""
     found = [each for each in _PUBLIC.values() if has_route(each, _HTTPS)]
     return f"UDP goes to {', '.join(found)}" if found else ""
 
@@ -164,7 +253,10 @@ def _resolver(trial: _Trial) -> str:
     return trial.name.found()
 
 
-def _icmp(_trial: _Trial) -> str:
+def _icmp(trial: _Trial) -> str:
+    if trial.spec.policed:
+        answers = [each.address for kind, each in trial.datagrams if kind == "icmp"]
+        return f"{', '.join(answers)} answers to ICMP" if answers else ""
     for kind, family, protocol in (
         (socket.SOCK_RAW, socket.AF_INET, socket.IPPROTO_ICMP),
         (socket.SOCK_DGRAM, socket.AF_INET, socket.IPPROTO_ICMP),
@@ -203,8 +295,8 @@ def _abstract(trial: _Trial) -> str:
 
 
 def _interfaces(trial: _Trial) -> str:
-    """Interfaces and routes, unless no socket can be made that would use them."""
-    if not (_has_family(socket.AF_INET) or _has_family(socket.AF_INET6)):
+    """Interfaces and routes, unless no socket can be made that would use them, or policies do."""
+    if trial.spec.policed or not (_has_family(socket.AF_INET) or _has_family(socket.AF_INET6)):
         return ""
     lines = trial.text("net/dev").splitlines()[2:]
     others = sorted({line.partition(":")[0].strip() for line in lines} - {"lo"})
@@ -235,9 +327,9 @@ def _door(trial: _Trial) -> str:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with socket.socket(socket.AF_UNIX) as plain:
-            plain.settimeout(PATIENCE_S)
-            plain.connect(trial.spec.door)
+        with _to_door(trial.spec.door) as plain:
+            plain.settimeout(trial.patience)
+            plain.connect(_address_of(trial.spec.door))
             with context.wrap_socket(plain) as client:
                 client.sendall(b"OXYDRA/1 - - -\r\nGET http://example.com/ HTTP/1.1\r\n\r\n")
                 said = client.recv(100)
@@ -245,6 +337,20 @@ def _door(trial: _Trial) -> str:
         require_tried(error, but=errno.EAGAIN)
         return ""
     return "egress's door answers callers without a certificate" if said else ""
+
+
+def _to_door(door: str) -> socket.socket:
+    if not door.startswith(_TCP):
+        return socket.socket(socket.AF_UNIX)
+    return socket.socket(Target(_address_of(door)[0], 0).family)
+
+
+def _address_of(door: str) -> Any:
+    """What sockets call a path, or an endpoint `tcp:HOST:PORT`."""
+    if not door.startswith(_TCP):
+        return door
+    host, _, port = door.removeprefix(_TCP).rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 _WAYS: Final[Mapping[str, Callable[[_Trial], str]]] = {
@@ -257,6 +363,7 @@ _WAYS: Final[Mapping[str, Callable[[_Trial], str]]] = {
     "packet": _packet,
     "metadata": _metadata,
     "loopback": _loopback,
+    "peers": _peers,
     "abstract": _abstract,
     "interfaces": _interfaces,
     "vsock": _vsock,
@@ -265,14 +372,19 @@ _WAYS: Final[Mapping[str, Callable[[_Trial], str]]] = {
 WAYS: Final = tuple(_WAYS)
 """Their names, in the order of the report. All of them must be tried."""
 
+POLICED: Final = (
+    *("ipv4", "ipv6", "dns", "resolver", "quic", "icmp", "metadata", "loopback", "peers"),
+)
+"""Those that policies shut, where a guest has a network. Its kernel or engine shuts the others."""
+
 
 class _Resolution:
     """The system's resolver, asked for a public name. It may think longer than we wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
         self._outcome = ""
         self._thread = threading.Thread(target=self._ask, daemon=True)
-        self._deadline = time.monotonic() + PATIENCE_S
+        self._deadline = time.monotonic() + patience
         self._thread.start()
 
     def found(self) -> str:
@@ -285,9 +397,79 @@ class _Resolution:
             self._outcome = f"the system's resolver knows {_NAME}"
 
 
+class _Datagrams:
+    """Datagrams that ask for an answer, each sent twice because any may be lost."""
+
+    def __init__(self) -> None:
+        self._sent: list[tuple[str, Target, socket.socket]] = []
+
+    def __enter__(self) -> "_Datagrams":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sent in self._sent:
+            sent[2].close()
+
+    def send(self, target: Target, content: bytes) -> None:
+        """One by UDP."""
+        self._send("udp", target, content, socket.IPPROTO_UDP)
+
+    def echo(self, address: str) -> None:
+        """The kernel fills in checksum and id."""
+        target = Target(address, 0)
+        packet = struct.pack("!BBHHH", _ECHO[target.family], 0, 0, 0, 1)
+        self._send("icmp", target, packet, _ICMP[target.family])
+
+    def answered(self, deadline: float) -> set[tuple[str, Target]]:
+        """Of which an answer has come, or comes until `deadline`, by `udp` or `icmp` and the
+        target."""
+        waiting = {client: (kind, target) for kind, target, client in self._sent}
+        found = set()
+        while waiting:
+            left = max(0.0, deadline - time.monotonic())
+            if not (ready := select.select(list(waiting), [], [], left)[0]):
+                break
+            for client in ready:
+                try:
+                    client.recv(_DATAGRAM_MAX_BYTES)
+                except OSError as error:  # the second one may be answered yet
+                    require_tried(error, but=errno.EAGAIN)
+                else:
+                    found.add(waiting.pop(client))
+        return found
+
+    def _send(self, kind: str, target: Target, content: bytes, protocol: int) -> None:
+        try:
+            client = socket.socket(target.family, socket.SOCK_DGRAM, protocol)
+        except OSError as error:
+            require_tried(error)
+            return
+        self._sent.append((kind, target, client))
+        client.setblocking(False)
+        try:
+            client.connect((target.address, target.port))
+            client.send(content)
+            client.send(content)
+        except OSError as error:
+            require_tried(error)
+
+
+def _query() -> bytes:
+    """A question for the address of a public name, which any name server answers."""
+    name = b"".join(struct.pack("!B", len(each)) + each.encode() for each in _NAME.split("."))
+    return secrets.token_bytes(2) + struct.pack("!5H", 0x100, 1, 0, 0, 0) + name + b"\0\0\1\0\1"
+
+
+def _quic_packet() -> bytes:
+    """An Initial packet of a version that nobody knows: servers name those that they know."""
+    ids = b"\x08" + secrets.token_bytes(8) + b"\x08" + secrets.token_bytes(8)
+    return (b"\xc0\x1a\x2a\x3a\x4a" + ids).ljust(1200, b"\0")
+
+
 def connect(targets: Iterable[Target], patience: float = PATIENCE_S) -> dict[Target, str]:
     """Try all targets at once. The outcome of each is `connected`, `refused` (a host answered),
-    `unreachable` (the kernel has no route) or `silent` (no answer within `patience` seconds)."""
+    `rejected` (something on the way did, by ICMP), `unreachable` (the kernel has no route) or
+    `silent` (no answer within `patience` seconds)."""
     outcomes = dict.fromkeys(targets, "unreachable")
     waiting: dict[socket.socket, Target] = {}
     for target in outcomes:
@@ -296,28 +478,47 @@ def connect(targets: Iterable[Target], patience: float = PATIENCE_S) -> dict[Tar
         except OSError as error:
             require_tried(error)
             continue
+        with suppress(OSError):  # then nothing tells a rejection from a refusal
+            client.setsockopt(*_RECEIVE_ERRORS[target.family], 1)
         number = client.connect_ex((target.address, target.port))
         if number == errno.EINPROGRESS:
             outcomes[target] = "silent"
             waiting[client] = target
         else:
-            outcomes[target] = _outcome(number)
+            outcomes[target] = _outcome(number, client)
             client.close()
     deadline = time.monotonic() + patience
     while waiting and (left := deadline - time.monotonic()) > 0:
         for client in select.select([], list(waiting), [], left)[1]:
             number = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            outcomes[waiting.pop(client)] = _outcome(number)
+            outcomes[waiting.pop(client)] = _outcome(number, client)
             client.close()
     for client in waiting:
         client.close()
     return outcomes
 
 
-def _outcome(number: int) -> str:
+def _outcome(number: int, client: socket.socket) -> str:
     if number == 0:
         return "connected"
-    return "refused" if number in (errno.ECONNREFUSED, errno.ECONNRESET) else "unreachable"
+    if number not in (errno.ECONNREFUSED, errno.ECONNRESET):
+        return "unreachable"
+    return _REJECTED if _by_icmp(client) else "refused"
+
+
+def _by_icmp(client: socket.socket) -> bool:
+    """Whether an ICMP message has ended a connection that had not begun. Kernels before 5.10 do not
+    tell."""
+    try:
+        messages = client.recvmsg(1, _DATAGRAM_MAX_BYTES, socket.MSG_ERRQUEUE)[1]
+    except OSError as error:
+        if error.errno != errno.EAGAIN:
+            require_tried(error)
+        return False
+    kinds = [_RECEIVE_ERRORS[family] for family in _RECEIVE_ERRORS]
+    return any(
+        (level, kind) in kinds and told[4] in _ICMP_ORIGINS for level, kind, told in messages
+    )
 
 
 def has_route(

@@ -77,6 +77,7 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "Witness": None,
     "Ask": None,
     "TryWaysOut": None,
+    "SetRooms": None,
 }
 """The scopes that a token must have, all of them; none: any token will do. What is None belongs to
 the host and is never relayed, like what is not in the table at all. What a call of a tool needs

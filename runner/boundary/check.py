@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import grpc
-from wire.boundary import CHECKS, KERNELS, BoundarySpec
+from wire.boundary import KERNELS, BoundarySpec
 from wire.errors import Code, WireError
 from wire.status import answered, from_rpc_error
 from wire.text import parsed_json, visible_name
@@ -54,13 +54,13 @@ async def check_boundary(
     """
     try:
         async with asyncio.timeout(TIMEOUT_S + _CONNECTION_S), _listeners(spec) as complete:
-            if spec.own_kernel:
+            if spec.own_kernel and not spec.remote:
                 with beacons(complete, mounts) as complete:
                     answer = await _run(channel, complete.to_json())
                 reached = await asyncio.to_thread(reachable, spec, mounts)
             else:
                 answer, reached = await _run(channel, complete.to_json()), {}
-        checks = [_together(check, reached.get(check.name, [])) for check in _parse(answer)]
+        checks = [_together(check, reached.get(check.name, [])) for check in _parse(answer, spec)]
     except grpc.RpcError as error:
         checks = [_failed(PROBE, f"the shell could not run it: {from_rpc_error(error).brief}")]
     except asyncio.CancelledError:
@@ -201,8 +201,9 @@ async def _output(stub: Any, exec_id: str) -> bytes:
     raise ValueError("how it ended is not known")
 
 
-def _parse(answer: bytes) -> list[control_pb2.BoundaryCheck]:
-    """Return every known check, in order. Raises `ValueError` if `answer` is no report."""
+def _parse(answer: bytes, spec: BoundarySpec) -> list[control_pb2.BoundaryCheck]:
+    """Return every check of the specification, in order. Raises `ValueError` if `answer` is no
+    report."""
     try:
         rows = [(row["name"], row["passed"], row["details"]) for row in parsed_json(answer)]
     except (KeyError, TypeError, ValueError):
@@ -211,14 +212,14 @@ def _parse(answer: bytes) -> list[control_pb2.BoundaryCheck]:
         raise ValueError("it wrote no report")
     found: dict[str, control_pb2.BoundaryCheck] = {}
     for name, passed, details in rows:
-        if name not in CHECKS or name in found:
+        if name not in spec.checks or name in found:
             raise ValueError("its report has a check that is unknown or answered twice")
         if not isinstance(passed, bool) or not isinstance(details, str):
             raise ValueError(f"its report of {name} is malformed")
         found[name] = control_pb2.BoundaryCheck(
             name=name, passed=passed, details=visible_name(details)[:_DETAILS_MAX_CHARS]
         )
-    return [found.get(name) or _failed(name, "the probe did not report it") for name in CHECKS]
+    return [found.get(name) or _failed(name, "the probe did not report it") for name in spec.checks]
 
 
 def _together(check: control_pb2.BoundaryCheck, hits: list[str]) -> control_pb2.BoundaryCheck:

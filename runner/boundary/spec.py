@@ -63,30 +63,29 @@ def build_spec(
     marks are told. `private` are more files and directories of the host that must stay hidden, such
     as the engine's socket. `records` is the directory with the record of tool calls.
     """
-    marks = {label: mark_of(token) for label, token in tokens.items()} | {CANARY: canary}
     words = launch.command
-    namespaces = (*_NAMESPACES, "user") if confinement.user_namespace else _NAMESPACES
+    further = ("user",) if confinement.user_namespace else ()
     return BoundarySpec(
         uid=confinement.uid,
         gid=confinement.gid,
         groups=(_OVERFLOW_GID,) if confinement.user_namespace else (),
         seccomp=confinement.seccomp,
         own_kernel=confinement.own_kernel,
-        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        namespaces={kind: (_PROC / "ns" / kind).stat().st_ino for kind in namespaces},
+        boot_id=boot_id(),
+        namespaces=namespaces(*further),
         network=str(launch.network),
         shared=tuple(_shared(bound, launch) for bound in launch.mounts),
         read_only=confinement.read_only,
-        absent=_absent(),
+        absent=absent(),
         private=(
             *_private(workspace, runtime, launch.mounts, private),
             *(_recorded(records) if records is not None else ()),
         ),
         other_users=tuple(_other_users(workspace)),
-        host_tmpfs=() if confinement.own_kernel else tuple(_host_tmpfs()),
+        host_tmpfs=() if confinement.own_kernel else tuple(host_tmpfs()),
         host_addresses=tuple(_host_addresses()),
         socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
-        marks=tuple(Mark(label, mark) for label, mark in marks.items() if mark),
+        marks=marks(tokens, canary),
         door=_door(launch.mounts),
     )
 
@@ -94,6 +93,22 @@ def build_spec(
 def ways_out_spec(door: Path) -> Spec:
     """The specification for one agent guest, which has egress's socket at `door`."""
     return Spec(host_addresses=tuple(_host_addresses()), door=str(door))
+
+
+def boot_id() -> str:
+    """This kernel's own name of its start."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def namespaces(*further: str) -> dict[str, int]:
+    """The numbers of the runner's own namespaces that no guest may share, by kind."""
+    return {kind: (_PROC / "ns" / kind).stat().st_ino for kind in (*_NAMESPACES, *further)}
+
+
+def marks(tokens: Mapping[str, str], canary: str) -> tuple[Mark, ...]:
+    """What to look for: never a token itself."""
+    found = {label: mark_of(token) for label, token in tokens.items()} | {CANARY: canary}
+    return tuple(Mark(label, mark) for label, mark in found.items() if mark)
 
 
 def _door(mounts: Iterable[BoundMount]) -> str:
@@ -111,7 +126,7 @@ def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:
     return SharedDirectory(bound.mount.virtual, writable, *numbers)
 
 
-def _absent() -> tuple[str, ...]:
+def absent() -> tuple[str, ...]:
     """The virtual paths of other roles. Nobody in this guest can create them."""
     ours = {mount.virtual for mount in MOUNTS[Role.SHELL]}
     theirs = {mount.virtual for mounts in MOUNTS.values() for mount in mounts} - ours
@@ -194,7 +209,7 @@ def _other_users(workspace: Path) -> list[tuple[int, int]]:
     return found
 
 
-def _host_tmpfs() -> Iterable[str]:
+def host_tmpfs() -> Iterable[str]:
     """The device numbers of the host's in-memory file systems, whose names are not unique."""
     for line in (_PROC / "mountinfo").read_text().splitlines():
         fields = line.split(" ")

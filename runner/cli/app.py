@@ -324,11 +324,14 @@ def serve(
     with_link: Annotated[
         bool, typer.Option("--open", help="Show a link that lets you in, once.")
     ] = False,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Start the agents of all users, too.")
+    ] = False,
 ) -> None:
     """Serve the web console of all users over HTTP, until Ctrl-C."""
     from runner.cli.servers.http import serve as serve_all
 
-    raise typer.Exit(serve_all(context.obj, with_link=with_link))
+    raise typer.Exit(serve_all(context.obj, with_link=with_link, everybody=everybody))
 
 
 _SESSION_HELP = "Go on with this session (its id, a beginning of it, or its title), or begin it."

@@ -351,6 +351,10 @@ class GatewayClient:
         request = gateway_pb2.SetProviderKeyRequest(provider=provider, missing=missing)
         await _call(self._stub.SetProviderKey, request)
 
+    async def set_rooms(self, rooms: gateway_pb2.SetRoomsRequest) -> None:
+        """Tell the guest where the guests beside it are. Only the runner may."""
+        await _call(self._stub.SetRooms, rooms)
+
     async def back_up_memory(self) -> gateway_pb2.BackupMemoryReply:
         """Write a consistent, checked copy of the memory into the workspace."""
         return await _call(self._stub.BackupMemory, gateway_pb2.BackupMemoryRequest(), _BACKUP_S)

@@ -12,6 +12,7 @@ from wire.settings import (
     AuditSettings,
     ContainerSettings,
     EmbedderSettings,
+    KubernetesSettings,
     LogLevel,
     Section,
     ServeSettings,
@@ -51,6 +52,7 @@ class Config(UserSettings):
     log_level: LogLevel = "info"
     embedder: EmbedderSettings = EmbedderSettings()
     container: ContainerSettings = ContainerSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
     access: AccessSettings = AccessSettings()
     serve: ServeSettings = ServeSettings()
     audit: AuditSettings = AuditSettings()

@@ -21,8 +21,13 @@ class Placeholders:
     """What stands for each credential of one user. It stays the same as long as the host runs,
     because commands that run have it."""
 
-    def __init__(self) -> None:
-        self._by_name: dict[str, str] = {}
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self._by_name = dict(known or {})
+
+    @property
+    def known(self) -> dict[str, str]:
+        """All that there are, by the names of their credentials."""
+        return dict(self._by_name)
 
     def of(self, name: str) -> str:
         """The placeholder of the credential `name`."""

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 from wire.errors import Code
-from wire.identity import Identity, Party
+from wire.identity import Identity, Party, name_of
 
 from runner.errors import HostError
 
@@ -67,11 +67,11 @@ class Authority:
         """The certificate alone, in PEM: what trusts this authority."""
         return _public(self.certificate)
 
-    def issue(self, party: Party) -> Identity:
-        """A new key and certificate for `party`."""
+    def issue(self, party: Party, launch_id: str = "") -> Identity:
+        """A new key and certificate for `party`; of no other launch, if one is given."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, party.value)])
-        names = x509.SubjectAlternativeName([x509.DNSName(party.value)])
+        names = x509.SubjectAlternativeName([x509.DNSName(name_of(party, launch_id))])
         draft = (
             _draft(subject, key)
             .add_extension(names, critical=False)

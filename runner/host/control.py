@@ -64,7 +64,9 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
         self, request: control_pb2.ConnectRequest, context: Any
     ) -> control_pb2.ConnectReply:
         agent = await self._host.gateway()
-        return control_pb2.ConnectReply(gateway=agent.endpoint, token=agent.token)
+        return control_pb2.ConnectReply(
+            gateway=agent.endpoint, token=agent.token, launch_id=agent.launch_id
+        )
 
     async def Restart(
         self, request: control_pb2.RestartRequest, context: Any
@@ -196,7 +198,7 @@ class ControlClient:
     async def gateway(self) -> Peer:
         """The agent's gateway. Waits while the agent starts."""
         reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=_GUEST_S))
-        return Peer(reply.gateway, Party.AGENT, reply.token, self._identity)
+        return Peer(reply.gateway, Party.AGENT, reply.token, self._identity, reply.launch_id)
 
     async def restart(self, role: str = "") -> None:
         """Restart guests and return when they are healthy."""

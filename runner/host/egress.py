@@ -17,7 +17,7 @@ from runner.egress.policy import is_open
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.launch import EgressLauncher
-from runner.host.supervisor import Launch, Policy, Supervisor
+from runner.host.supervisor import Adopt, Launch, Policy, Supervisor
 from runner.tiers.base import Handle, TierDriver
 from runner.workspace.mounts import Role
 
@@ -44,12 +44,13 @@ class Egress:
         on_handle: Callable[[Handle | None], None],
         configured: Callable[[], Awaitable[None]],
         policy: Policy | None = None,
+        adopt: Adopt | None = None,
     ) -> None:
         self.launcher = launcher
         self._watcher = watcher
         self._on_handle = on_handle
         self._configured = configured
-        self._launch: Launch | None = None
+        self._handle: Handle | None = None
         self._authority = ""
         self._changing = asyncio.Lock()
         self._wanted = False
@@ -61,6 +62,7 @@ class Egress:
             on_handle=self._record,
             policy=policy,
             verify=self._verify,
+            adopt=adopt,
         )
 
     @property
@@ -77,6 +79,11 @@ class Egress:
     async def stop(self) -> None:
         """End the guest. Idempotent."""
         await self.supervisor.stop()
+        await self._watcher.close()
+
+    async def release(self) -> None:
+        """Leave the guest to the next runner."""
+        await self.supervisor.release()
         await self._watcher.close()
 
     def take(self, launcher: EgressLauncher) -> None:
@@ -166,7 +173,7 @@ class Egress:
         """What the shell guest is told about its way out: none while it may reach nothing."""
         if not (self._wanted and is_open(self.launcher.configuration().shell)):
             return shell_pb2.SetEgressRequest()
-        return self.launcher.way_out_of_shell(self._authority)
+        return self.launcher.way_out_of_shell(self._authority, self._handle)
 
     def _is_wanted(self) -> bool:
         wanted = self.launcher.is_wanted
@@ -179,18 +186,17 @@ class Egress:
         await self._configured()
 
     def _prepare(self) -> Launch:
-        self._launch = self.launcher.prepare()
-        return self._launch
+        return self.launcher.prepare()
 
     def _record(self, handle: Handle | None) -> None:
+        self._handle = handle
         if handle is None:
             self._watcher.ended()
         self._on_handle(handle)
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
-        assert self._launch is not None
         await self._configure(channel)
-        await self._watcher.attend(self._launch.peer)
+        await self._watcher.attend(self.supervisor.current.peer)
 
     async def _configure(self, channel: grpc.aio.Channel) -> None:
         configure = egress_pb2_grpc.EgressStub(channel).Configure

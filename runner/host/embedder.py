@@ -67,8 +67,9 @@ _LEASE_WAIT_S: Final = 10.0
 _SPAWN_WAIT_S: Final = 40.0
 _LAST_WAIT_S: Final = 0.1
 """The embedder locks the leases for a moment to see whether any are held."""
-_INFO_TIMEOUT_S: Final = 1.0
-_STATES: Final = {"loading": "starting", "ready": "ready", "failed": "failed"}
+INFO_TIMEOUT_S: Final = 1.0
+STATES: Final = {"loading": "starting", "ready": "ready", "failed": "failed"}
+NONE: Final = 'embedder.backend = "none"'
 _SERVER: Final = (sys.executable, "-P", "-m", "guest.embedding.server")
 _SOCKET_MOUNT: Final = Mount("socket", "", "/embedder/socket", Access.READ_WRITE)
 _STATE_MOUNT: Final = Mount("state", "", "/embedder/state", Access.READ_WRITE)
@@ -211,7 +212,7 @@ class Embedder:
         self._environ = environ
         self._enabled = home.backend != "none"
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
-        self._link = bootstrap_pb2.Link(unavailable_reason='embedder.backend = "none"')
+        self._link = bootstrap_pb2.Link(unavailable_reason=NONE)
         self._lease: int | None = None
         self._supervisor = Supervisor(
             driver,
@@ -236,7 +237,7 @@ class Embedder:
             token=self._token,
             identity=self._authority.issue(Party.AGENT).message(),
         )
-        self._lease = await _lock(self._home.leases, fcntl.LOCK_SH, _LEASE_WAIT_S)
+        self._lease = await locked(self._home.leases, fcntl.LOCK_SH, _LEASE_WAIT_S)
         if self._lease is None:
             raise HostError(
                 Code.UNAVAILABLE,
@@ -256,7 +257,7 @@ class Embedder:
             return control_pb2.GuestStatus(
                 role=Role.EMBEDDER,
                 state="disabled",
-                reason='embedder.backend = "none"',
+                reason=NONE,
                 since=self._since,
             )
         reply = await self._supervisor.status()
@@ -264,13 +265,13 @@ class Embedder:
             return reply
         try:
             stub = embedder_pb2_grpc.EmbedderStub(await self._supervisor.channel())
-            info = await stub.Info(embedder_pb2.EmbedderInfoRequest(), timeout=_INFO_TIMEOUT_S)
+            info = await stub.Info(embedder_pb2.EmbedderInfoRequest(), timeout=INFO_TIMEOUT_S)
         except grpc.RpcError as error:
             reply.state, reply.reason = "unhealthy", f"no answer: {from_rpc_error(error).brief}"
         except (HostError, grpc.aio.UsageError) as error:
             reply.state, reply.reason = "unhealthy", f"it has just ended: {error}"
         else:
-            reply.state, reply.reason = _STATES.get(info.state, "unhealthy"), info.reason
+            reply.state, reply.reason = STATES.get(info.state, "unhealthy"), info.reason
             if info.model_id:
                 reply.details = f"{info.model_id}, {info.dimensions} dimensions"
             if info.reranker:
@@ -285,7 +286,7 @@ class Embedder:
         os.close(self._lease)
         self._lease = None
         try:
-            alone = await _lock(self._home.leases, fcntl.LOCK_EX, _LAST_WAIT_S)
+            alone = await locked(self._home.leases, fcntl.LOCK_EX, _LAST_WAIT_S)
         except OSError as error:
             log.warning("embedder: %s; it ends by itself", error)
             return
@@ -302,7 +303,7 @@ class Embedder:
     @contextlib.asynccontextmanager
     async def _recovering(self) -> AsyncIterator[Handle | None]:
         """The running embedder, or None. One runner at a time may be in here."""
-        lock = await _lock(self._home.spawn_lock, fcntl.LOCK_EX, _SPAWN_WAIT_S)
+        lock = await locked(self._home.spawn_lock, fcntl.LOCK_EX, _SPAWN_WAIT_S)
         if lock is None:
             raise HostError(
                 Code.UNAVAILABLE,
@@ -388,14 +389,14 @@ class Embedder:
 
 def _owner(config: Config) -> Owner:
     """The owner of the embedder: no user's, so that nothing of any user's belongs to it."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or config.tier == "kubernetes":
         return Owner.ours()
     uids = GuestUids.of(config.container)
     uid = 0 if config.tier == "process" else uids.embedder
     return Owner(uid, uid, uids)
 
 
-async def _lock(path: Path, kind: int, seconds: float) -> int | None:
+async def locked(path: Path, kind: int, seconds: float) -> int | None:
     """Lock `path` and return the descriptor that holds the lock; None if others hold it for
     `seconds`. Polls, because a lock has no event to wait for."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -8,9 +8,9 @@ only then.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -20,15 +20,16 @@ from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
 from runner.audit.watcher import Watcher
 from runner.boundary.check import admit, require_passed, set_egress, together
-from runner.boundary.spec import new_canary
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.egress import NOTHING, Egress
+from runner.host.handover import Handover, Left
 from runner.host.launch import Launchers
-from runner.host.runtime import save_state
+from runner.host.placement import Rooms
+from runner.host.runtime import Runtime, save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
-from runner.tiers.base import Handle, LaunchSpec, TierDriver
+from runner.tiers.base import Handle, LaunchSpec, Port, TierDriver
 from runner.workspace.mounts import Role
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,9 @@ class Guests:
     """The supervisors of one user, and what they share.
 
     `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
-    descriptions. From the file `state` the next runner recovers. `watcher` records what the agent
-    tells of its calls, `egress_watcher` what leaves. Egress runs in the tier of `beside`.
+    descriptions. In `runtime` is what the next runner recovers from; of what the last one has left
+    in a `handover`, what would be the same today is adopted. `watcher` records what the agent tells
+    of its calls, `egress_watcher` what leaves. Egress runs in the tier of `beside`.
     """
 
     def __init__(
@@ -65,22 +67,28 @@ class Guests:
         probe: Probe,
         probe_agent: AgentProbe,
         tokens: Mapping[str, str],
-        state: Path,
+        runtime: Runtime,
         watcher: Watcher,
         egress_watcher: EgressWatcher,
         beside: TierDriver,
+        handover: Handover,
         policy: Policy | None = None,
     ) -> None:
+        self._driver = driver
         self._watcher = watcher
         self._launchers = launchers
         self._embedder = embedder
         self._probe = probe
         self._probe_agent = probe_agent
         self._tokens = tokens
-        self._state = state
+        self._runtime = runtime
+        self._handover = handover
+        self._inherited = dict(handover.guests)
+        launchers.egress.kept = handover.kept
+        if launchers.shell is not None and handover.agent_token:
+            launchers.shell.agent_token = handover.agent_token
         self._handles: dict[Role, Handle] = {}
-        self._canary = new_canary()
-        self._launched: dict[Role, Launch] = {}
+        self._rooms = Rooms(driver.capabilities.remote)
         self._admitted: grpc.aio.Channel | None = None
         self._shell_has_door = False
         self._telling = asyncio.Lock()
@@ -92,6 +100,7 @@ class Guests:
             self._prepare_agent,
             on_handle=partial(self._record, Role.AGENT),
             verify=self._attend,
+            adopt=partial(self._adopt, Role.AGENT),
         )
         self.shell: Supervisor | None = None
         if launchers.shell is not None:
@@ -100,6 +109,7 @@ class Guests:
                 self._prepare_shell,
                 on_handle=partial(self._record, Role.SHELL),
                 verify=self._verify,
+                adopt=partial(self._adopt, Role.SHELL),
             )
         self.egress = Egress(
             beside,
@@ -108,6 +118,7 @@ class Guests:
             on_handle=partial(self._record, Role.EGRESS),
             configured=self._egress_configured,
             policy=policy,
+            adopt=partial(self._adopt, Role.EGRESS),
         )
 
     async def start(self) -> None:
@@ -127,6 +138,16 @@ class Guests:
         for failure in ended:
             if isinstance(failure, BaseException):
                 raise failure
+
+    async def release(self) -> None:
+        """Leave all to the next runner."""
+        self._save()
+        await asyncio.gather(*(each.release() for each in self._all()), self.egress.release())
+        self._watcher.ended()
+
+    async def embedder_moved(self) -> None:
+        """Tell the agent that the embedder is elsewhere now."""
+        await self._tell_agent()
 
     def take(self, launchers: Launchers) -> None:
         """Use other settings from the next launches on. The tokens that the guests have for each
@@ -196,10 +217,12 @@ class Guests:
             require_passed(await self._try_ways_out(channel), Role.AGENT)
         except WireError as error:
             raise NeedsOperator(error) from None
-        await self._watcher.attend(self._launched[Role.AGENT].peer)
+        await self._watcher.attend(self.agent.current.peer)
+        if self._rooms.remote:
+            await GatewayClient(channel, "host").set_rooms(self._where())
 
     async def _try_ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        report = await self._probe_agent(channel, self._launched[Role.AGENT].spec)
+        report = await self._probe_agent(channel, self.agent.current.spec)
         self._reports[Role.AGENT] = report
         return report
 
@@ -212,6 +235,38 @@ class Guests:
         await admit(channel, self._launchers.shell.agent_token)
         self._admitted = channel
         await self._tell_shell()
+        await self._tell_agent()
+
+    async def _tell_agent(self) -> None:
+        """Say to an agent on another machine where the other guests are. One that starts hears it
+        then."""
+        if not self._rooms.remote or (channel := self.agent.connection) is None:
+            return
+        try:
+            await GatewayClient(channel, "host").set_rooms(self._where())
+        except WireError as error:  # its own supervisor finds out what is wrong with it
+            log.error("the agent does not hear where the other guests are: %s", error)
+
+    def _where(self) -> gateway_pb2.SetRoomsRequest:
+        request = gateway_pb2.SetRoomsRequest(embedder=self._embedder())
+        egress = self.egress.launcher.link
+        request.egress.CopyFrom(self._rooms.link(Role.EGRESS, Port.AGENT_DOOR, egress))
+        if self._launchers.shell is not None:
+            shell = self._launchers.shell.link
+            request.shell.CopyFrom(self._rooms.link(Role.SHELL, Port.SHELL, shell))
+        return request
+
+    async def _adopt(self, role: Role, launch: Launch) -> tuple[Launch, Handle] | None:
+        """See `Supervisor`. A guest is adopted once, and only if it would be the same today."""
+        left = self._inherited.pop(role, None)
+        if left is None or left.sameness != launch.sameness:
+            return None
+        driver = self._driver
+        known = (await driver.inspect(left.handle)).running
+        if not (known or await driver.recover(left.handle)):
+            return None
+        log.info("the %s guest of an earlier runner goes on", role)
+        return launch.inherited(left.handle, left.token), left.handle
 
     async def _tell_shell(self) -> None:
         """Say to a shell guest that has passed the self-test how its commands get out. Raises
@@ -230,31 +285,31 @@ class Guests:
             await self._tell_shell()
         except WireError as error:  # the shell's own supervisor finds out what is wrong with it
             log.error("the shell does not hear of its way out: %s", error)
+        await self._tell_agent()
+        self._save()
 
     def _prepare_agent(self) -> Launch:
         shell = bootstrap_pb2.Link(unavailable_reason=self._launchers.no_shell)
         if self._launchers.shell is not None:
-            shell = self._launchers.shell.link
+            shell = self._rooms.link(Role.SHELL, Port.SHELL, self._launchers.shell.link)
         egress = self.egress.launcher
-        launch = self._launchers.agent.prepare(
+        return self._launchers.agent.prepare(
             self._embedder(),
             shell,
-            self._canary,
-            egress=egress.link,
+            self._handover.canary,
+            egress=self._rooms.link(Role.EGRESS, Port.AGENT_DOOR, egress.link),
             upstreams=egress.upstreams,
             witnessed=True,
         )
-        self._launched[Role.AGENT] = launch
-        return launch
 
     def _prepare_shell(self) -> Launch:
         assert self._launchers.shell is not None
-        self._launched[Role.SHELL] = launch = self._launchers.shell.prepare()
-        return launch
+        return self._launchers.shell.prepare()
 
     async def _probe_shell(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        shell = self._launched[Role.SHELL]
         assert self._launchers.shell is not None
+        assert self.shell is not None
+        shell = self.shell.current
         tokens = {
             **self._tokens,
             "the agent's token for the shell": self._launchers.shell.agent_token,
@@ -262,9 +317,9 @@ class Guests:
             "the shell's own token": shell.peer.token,
             "the agent's token for egress": self.egress.launcher.kept.agent_token,
         }
-        if (agent := self._launched.get(Role.AGENT)) is not None:
-            tokens["the gateway's token"] = agent.peer.token
-        report = await self._probe(channel, shell.spec, tokens, self._canary)
+        if Role.AGENT in self._handles:
+            tokens["the gateway's token"] = self.agent.current.peer.token
+        report = await self._probe(channel, shell.spec, tokens, self._handover.canary)
         self._reports[Role.SHELL] = report
         return report
 
@@ -277,10 +332,33 @@ class Guests:
                 self._admitted, self._shell_has_door = None, False
         else:
             self._handles[role] = handle
-        if self._handles:
-            save_state(self._state, list(self._handles.values()))
+        self._rooms.moved(self._handles)
+        self._save()
+
+    def _save(self) -> None:
+        """Keep what the next runner needs."""
+        if not self._handles:
+            self._runtime.state.unlink(missing_ok=True)
+            self._runtime.handover.unlink(missing_ok=True)
+        elif self._rooms.remote:
+            self._now().save(self._runtime.handover)
         else:
-            self._state.unlink(missing_ok=True)
+            save_state(self._runtime.state, list(self._handles.values()))
+
+    def _now(self) -> Handover:
+        supervisors = {
+            Role.AGENT: self.agent,
+            Role.SHELL: self.shell,
+            Role.EGRESS: self.egress.supervisor,
+        }
+        left = dict(self._inherited)  # not adopted yet
+        for role, handle in self._handles.items():
+            if (supervisor := supervisors[role]) is not None:
+                launch = supervisor.current
+                left[role] = Left(handle, launch.peer.token, launch.sameness)
+        shell, kept = self._launchers.shell, self.egress.launcher.kept
+        token = shell.agent_token if shell is not None else self._handover.agent_token
+        return replace(self._handover, agent_token=token, kept=kept, guests=left)
 
     def _all(self) -> list[Supervisor]:
         return [self.agent] if self.shell is None else [self.agent, self.shell]

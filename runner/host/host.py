@@ -31,7 +31,6 @@ from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.egress.watcher import EgressWatcher
 from runner.errors import ConfigError, HostError
-from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.credentials import Credentials
@@ -44,6 +43,7 @@ from runner.host.guests import (
     memory_status,
     not_restartable,
 )
+from runner.host.handover import Handover
 from runner.host.launch import AGENT_COMMAND, GuestMounts, Launchers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
@@ -57,13 +57,15 @@ from runner.workspace.room import check_room, keep_reserve, make_room
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
+    from runner.host.cluster_embedder import ClusterEmbedder
     from runner.telemetry.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 _NO_NAMESPACE: Final = "the agent has no network namespace of its own here"
 _FIXED_WHILE_RUNNING: Final = (
-    *("workspace_root", "runtime_dir", "tier", "embedder", "container", "audit", "telemetry"),
+    *("workspace_root", "runtime_dir", "tier", "embedder", "container", "kubernetes", "audit"),
+    "telemetry",
 )
 
 
@@ -102,8 +104,10 @@ class Host:
         self._stopped = asyncio.Event()
         self._restart_lock = asyncio.Lock()
         self._credentials = Credentials()
-        self._authority = Authority.new()
+        self._handover = Handover.new()
+        self._leaving = False
         self._problems: list[str] = []
+        self._started = False
         self._telemetry: Telemetry | None = None
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -160,6 +164,12 @@ class Host:
             self._stopping = asyncio.create_task(self._unwind(self._stack))
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
+
+    def request_leave(self) -> None:
+        """Begin to end this host and return at once; see `wait_stopped`. Guests that can outlive it
+        are left to the next one."""
+        self._leaving = True
+        self.request_stop()
 
     def request_stop(self) -> None:
         """Begin to stop and return at once; see `wait_stopped`."""
@@ -324,11 +334,16 @@ class Host:
 
     async def _start_parts(self, stack: AsyncExitStack) -> None:
         config = self.config
-        self._tier_driver = driver = self._driver or driver_for(config.tier, config.container)
+        self._tier_driver = driver = self._driver or driver_for(
+            config.tier, config.container, config.kubernetes
+        )
         self._capabilities = driver.capabilities
         self.tier = self._capabilities.tier
+        remote = self._capabilities.remote
         self.workspace = Workspace.locate(config, self.user_id)
         self._runtime = Runtime.locate(config, self.user_id)
+        if remote:
+            self._handover = Handover.load(self._runtime.handover) or self._handover
         self._launchers = self._new_launchers(config)
         home = EmbedderHome.locate(config, self._runtime.base)
         _ = home.endpoint
@@ -336,32 +351,29 @@ class Host:
         self._beside = driver
         if self.tier == "micro_vm":
             self._beside = driver_for("container", config.container)
-        self._embedder = Embedder(home, self._beside, environ=self._environ)
+        self._embedder = self._new_embedder(home, driver)
         self.workspace.check()
+        stack.push_async_callback(self._end, "connections of the tier", driver.close)
         self.notices += await driver.check()
         self.notices += await asyncio.to_thread(self._server_notices)
-        make_room(self._launchers.agent.db_path, self.workspace)
+        if not remote:
+            make_room(self._launchers.agent.db_path, self.workspace)
         check_room(self._runtime.base)
 
         self._runtime.create()
         stack.enter_context(host_lock(self._runtime.lock))
         stack.enter_context(self.workspace.held())
         stack.enter_context(host_log(self._runtime.log, self.user_id, config.log_level))
+        for left in self._handover.guests.values():
+            await driver.recover(left.handle)  # or it would count as a leftover
         self.notices += await clear_leftovers(
             self._runtime, self.workspace, driver, config.container
         )
-        if not self.no_shell:
-            self.notices += thin_out(self.workspace)
-        if config.for_user(self.user_id).memory.db_path == "auto":
-            database = self._launchers.agent.db_path
-            if notice := adopt_old_database(database, self._working_directory):
-                log.warning("%s", notice)
-                self.notices.append(notice)
-        keep_reserve(self._launchers.agent.db_path, self.workspace)
-        self.notices += self.workspace.adopt()
+        if not remote:
+            self._prepare_disk()
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)
-        if Role.AGENT in self._capabilities.own_files:
+        if Role.AGENT in self._capabilities.own_files and not remote:
             log.info(
                 "memory is the local file %s: it must lie on a persistent volume",
                 self._launchers.agent.db_path,
@@ -371,7 +383,7 @@ class Host:
         LastStart(self.tier, home.path).save(self._runtime)
         stack.push_async_callback(self._end, "embedder", self._embedder.stop)
         await self._embedder.start()
-        issue = self._authority.issue
+        issue = self._handover.authority.issue
         control = ControlServer(self._runtime, self, issue(Party.RUNNER), issue(Party.CLI))
         self._guests = Guests(
             driver,
@@ -380,19 +392,53 @@ class Host:
             probe=self._probe,
             probe_agent=self._probe_agent,
             tokens={"the control token": control.token},
-            state=self._runtime.state,
+            runtime=self._runtime,
             watcher=watcher,
             egress_watcher=egress_watcher,
             beside=self._beside,
+            handover=self._handover,
             policy=self._policy,
         )
         stack.push_async_callback(self._end, "control socket", control.stop)
         await control.start()
-        stack.push_async_callback(self._end, "guests", self._guests.stop)
+        stack.push_async_callback(self._end, "guests", self._end_guests)
         if self._telemetry is not None:
             self._telemetry.restarts = self._guests.restarts
+        self._started = True
         await self._guests.start()
         log.info("the host is ready")
+
+    def _prepare_disk(self) -> None:
+        """Make what lies on this machine's disk fit for guests."""
+        if not self.no_shell:
+            self.notices += thin_out(self.workspace)
+        if self.config.for_user(self.user_id).memory.db_path == "auto":
+            database = self._launchers.agent.db_path
+            if notice := adopt_old_database(database, self._working_directory):
+                log.warning("%s", notice)
+                self.notices.append(notice)
+        keep_reserve(self._launchers.agent.db_path, self.workspace)
+        self.notices += self.workspace.adopt()
+
+    def _new_embedder(self, home: EmbedderHome, driver: TierDriver) -> "Embedder | ClusterEmbedder":
+        if not self._capabilities.remote:
+            return Embedder(home, self._beside, environ=self._environ)
+        from runner.host.cluster_embedder import ClusterEmbedder
+        from runner.tiers.kubernetes.driver import KubernetesDriver
+
+        assert isinstance(driver, KubernetesDriver)
+        moved = self._embedder_moved
+        return ClusterEmbedder(home, driver.cluster, self.user_id, on_moved=moved)
+
+    async def _embedder_moved(self) -> None:
+        if self._started:
+            await self._guests.embedder_moved()
+
+    async def _end_guests(self) -> None:
+        if self._leaving and self._capabilities.remote:
+            await self._guests.release()
+        else:
+            await self._guests.stop()
 
     def _watchers(self, stack: AsyncExitStack) -> tuple[Watcher, EgressWatcher]:
         """Open the audit log, and what writes to it: about calls of tools, and about requests."""
@@ -429,7 +475,7 @@ class Host:
 
     def _server_notices(self) -> list[str]:
         """What to know of servers before the agent asks them."""
-        if not self._capabilities.own_programs:
+        if not self._capabilities.own_programs or self._capabilities.remote:
             return []
         from runner.tiers.container.host_address import unreachable_servers  # imports docker
 
@@ -442,7 +488,7 @@ class Host:
             config,
             self.workspace,
             self._capabilities,
-            self._authority,
+            self._handover.authority,
             environ=self._environ,
             keys=self._credentials.keys,
             agent_command=self._agent_command,

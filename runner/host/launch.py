@@ -1,11 +1,13 @@
 """How a user's guests are started: commands, environments, mounts and envelopes."""
 
+import hashlib
 import os
 import site
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +25,10 @@ from runner.egress.configuration import Kept, build, is_wanted
 from runner.egress.upstreams import without_secrets
 from runner.errors import ConfigError
 from runner.host.authority import Authority
+from runner.host.placement import Placement
 from runner.host.supervisor import Launch
 from runner.host.time_zone import time_zone
-from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
+from runner.tiers.base import Capabilities, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_provider_keys, read_secrets
 from runner.workspace.crowd import thin_out
@@ -113,11 +116,16 @@ class AgentLauncher:
         self._capabilities = capabilities
         self._command = command
         self._own_files = Role.AGENT in capabilities.own_files
+        self._placement = Placement.of(capabilities, config)
         self._environment = guest_environment(workspace.internal, environ)
         if capabilities.own_programs:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
             zone = time_zone(environ)
             self._environment = {"HOME": "/.oxydra", "TZ": zone or "UTC0", **OWN_ENVIRONMENT}
+        if self._placement.remote:
+            self._command = ("oxydra-guest", "--bootstrap-stdin", *self._placement.until)
+            private = {"HOME": "/state/.oxydra", "TMPDIR": "/state/tmp"}
+            self._environment = {**self._environment, **private}
         self.memory = self._settings.memory
         self.secrets = read_secrets(self._settings, environ, keys)
         self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
@@ -155,31 +163,38 @@ class AgentLauncher:
         `witnessed` runs no call that changes something before somebody records it.
         """
         self._workspace.provision()
-        prepare_parent(self.db_path, self._workspace)
         mounts = self._workspace.mounts(Role.AGENT)
-        socket = Path(embedder.endpoint.removeprefix("unix:"))
-        if self._own_files and embedder.endpoint:
-            mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
+        remote = self._placement.remote
+        if not remote:
+            prepare_parent(self.db_path, self._workspace)
+            socket = Path(embedder.endpoint.removeprefix("unix:"))
+            if self._own_files and embedder.endpoint:
+                mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
         seen = GuestMounts(mounts, self._own_files)
-        if embedder.endpoint:
-            embedder = _at(embedder, seen.endpoint(socket))
-        if shell.endpoint:
-            shell = _at(shell, seen.endpoint(self._workspace.shell_socket))
-        if egress is not None:
-            egress = _at(egress, seen.endpoint(self._workspace.agent_door))
+        if not remote:
+            if embedder.endpoint:
+                embedder = _at(embedder, seen.endpoint(socket))
+            if shell.endpoint:
+                shell = _at(shell, seen.endpoint(self._workspace.shell_socket))
+            if egress is not None:
+                egress = _at(egress, seen.endpoint(self._workspace.agent_door))
         paths = {
             bound.mount.name: str(seen.path(bound.host_path))
             for bound in self._workspace.mounts(Role.AGENT)
             if bound.mount.name in bootstrap_pb2.GuestPaths.DESCRIPTOR.fields_by_name
         }
-        directories = _found(self._workspace, Role.AGENT)
+        directories = {} if remote else _found(self._workspace, Role.AGENT)
+        launch_id = str(uuid.uuid4())
+        name = self._placement.name(launch_id)
         message = bootstrap_pb2.BootstrapEnvelope(
             version=ENVELOPE_VERSION,
-            launch_id=str(uuid.uuid4()),
+            launch_id=launch_id,
             user_id=self._workspace.user_id,
             tier=self._capabilities.tier,
             token=new_token(),
-            gateway=seen.endpoint(self._workspace.gateway_socket),
+            gateway=Port.GATEWAY.listener
+            if remote
+            else seen.endpoint(self._workspace.gateway_socket),
             paths=bootstrap_pb2.GuestPaths(**paths, database=str(seen.path(self.db_path))),
             settings=to_json(_for_agent(self._settings)),
             secrets=_agents_own(self._settings, self.secrets, job_key).message(),
@@ -190,7 +205,7 @@ class AgentLauncher:
             log_level=self._config.log_level,
             canary=canary,
             maintenance=maintenance,
-            identity=self._authority.issue(Party.AGENT).message(),
+            identity=self._authority.issue(Party.AGENT, name).message(),
             mounted=self._mounted(directories),
             witnessed=witnessed,
         )
@@ -209,14 +224,16 @@ class AgentLauncher:
             if self._own_files
             else self._workspace.path,
             owner=self._workspace.owner.ids,
+            network=Network.POLICY if remote else Network.NONE,
             limits=Limits(
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
             ),
             directories=directories,
         )
-        endpoint = unix_endpoint(self._workspace.gateway_socket)
         ours = self._authority.issue(Party.RUNNER)
-        return Launch(spec, Peer(endpoint, Party.AGENT, message.token, ours))
+        endpoint = "" if remote else unix_endpoint(self._workspace.gateway_socket)
+        peer = Peer(endpoint, Party.AGENT, message.token, ours, name)
+        return Launch(spec, peer, Port.GATEWAY, _sameness(spec, message))
 
     def _mounted(
         self, directories: Mapping[str, tuple[int, int]]
@@ -273,6 +290,7 @@ class ShellLauncher:
         self._settings = config.for_user(workspace.user_id).shell
         self._log_level = config.log_level
         self._capabilities = capabilities
+        self._placement = Placement.of(capabilities, config)
         self.agent_token = new_token()
         self.crowd_max = CROWD_MAX
 
@@ -280,7 +298,7 @@ class ShellLauncher:
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds it, as a path on the host, with an identity for it."""
         return bootstrap_pb2.Link(
-            endpoint=unix_endpoint(self._workspace.shell_socket),
+            endpoint=_local(self._placement, self._workspace.shell_socket),
             token=self.agent_token,
             identity=self._authority.issue(Party.AGENT).message(),
         )
@@ -288,10 +306,16 @@ class ShellLauncher:
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No shell guest may run."""
         self._workspace.provision()
-        thin_out(self._workspace, self.crowd_max, mounted=True)
-        token = new_token()
+        if not self._placement.remote:
+            thin_out(self._workspace, self.crowd_max, mounted=True)
+        token, launch_id = new_token(), str(uuid.uuid4())
         mounts = self._workspace.mounts(Role.SHELL)
-        seen = GuestMounts(mounts, own_files=True)
+        remote = self._placement.remote
+        place = Port.SHELL.listener
+        if not remote:
+            seen = GuestMounts(mounts, own_files=True)
+            place = str(seen.path(self._workspace.shell_socket))
+        name = self._placement.name(launch_id)
         own_programs = self._capabilities.own_programs
         program = ("oxydra-shell-daemon",) if own_programs else _SHELL_MODULE
         memory = self._settings.memory_mb * _MIB
@@ -303,27 +327,29 @@ class ShellLauncher:
             role=Role.SHELL,
             user_id=self._workspace.user_id,
             home=self._workspace.path,
-            launch_id=str(uuid.uuid4()),
+            launch_id=launch_id,
             command=(
                 *program,
-                *("--socket", str(seen.path(self._workspace.shell_socket))),
-                *("--bootstrap-stdin", "--sealed", "--exit-with-parent"),
+                *("--socket", place),
+                *("--bootstrap-stdin", "--sealed", *self._placement.until),
                 *("--log-level", self._log_level),
                 *("--default-timeout", f"{self._settings.timeout_s:g}"),
                 *watching,
             ),
             mounts=mounts,
             environment=environment,
-            envelope=envelope.service(token, self._authority.issue(Party.SHELL)),
+            envelope=envelope.service(token, self._authority.issue(Party.SHELL, name)),
             log_path=self._workspace.log(Role.SHELL),
-            working_directory=Path("/shared"),
+            working_directory=Path("/run" if remote else "/shared"),
             owner=self._workspace.owner.ids,
+            network=Network.POLICY if remote else Network.NONE,
             limits=Limits(memory, self._settings.processes, self._settings.cpus),
-            directories=_found(self._workspace, Role.SHELL),
+            directories={} if remote else _found(self._workspace, Role.SHELL),
         )
-        endpoint = unix_endpoint(self._workspace.shell_socket)
+        endpoint = _local(self._placement, self._workspace.shell_socket)
         ours = self._authority.issue(Party.RUNNER)
-        return Launch(spec, Peer(endpoint, Party.SHELL, token, ours))
+        peer = Peer(endpoint, Party.SHELL, token, ours, name)
+        return Launch(spec, peer, Port.SHELL, _sameness(spec))
 
 
 class EgressLauncher:
@@ -349,6 +375,7 @@ class EgressLauncher:
         self._authority = authority
         self._log_level = config.log_level
         self._own_files = Role.EGRESS in capabilities.own_files
+        self._placement = Placement.of(capabilities, config)
         self._command: tuple[str, ...] = _EGRESS_MODULE
         self._home = workspace.egress_socket.parent
         self._environment = guest_environment(self._home, environ)
@@ -371,17 +398,25 @@ class EgressLauncher:
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds its door, as a path on the host, with an identity for it."""
         return bootstrap_pb2.Link(
-            endpoint=unix_endpoint(self._workspace.agent_door),
+            endpoint=_local(self._placement, self._workspace.agent_door),
             token=self.kept.agent_token,
             identity=self._authority.issue(Party.AGENT).message(),
         )
 
-    def way_out_of_shell(self, authority_pem: str) -> shell_pb2.SetEgressRequest:
-        """What the shell guest is told. It trusts `authority_pem` then."""
-        mounts = self._workspace.mounts(Role.SHELL)
+    def way_out_of_shell(
+        self, authority_pem: str, handle: Handle | None
+    ) -> shell_pb2.SetEgressRequest:
+        """What the shell guest is told. It trusts `authority_pem` then. `handle` is that of the
+        running egress guest."""
         credentials = self._settings.egress.credentials
+        if self._placement.remote:
+            door = handle.endpoint(Port.SHELL_DOOR) if handle is not None else ""
+        else:
+            mounts = self._workspace.mounts(Role.SHELL)
+            door = GuestMounts(mounts, own_files=True).endpoint(self._workspace.shell_door)
         return shell_pb2.SetEgressRequest(
-            door=GuestMounts(mounts, own_files=True).endpoint(self._workspace.shell_door),
+            door=door,
+            door_launch_id=self._placement.name(handle.launch_id) if handle is not None else "",
             token=self.kept.shell_token,
             authority_pem=authority_pem,
             environment=self.kept.placeholders.environment(credentials),
@@ -424,35 +459,44 @@ class EgressLauncher:
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No egress guest of the user may run."""
         self._workspace.provision()
-        token = new_token()
+        token, launch_id = new_token(), str(uuid.uuid4())
+        name = self._placement.name(launch_id)
         mounts = self._workspace.mounts(Role.EGRESS)
-        seen = GuestMounts(mounts, self._own_files)
+        seen, remote = GuestMounts(mounts, self._own_files), self._placement.remote
+        listeners = (
+            ("--socket", self._workspace.egress_socket, Port.EGRESS),
+            ("--agent-door", self._workspace.agent_door, Port.AGENT_DOOR),
+            ("--shell-door", self._workspace.shell_door, Port.SHELL_DOOR),
+        )
+        places = (
+            (flag, port.listener if remote else str(seen.path(socket)))
+            for flag, socket, port in listeners
+        )
         spec = LaunchSpec(
             role=Role.EGRESS,
             user_id=self._workspace.user_id,
             home=self._workspace.path,
-            launch_id=str(uuid.uuid4()),
+            launch_id=launch_id,
             command=(
                 *self._command,
-                *("--socket", str(seen.path(self._workspace.egress_socket))),
-                *("--agent-door", str(seen.path(self._workspace.agent_door))),
-                *("--shell-door", str(seen.path(self._workspace.shell_door))),
-                *("--bootstrap-stdin", "--exit-with-parent"),
+                *chain.from_iterable(places),
+                *("--bootstrap-stdin", *self._placement.until),
                 *("--log-level", self._log_level),
             ),
             mounts=mounts,
             environment=self._environment,
-            envelope=envelope.service(token, self._authority.issue(Party.EGRESS)),
+            envelope=envelope.service(token, self._authority.issue(Party.EGRESS, name)),
             log_path=self._workspace.log(Role.EGRESS),
             working_directory=self._home,
             owner=self._workspace.owner.ids,
             network=Network.OUTBOUND,
             limits=_EGRESS_LIMITS,
-            directories=_found(self._workspace, Role.EGRESS),
+            directories={} if remote else _found(self._workspace, Role.EGRESS),
         )
-        endpoint = unix_endpoint(self._workspace.egress_socket)
+        endpoint = _local(self._placement, self._workspace.egress_socket)
         ours = self._authority.issue(Party.RUNNER)
-        return Launch(spec, Peer(endpoint, Party.EGRESS, token, ours))
+        peer = Peer(endpoint, Party.EGRESS, token, ours, name)
+        return Launch(spec, peer, Port.EGRESS, _sameness(spec))
 
 
 class Launchers:
@@ -503,6 +547,24 @@ def _found(workspace: Workspace, role: Role) -> dict[str, tuple[int, int]]:
             seen = os.fstat(directory)
         found[bound.mount.virtual] = (seen.st_dev, seen.st_ino)
     return found
+
+
+def _local(placement: Placement, socket: Path) -> str:
+    """The endpoint of a socket on this machine; empty for guests on others."""
+    return "" if placement.remote else unix_endpoint(socket)
+
+
+def _sameness(spec: LaunchSpec, message: bootstrap_pb2.BootstrapEnvelope | None = None) -> str:
+    """A digest that is equal for launches that differ only in what is new in every launch."""
+    told = (spec.command, sorted(spec.environment.items()), spec.owner, spec.limits, spec.network)
+    digest = hashlib.sha256(repr(told).encode())
+    if message is not None:
+        same = bootstrap_pb2.BootstrapEnvelope()
+        same.CopyFrom(message)
+        for name in ("launch_id", "token", "identity", "embedder", "shell", "egress", "upstreams"):
+            same.ClearField(name)
+        digest.update(same.SerializeToString(deterministic=True))
+    return digest.hexdigest()
 
 
 def _at(link: bootstrap_pb2.Link, endpoint: str) -> bootstrap_pb2.Link:

@@ -62,7 +62,7 @@ async def run_job(
     `job_key` is the old key of the files, or the key of the backup. Raises `HostError`
     (ALREADY_EXISTS) if a host runs for the user, and the `WireError` of a guest that fails.
     """
-    driver = driver_for(config.tier, config.container)
+    driver = driver_for(config.tier, config.container, config.kubernetes)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
     launchers = Launchers(

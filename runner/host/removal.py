@@ -88,7 +88,7 @@ async def remove(config: Config, user_id: str) -> None:
     workspace = Workspace.locate(config, user_id)
     runtime.create()
     with host_lock(runtime.lock), workspace.held():
-        driver = driver_for(config.tier, config.container)
+        driver = driver_for(config.tier, config.container, config.kubernetes)
         await clear_leftovers(runtime, workspace, driver, config.container)
         _remove_tree(workspace.path)
         audit = Place.locate(config, user_id)

@@ -80,6 +80,7 @@ class Runtime:
         self.token = self.directory / "control.token"
         self.identity = self.directory / "control.pem"
         self.state = self.directory / "state.json"
+        self.handover = self.directory / "handover.json"
         self.log = self.directory / "host.log"
         self.last_start = self.directory / "last_start.json"
         self._directories = (relative.partition("/")[0], relative)

@@ -5,7 +5,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
@@ -19,7 +19,7 @@ from wire.v1 import control_pb2
 
 from runner.errors import HostError, TierError
 from runner.logs import next_offset, read_from
-from runner.tiers.base import Handle, LaunchSpec, TierDriver
+from runner.tiers.base import Handle, LaunchSpec, Port, TierDriver
 from runner.workspace.clearing import clear, clear_unless_file
 
 _LAST_LINE_CHARS: Final = 300
@@ -89,10 +89,32 @@ class Policy:
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of a guest: what to run, and how to reach it."""
+    """One start of a guest: what to run, and how to reach it.
+
+    On another machine it is reached at `port` of where it then is. `sameness` is equal for launches
+    that differ only in what is new in every launch.
+    """
 
     spec: LaunchSpec
     peer: Peer
+    port: Port | None = None
+    sameness: str = ""
+
+    def at(self, handle: Handle) -> "Launch":
+        """The launch with the place where its guest is."""
+        if not handle.address or self.port is None:
+            return self
+        return replace(self, peer=replace(self.peer, endpoint=handle.endpoint(self.port)))
+
+    def inherited(self, handle: Handle, token: str) -> "Launch":
+        """The launch of an equal guest that an earlier runner has started."""
+        spec = replace(self.spec, launch_id=handle.launch_id)
+        peer = replace(self.peer, token=token, launch_id=handle.launch_id)
+        return replace(self, spec=spec, peer=peer).at(handle)
+
+
+Adopt = Callable[[Launch], Awaitable[tuple[Launch, Handle] | None]]
+"""Returns a launch as it was, with the handle of its guest, or None."""
 
 
 class Supervisor:
@@ -106,6 +128,8 @@ class Supervisor:
     handle of a guest that already runs, which is then watched instead of starting a new one. The
     socket of such a guest is never removed, because another runner may have started the next one,
     and no failure ends the supervision.
+
+    `adopt` is asked before each start for an equal guest that an earlier runner has left running.
     """
 
     def __init__(
@@ -118,7 +142,9 @@ class Supervisor:
         policy: Policy | None = None,
         verify: Callable[[grpc.aio.Channel], Awaitable[None]] | None = None,
         shared: Callable[[], AbstractAsyncContextManager[Handle | None]] | None = None,
+        adopt: Adopt | None = None,
     ) -> None:
+        self._adopt = adopt
         self._verify = verify
         self._shared = shared
         self._driver = driver
@@ -189,6 +215,12 @@ class Supervisor:
         """How often the guest was started again."""
         return self._restarts
 
+    @property
+    def current(self) -> Launch:
+        """The launch in hand, whether it answers or not; there must be one."""
+        assert self._launch is not None
+        return self._launch
+
     async def launch(self) -> Launch:
         """The launch that answers now. Waits while one is starting.
 
@@ -204,6 +236,11 @@ class Supervisor:
                 resolution=_FIX,
             )
         return self._launch
+
+    @property
+    def connection(self) -> grpc.aio.Channel | None:
+        """The connection to a guest that has answered; None if there is none now."""
+        return self._channel
 
     async def channel(self) -> grpc.aio.Channel:
         """The connection to that launch. Waits and raises like `launch`."""
@@ -320,6 +357,20 @@ class Supervisor:
         """Start the guest and wait until it answers."""
         self._note("starting")
         self._launch = launch = self._prepare()
+        if self._adopt is not None and (found := await self._adopt(launch)) is not None:
+            self._launch, self._handle = found
+            launch = found[0]
+            self._on_handle(self._handle)
+        else:
+            launch = await self._start(launch)
+        await self._until_ready(launch)
+        if self._verify is not None:
+            assert self._channel is not None
+            await self._verify(self._channel)
+        self._note("ready")
+
+    async def _start(self, launch: Launch) -> Launch:
+        """Start the guest. Returns the launch with the place where it is."""
         socket = _socket_of(launch.peer.endpoint)
         if socket is not None and self._shared is None:
             clear(socket, launch.spec.home)
@@ -328,7 +379,13 @@ class Supervisor:
         self._log_offset = next_offset(log_path, home)
         async with self._shared() if self._shared is not None else nullcontext(None) as running:
             self._handle = running or await self._driver.start(launch.spec)
+            self._launch = launch = launch.at(self._handle)
             self._on_handle(self._handle)
+        return launch
+
+    async def _until_ready(self, launch: Launch) -> None:
+        """Wait until the guest answers."""
+        assert self._handle is not None
         ended = asyncio.create_task(self._driver.wait(self._handle))
         try:
             async with asyncio.timeout(self._policy.start_timeout):
@@ -345,10 +402,6 @@ class Supervisor:
             ) from None
         finally:
             ended.cancel()
-        if self._verify is not None:
-            assert self._channel is not None
-            await self._verify(self._channel)
-        self._note("ready")
 
     async def _reachable(self, launch: Launch) -> bool:
         """Check once whether a starting guest answers. Uses a new connection each time, because

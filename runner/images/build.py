@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import IO, Any, Final
@@ -84,12 +84,33 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
             _build(engine, recipe, role, packages, content, progress)
             return progress.done(role)
 
+        first = [role for role in recipe.roles if role is not ImageRole.SHELL_POD]
         with ThreadPoolExecutor(len(recipe.roles), thread_name_prefix="image") as pool:
-            failures = [task.exception() for task in [pool.submit(make, r) for r in recipe.roles]]
+            failures = [task.exception() for task in [pool.submit(make, role) for role in first]]
+        if ImageRole.SHELL_POD in recipe.roles and not any(failures):
+            _build_for_pods(engine, recipe, progress)
     _drop_leftovers(engine, recipe.roles)
     for failure in failures:
         if failure is not None:
             raise failure
+
+
+def _build_for_pods(engine: docker.APIClient, recipe: Recipe, progress: Progress) -> None:
+    """The shell's image for pods is made from the shell's image, which must be there."""
+    role, base = ImageRole.SHELL_POD, image_name(recipe.images, ImageRole.SHELL)
+    if (found := inspected(engine, base)) is None:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"there is no image {base}, from which the {role} image is made",
+            resolution=f"runner images build --role {ImageRole.SHELL} --role {role}",
+        )
+    recipe = replace(recipe, base=base)
+    content = _content(recipe, role, str(found["Id"]), ())
+    if _is_built(engine, image_name(recipe.images, role), content):
+        progress.step(role, "unchanged")
+    else:
+        _build(engine, recipe, role, (), content, progress)
+    progress.done(role)
 
 
 def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path]) -> str:

@@ -17,6 +17,8 @@ OFFICIAL_BASE: Final = f"python:3.{sys.version_info.minor}-slim-bookworm"
 class ImageRole(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
+    SHELL_POD = "shell-pod"
+    """The shell's image for pods; built only when named."""
     EGRESS = "egress"
     EMBEDDER = "embedder"
     RUNNER = "runner"

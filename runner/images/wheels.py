@@ -22,9 +22,10 @@ _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.AGENT: "guest,remote,openai,anthropic,google,mcp",
     ImageRole.SHELL: "shell",
+    ImageRole.SHELL_POD: "shell",
     ImageRole.EGRESS: "egress",
     ImageRole.EMBEDDER: "embedder",
-    ImageRole.RUNNER: "runner",
+    ImageRole.RUNNER: "runner,serve,kubernetes",
 }
 ANY_MODEL: Final = "sentence-transformers"
 """The extra with which the embedder's image takes other models than the default one."""

@@ -7,7 +7,7 @@ one suite against every driver.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,7 +20,29 @@ class Network(StrEnum):
     """What a guest can reach: nothing, or, for egress alone, the outside."""
 
     NONE = "none"
+    POLICY = "policy"
+    """A network of its own, in which policies let only named peers through."""
     OUTBOUND = "outbound"
+
+
+class Port(IntEnum):
+    """Where guests listen that have an address of their own."""
+
+    GATEWAY = 7001
+    SHELL = 7002
+    EGRESS = 7003
+    AGENT_DOOR = 7004
+    SHELL_DOOR = 7005
+    EMBEDDER = 7006
+
+    @property
+    def listener(self) -> str:
+        """The endpoint for all addresses of the guest."""
+        return f"tcp:*:{self.value}"
+
+    def at(self, address: str) -> str:
+        """The endpoint of a guest with this IP address."""
+        return f"tcp:[{address}]:{self.value}" if ":" in address else f"tcp:{address}:{self.value}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +100,10 @@ class Capabilities:
     limits_memory: bool = True
     """A guest with all its processes is held to its memory from outside. Otherwise the shell guest
     must watch that itself."""
+    remote: bool = False
+    """Guests run on other machines. Their directories are the tier's own affair, they listen on an
+    address of their own, which their handle tells, and they outlive the runner for as long as
+    another one hears of them."""
     own_network: bool = True
     """Agents have a network namespace of their own. Otherwise only a filter of system calls keeps
     them from the host's network, and nothing from its abstract Unix sockets."""
@@ -104,7 +130,8 @@ class Confinement:
 @dataclass(frozen=True)
 class Handle:
     """One started guest. It can be saved, and another runner of the same generation can
-    `recover` it. `data` belongs to the driver and holds no secret."""
+    `recover` it. `data` belongs to the driver and holds no secret. `address` is where the ports of
+    a guest on another machine are."""
 
     driver: str
     role: Role
@@ -112,6 +139,11 @@ class Handle:
     launch_id: str
     data: Mapping[str, Any]
     version: int = HANDLE_VERSION
+    address: str = ""
+
+    def endpoint(self, port: Port) -> str:
+        """Where a port of a guest on another machine is; empty for guests on this one."""
+        return port.at(self.address) if self.address else ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -128,6 +160,7 @@ class Handle:
                 user_id=content["user_id"],
                 launch_id=content["launch_id"],
                 data=dict(content["data"]),
+                address=str(content.get("address", "")),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"damaged handle: {error!r}") from None
@@ -199,7 +232,8 @@ class TierDriver(Protocol):
         ...
 
     async def clear(self, user_id: str, home: Path) -> list[str]:
-        """End all guests of this home that the tier still knows, also those without a saved handle.
+        """End all guests of this home that the tier still knows, also those without a saved handle,
+        but not those that this driver has recovered.
 
         Returns what was ended, in words. Only call this before a start.
         """
@@ -209,4 +243,8 @@ class TierDriver(Protocol):
         """Whether the guest of an earlier runner still runs. If so, `inspect`, `wait` and `stop`
         work on it from now on. Never mistakes another process with the same pid or name for
         it."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what the driver itself holds open. Guests go on. Idempotent."""
         ...

@@ -3,18 +3,25 @@
 from typing import Final
 
 from wire.errors import Code
-from wire.settings import ContainerSettings
+from wire.installation import adding
+from wire.settings import ContainerSettings, KubernetesSettings
 
 from runner.errors import TierError
 from runner.tiers.base import TierDriver
 
-_DEFAULTS: Final = ContainerSettings()
+_CONTAINER: Final = ContainerSettings()
+_KUBERNETES: Final = KubernetesSettings()
 
 
-def driver_for(tier: str, container: ContainerSettings = _DEFAULTS) -> TierDriver:
+def driver_for(
+    tier: str,
+    container: ContainerSettings = _CONTAINER,
+    kubernetes: KubernetesSettings = _KUBERNETES,
+) -> TierDriver:
     """A new driver, which has touched nothing yet.
 
-    Raises `TierError` for an unknown tier; a weaker tier never takes its place.
+    Raises `TierError` for an unknown tier, or one whose packages are missing; a weaker tier never
+    takes its place.
     """
     match tier:
         case "process":
@@ -25,9 +32,21 @@ def driver_for(tier: str, container: ContainerSettings = _DEFAULTS) -> TierDrive
             from runner.tiers.container.driver import ContainerDriver  # imports docker
 
             return ContainerDriver(container, tier)
+        case "kubernetes":
+            try:
+                from runner.tiers.kubernetes.driver import KubernetesDriver  # imports its client
+            except ModuleNotFoundError as missing:
+                raise TierError(
+                    Code.FAILED_PRECONDITION,
+                    "the kubernetes tier needs packages that are not installed",
+                    details=str(missing),
+                    resolution=adding("runner", "kubernetes"),
+                ) from None
+
+            return KubernetesDriver(kubernetes, container)
     raise TierError(
         Code.FAILED_PRECONDITION,
         f"there is no {tier} tier",
-        details="accepted: container, micro_vm, process",
+        details="accepted: container, kubernetes, micro_vm, process",
         resolution="runner --tier container",
     )

@@ -3,24 +3,29 @@
 import contextlib
 import logging
 import os
+from pathlib import Path
 from typing import Final
 
 from wire.logs import JsonFormatter
 
 from runner.logs import open_for_append
-from runner.tiers.base import LaunchSpec
+from runner.workspace.mounts import Role
 
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """The limit of what one launch may log; the rest is dropped."""
 
 
 class OutputLog:
-    """The log of one launch. Raises `WorkspaceError` if it is not a plain file."""
+    """The log at `path` of one launch, in its `home`. Raises `WorkspaceError` if it is not a plain
+    file."""
 
-    def __init__(self, spec: LaunchSpec, bytes_max: int = LOG_BYTES_MAX) -> None:
-        self._spec = spec
+    def __init__(
+        self, path: Path, home: Path, role: Role, user_id: str, bytes_max: int = LOG_BYTES_MAX
+    ) -> None:
+        self._role = role
+        self._user_id = user_id
         self._left = bytes_max
-        self._fd = open_for_append(spec.log_path, spec.home)
+        self._fd = open_for_append(path, home)
 
     def write(self, block: bytes) -> None:
         """Append what the guest has printed, up to the limit."""
@@ -34,7 +39,7 @@ class OutputLog:
     def add_line(self, message: str) -> None:
         """Append a line of the runner's own."""
         record = logging.makeLogRecord({"name": __name__, "levelname": "ERROR", "msg": message})
-        line = JsonFormatter(str(self._spec.role), self._spec.user_id).format(record)
+        line = JsonFormatter(str(self._role), self._user_id).format(record)
         self._append(line.encode() + b"\n")
 
     def close(self) -> None:

@@ -72,6 +72,9 @@ class RunningGuests:
         if (guest := self._guests.get(handle.launch_id)) is not None:
             await guest.end(grace)
 
+    async def close(self) -> None:
+        """Nothing is held open."""
+
 
 def wait_in_thread(wait: Callable[[], int | None]) -> "asyncio.Future[int | None]":
     """The result of `wait`, which may block as long as a guest runs.

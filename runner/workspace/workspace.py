@@ -51,6 +51,11 @@ class Workspace:
     def locate(cls, config: Config, user_id: str) -> "Workspace":
         """Raises `WorkspaceError` for a bad user id, and for a path too long for the guests'
         sockets."""
+        if config.tier == "kubernetes":
+            from runner.workspace.volumes import VolumeWorkspace
+
+            guests = GuestUids.of(config.container)
+            return VolumeWorkspace(config.workspace_root, check_user_id(user_id), guests=guests)
         uids = GuestUids.of(config.container) if os.geteuid() == 0 else None
         owner = Owner.ours() if uids is None else Owner(0, 0, uids)
         own_uid = None if config.tier == "process" else uids

@@ -12,6 +12,11 @@ from shell_daemon.probe.world import BoundaryHit, World, fields
 _SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd")
 _AMBIENT: Final = "CapAmb"
 _SECCOMP_FILTER: Final = 2
+_OF_THE_NODE: Final = {"ipc": 0xEFFFFFFF, "uts": 0xEFFFFFFE, "pid": 0xEFFFFFFC}
+"""The numbers that Linux gives to the namespaces that it starts with."""
+_KUBELETS_FILES: Final = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+_INTO_MACHINES: Final = ("virtiofs", "9p")
+"""File systems by which a virtual machine has files of its host."""
 
 
 def identity(world: World) -> str:
@@ -82,19 +87,25 @@ def _first_process(world: World) -> dict[str, str]:
 
 
 def namespaces(world: World) -> str:
-    """No namespace that the guest must own is the host's."""
+    """No namespace that the guest must own is the host's. On another machine, those that its kernel
+    has started with are known by their numbers."""
     if world.spec.own_kernel:
         return "a kernel of its own"
+    hosts = _OF_THE_NODE if world.elsewhere else world.spec.namespaces
     found = []
-    for kind, host in world.spec.namespaces.items():
+    for kind, host in hosts.items():
         if (world.proc / "self/ns" / kind).stat().st_ino == host:
             found.append(f"the {kind} namespace is the host's")
     BoundaryHit.raise_if(found)
-    return f"own {', '.join(world.spec.namespaces)}"
+    return f"own {', '.join(hosts)}"
 
 
 def kernel(world: World) -> str:
-    """In the micro_vm tier, the guest's kernel is not the host's."""
+    """A guest that must have a kernel of its own does not run on the host's.
+
+    On another machine the boot id is another one anyway. There a virtual machine is known by how it
+    has the files that every pod is given.
+    """
     if not world.boot_id:
         raise BoundaryHit("the kernel does not tell its boot id")
     if not world.spec.own_kernel:
@@ -103,4 +114,13 @@ def kernel(world: World) -> str:
         raise BoundaryHit(
             "the guest runs on the host's own kernel (same boot id): the OCI runtime gives it none"
         )
-    return KERNEL_OF_GVISOR if world.gvisor else KERNEL_OF_MACHINE
+    if world.gvisor:
+        return KERNEL_OF_GVISOR
+    if world.spec.remote and not _has_files_of_a_host(world):
+        raise BoundaryHit("nothing shows that the guest has a kernel of its own")
+    return KERNEL_OF_MACHINE
+
+
+def _has_files_of_a_host(world: World) -> bool:
+    kinds = {mount.kind for mount in world.mounts if mount.point in _KUBELETS_FILES}
+    return not kinds.isdisjoint(_INTO_MACHINES)

@@ -37,6 +37,10 @@ _ENGINE_FILES: Final = frozenset(
     }
 )
 """Single files that container engines usually mount."""
+_TERMINATION_LOG: Final = "/dev/termination-log"
+"""A file that every kubelet mounts and lets anybody write: what a pod says when it ends."""
+_OF_PODS: Final = "/run"
+"""The only directory of its own that a pod is given."""
 
 
 def mounts(world: World) -> str:
@@ -59,7 +63,14 @@ def _judge(world: World, mount: MountInfo, rows: dict[str, SharedDirectory]) -> 
         return "" if mount.read_only else f"{mount.point} is mounted read-write"
     if mount.point in _ENGINE_FILES:
         return _judge_file(world, mount)
-    if mount.kind == "tmpfs":
+    if world.spec.remote:
+        if mount.point == _TERMINATION_LOG:
+            return _judge_file(world, mount, writable=True)
+        if mount.point == _OF_PODS and world.gvisor:
+            return ""
+    if mount.kind == "tmpfs" and (not world.spec.remote or _is_of_pods(mount.point)):
+        if world.elsewhere and mount.root == "/":
+            return ""
         if mount.root == "/" and mount.device not in world.spec.host_tmpfs:
             return ""
     elif mount.kind in _PSEUDO and _is_kernel(mount.point):
@@ -73,6 +84,11 @@ def _is_kernel(point: str) -> bool:
     return any(point == place or point.startswith(f"{place}/") for place in _KERNEL)
 
 
+def _is_of_pods(point: str) -> bool:
+    """Whether a pod has an in-memory file system there. Secrets and tokens are such, too."""
+    return point == _OF_PODS or _is_kernel(point)
+
+
 def _judge_row(world: World, mount: MountInfo, row: SharedDirectory) -> str:
     if not _is_right(world, row):
         return f"{row.virtual} is another directory of the host ({mount.root})"
@@ -82,16 +98,18 @@ def _judge_row(world: World, mount: MountInfo, row: SharedDirectory) -> str:
 
 
 def _is_right(world: World, row: SharedDirectory) -> bool:
+    if world.is_volume(row):
+        return world.at(row.virtual).is_dir()
     if row.beacon:
         return os.path.lexists(world.at(row.virtual) / row.beacon)
     return world.is_same(world.at(row.virtual).stat(), row.device, row.inode)
 
 
-def _judge_file(world: World, mount: MountInfo) -> str:
+def _judge_file(world: World, mount: MountInfo, *, writable: bool = False) -> str:
     path = world.at(mount.point)
     if not stat.S_ISREG(path.stat().st_mode):
         return f"{mount.point} is mounted from {mount.root} and is not a file"
-    if os.access(path, os.W_OK):
+    if not writable and os.access(path, os.W_OK):
         return f"{mount.point} is mounted from {mount.root} and is writable"
     return ""
 

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Final
 
-from wire.ways_out import Spec, WayOut, try_all
+from wire.ways_out import POLICED, Spec, WayOut, try_all
 
 from shell_daemon.probe.listeners import foreign_socket, is_served_outside
 from shell_daemon.probe.walk import walk
@@ -15,12 +15,23 @@ _ABSTRACT_MAX: Final = 64
 
 def network(world: World) -> str:
     """No way out leads anywhere: the guest has no network, and egress's door hears it only with
-    what the daemon has."""
-    ways = _ways(world)
-    given = [] if world.spec.network == "none" else ["its tier has given it a network"]
+    what the daemon has. What policies shut where it has one is another check."""
+    policed = world.spec.policed
+    ways = [way for way in _ways(world) if not (policed and way.name in POLICED)]
+    given = [] if policed or world.spec.network == "none" else ["its tier has given it a network"]
     found = [*given, *(way.found for way in ways if not way.shut)]
     BoundaryHit.raise_if(list(dict.fromkeys(found)))
-    return f"none; {len(ways)} ways out are shut"
+    return f"{'behind policies' if policed else 'none'}; {len(ways)} ways out are shut"
+
+
+def policies(world: World) -> str:
+    """Policies keep the guest from the outside, its gateway and what the runner forbids."""
+    if not world.spec.policed:
+        raise BoundaryHit("the guest has no network in which there could be policies")
+    ways = [way for way in _ways(world) if way.name in POLICED and way.name != _METADATA]
+    BoundaryHit.raise_if(list(dict.fromkeys(way.found for way in ways if not way.shut)))
+    labels = dict.fromkeys(each.label or each.address for each in world.spec.forbidden)
+    return f"out of reach: public addresses, {', '.join(labels)}"
 
 
 def metadata_address(world: World) -> str:
@@ -33,7 +44,14 @@ def metadata_address(world: World) -> str:
 @cache
 def _ways(world: World) -> list[WayOut]:
     spec = world.spec
-    told = Spec(spec.listener_port, spec.listener_name, spec.host_addresses, spec.door)
+    told = Spec(
+        spec.listener_port,
+        spec.listener_name,
+        spec.host_addresses,
+        spec.door,
+        policed=spec.policed,
+        forbidden=spec.forbidden,
+    )
     return try_all(told, world.proc)
 
 
@@ -56,7 +74,8 @@ def unix_sockets(world: World) -> str:
             found.append(f"the abstract socket {name} is served from outside the guest")
     BoundaryHit.raise_if(list(dict.fromkeys(found)))
     count = looked.sockets + len(points)
-    return f"{count} in directories and {len(names)} abstract ones, all of this guest"
+    rest = "".join(f"; {why}" for why in looked.unseen)
+    return f"{count} in directories and {len(names)} abstract ones, all of this guest{rest}"
 
 
 def _abstract(world: World) -> list[str]:

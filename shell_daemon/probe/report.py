@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from wire.boundary import BoundarySpec
+from wire.boundary import POLICIES, BoundarySpec
 
 from shell_daemon.probe import (
     filesystem,
@@ -52,6 +52,7 @@ PROBES: Final[dict[str, Check]] = {
     "metadata_address": network.metadata_address,
     "secrets": secrets.secrets,
     "canary": secrets.canary,
+    POLICIES: network.policies,
 }
 
 
@@ -78,6 +79,7 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return _EXIT_SPEC
-    json.dump(run(World(spec), PROBES), sys.stdout)
+    asked = {name: check for name, check in PROBES.items() if name in spec.checks}
+    json.dump(run(World(spec), asked), sys.stdout)
     sys.stdout.flush()
     return 0

@@ -36,13 +36,17 @@ class Entry(NamedTuple):
 class Walk(NamedTuple):
     """What was found: what the specification names by its inode, and the entries of `TEXTS`;
     which sockets are not of this guest; how many sockets and how many entries there are.
-    `unfinished` says why, for each place whose walk did not end."""
+    `unfinished` says why, for each place whose walk did not end. `unseen` says it of volumes of
+    other machines: nothing there is looked for by its inode, and only guests of the same user mount
+    them. Nobody could move aside what is too much in them, so it must keep no shell from starting.
+    """
 
     entries: list[Entry]
     foreign: list[str]
     sockets: int
     seen: int
     unfinished: dict[str, str]
+    unseen: list[str]
 
 
 class _Unfinished(Exception):  # noqa: N818 - a finding, not an error
@@ -58,10 +62,13 @@ def walk(world: World) -> Walk:
     entries: list[Entry] = []
     foreign: list[str] = []
     unfinished: dict[str, str] = {}
+    unseen: list[str] = []
+    volumes = {row.virtual for row in world.spec.shared if world.is_volume(row)}
     sockets = seen = 0
     for start in dict.fromkeys(_starts(world)):
         keep = bool(place_of(start))
-        budget = world.budgets.users if start in _USERS else world.budgets.own
+        of_users = start in _USERS or start in volumes
+        budget = world.budgets.users if of_users else world.budgets.own
         try:
             for entry in _within(budget, _below(world, start)):
                 seen += 1
@@ -75,8 +82,12 @@ def walk(world: World) -> Walk:
                         result = entry.found.stat(follow_symlinks=False)
                         entries.append(Entry(f"{start}/{entry.path}", result))
         except (_Unfinished, OSError) as problem:
-            unfinished[start] = f"the walk of {start} did not end: {problem}"
-    return Walk(entries, foreign, sockets, seen, unfinished)
+            why = f"the walk of {start} did not end: {problem}"
+            if start in volumes and isinstance(problem, _Unfinished):
+                unseen.append(why)
+            else:
+                unfinished[start] = why
+    return Walk(entries, foreign, sockets, seen, unfinished, unseen)
 
 
 def place_of(path: str) -> str:

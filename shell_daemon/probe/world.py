@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wire.boundary import CROWD_MAX, BoundarySpec
+from wire.boundary import CROWD_MAX, BoundarySpec, SharedDirectory
 from wire.ways_out import require_tried
 
 _READ_MAX_BYTES = 1024 * 1024
@@ -107,6 +107,16 @@ class World:
     def boot_id(self) -> str:
         """The kernel's own name of this start of it."""
         return self.text("sys/kernel/random/boot_id").strip()
+
+    @cached_property
+    def elsewhere(self) -> bool:
+        """Whether the guest is on another machine than the runner, whose numbers mean nothing
+        then."""
+        return self.spec.remote and self.boot_id != self.spec.boot_id
+
+    def is_volume(self, row: SharedDirectory) -> bool:
+        """Whether a row of the table is a volume whose numbers nobody knows."""
+        return self.spec.remote and not row.inode
 
     def is_same(self, found: os.stat_result, device: int, inode: int) -> bool:
         """Whether `found` is the host's file with this device and inode.

@@ -16,18 +16,21 @@ import pytest
 from wire import envelope, logs, transport
 from wire.identity import Party
 from wire.limits import ENVELOPE_VERSION
+from wire.settings import KubernetesSettings
 from wire.v1 import bootstrap_pb2
 
 from runner.errors import TierError, WorkspaceError
 from runner.logs import ROTATE_BYTES
-from runner.tiers.base import Handle, Inspection, LaunchSpec, TierDriver
+from runner.tiers.base import Handle, Inspection, LaunchSpec, Port, TierDriver
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.driver import ProcessDriver
+from runner.workspace.directories import Owner
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 from tests.support import parties
 from tests.support.guests import engine
+from tests.support.guests.engine import GUEST_UID
 from tests.support.guests.fake_tier import Behaviour, FakeDriver
 from tests.support.guests.standin_guest import command
 from tests.support.memory.store import until
@@ -54,17 +57,21 @@ class Tier:
     workspace: Workspace
     inside: bool = False
     """Guests have files and programs of their own."""
+    remote: bool = False
+    """Guests have addresses of their own, and nobody here knows their processes."""
     started: list[Handle] = field(default_factory=list)
 
     def spec(self, behaviour: str) -> LaunchSpec:
         launch_id = f"launch-{len(self.started)}"
+        name = launch_id if self.remote else ""
+        inside = Port.GATEWAY.listener if self.remote else "unix:/ipc/agent.sock"
         message = bootstrap_pb2.BootstrapEnvelope(
             version=ENVELOPE_VERSION,
             launch_id=launch_id,
             user_id="alice",
             token=TOKEN,
-            identity=parties.identity(Party.AGENT).message(),
-            gateway="unix:/ipc/agent.sock" if self.inside else self.endpoint,
+            identity=parties.identity(Party.AGENT, name).message(),
+            gateway=inside if self.inside else self.endpoint,
         )
         return LaunchSpec(
             role=self.role,
@@ -76,7 +83,9 @@ class Tier:
             environment={"PATH": "/usr/bin:/bin", "MARK": "only this"},
             envelope=envelope.encode(message),
             log_path=self.workspace.log(Role.AGENT),
-            working_directory=Path("/.oxydra") if self.inside else self.workspace.path,
+            working_directory=Path("/run" if self.remote else "/.oxydra")
+            if self.inside
+            else self.workspace.path,
             owner=(self.workspace.owner.uid, self.workspace.owner.gid),
         )
 
@@ -87,6 +96,8 @@ class Tier:
 
     @property
     def endpoint(self) -> str:
+        if self.remote:
+            return self.started[-1].endpoint(Port.GATEWAY)
         return f"unix:{self.workspace.gateway_socket}"
 
     async def start(self, behaviour: str = "serve", *, ready: bool = True) -> Handle:
@@ -102,9 +113,12 @@ class Tier:
                 await asyncio.sleep(0.02)
 
     async def answers(self) -> bool:
-        if not self.workspace.gateway_socket.exists():
+        peer = parties.gateway(self.endpoint, TOKEN)
+        if self.remote:
+            peer = replace(peer, launch_id=self.started[-1].launch_id)
+        elif not self.workspace.gateway_socket.exists():
             return False
-        async with transport.open_channel(parties.gateway(self.endpoint, TOKEN)) as channel:
+        async with transport.open_channel(peer) as channel:
             return await transport.check_health(channel)
 
     @property
@@ -134,7 +148,16 @@ every_role = pytest.mark.parametrize(
 guests of the shell have a suite of their own."""
 
 
-@pytest.fixture(params=["process", "fake", pytest.param("container", marks=pytest.mark.docker)])
+@pytest.fixture(
+    params=[
+        "process",
+        "fake",
+        pytest.param("container", marks=pytest.mark.docker),
+        pytest.param(
+            "kubernetes", marks=[pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+        ),
+    ]
+)
 async def tier(
     request: pytest.FixtureRequest, workspace: Workspace, role: Role
 ) -> AsyncIterator[Tier]:
@@ -143,6 +166,8 @@ async def tier(
     elif request.param == "fake":
         fake = FakeDriver(lambda spec: FAKE[spec.command[-1]])
         made = Tier("fake", role, fake, lambda: FakeDriver(world=fake), workspace)
+    elif request.param == "kubernetes":
+        made = in_cluster(request, workspace, role)
     else:
         settings = engine.standin_images()
         owned = replace(workspace, common_owner=engine.owner())
@@ -156,6 +181,24 @@ async def tier(
         await made.driver.stop(handle, 0)
     if made.inside:
         assert await made.driver.clear(made.user_id, made.workspace.path) == []
+    await made.driver.close()
+
+
+def in_cluster(request: pytest.FixtureRequest, workspace: Workspace, role: Role) -> Tier:
+    """The kubernetes tier, in a namespace of its own."""
+    from runner.tiers.kubernetes.driver import KubernetesDriver
+
+    cluster, namespace = request.getfixturevalue("cluster"), request.getfixturevalue("namespace")
+    settings = KubernetesSettings(kubeconfig=cluster.kubeconfig(namespace), start_s=30)
+    images = engine.standin_images()
+    owned = replace(workspace, common_owner=Owner(GUEST_UID, GUEST_UID, frozenset({GUEST_UID})))
+    successors: list[TierDriver] = []
+
+    def driver() -> TierDriver:
+        successors.append(KubernetesDriver(settings, images))
+        return successors[-1]
+
+    return Tier("kubernetes", role, driver(), driver, owned, inside=True, remote=True)
 
 
 @pytest.fixture
@@ -177,8 +220,8 @@ async def test_a_started_guest_runs_and_answers(tier: Tier) -> None:
     found = await tier.driver.inspect(handle)
     assert found.running
     assert found.exit_code is None
-    assert found.pid > 0
-    assert found.resident_bytes > 0
+    assert (found.pid > 0) is not tier.remote
+    assert (found.resident_bytes > 0) is not tier.remote
     assert (handle.driver, handle.role, handle.user_id, handle.launch_id) == (
         tier.name,
         tier.role,
@@ -221,7 +264,7 @@ async def test_a_guest_that_does_not_end_when_asked_is_killed(tier: Tier) -> Non
 
 @every_role
 async def test_stop_without_grace_kills_at_once(tier: Tier) -> None:
-    handle = await tier.start()
+    handle = await tier.start("obstinate" if tier.remote else "serve")  # nodes ask for a second
     await within(tier.driver.stop(handle, grace=0))
     assert (await tier.driver.inspect(handle)).exit_code == -signal.SIGKILL
 

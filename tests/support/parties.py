@@ -12,14 +12,16 @@ AUTHORITY = Authority.new()
 
 
 @cache
-def identity(party: Party) -> Identity:
+def identity(party: Party, launch_id: str = "") -> Identity:
     """What `party` proves itself with."""
-    return AUTHORITY.issue(party)
+    return AUTHORITY.issue(party, launch_id)
 
 
-def peer(endpoint: str, party: Party, token: str, caller: Party = Party.RUNNER) -> Peer:
+def peer(
+    endpoint: str, party: Party, token: str, caller: Party = Party.RUNNER, launch_id: str = ""
+) -> Peer:
     """The server `party`, for a test that calls it as `caller`."""
-    return Peer(endpoint, party, token, identity(caller))
+    return Peer(endpoint, party, token, identity(caller), launch_id)
 
 
 def gateway(endpoint: str, token: str) -> Peer:
@@ -37,16 +39,19 @@ def embedder(endpoint: str, token: str) -> Peer:
     return peer(endpoint, Party.EMBEDDER, token, Party.AGENT)
 
 
-def link(endpoint: str, token: str) -> bootstrap_pb2.Link:
+def link(endpoint: str, token: str, launch_id: str = "") -> bootstrap_pb2.Link:
     """Another guest, as an agent's envelope names it."""
     return bootstrap_pb2.Link(
-        endpoint=endpoint, token=token, identity=identity(Party.AGENT).message()
+        endpoint=endpoint,
+        token=token,
+        identity=identity(Party.AGENT).message(),
+        launch_id=launch_id,
     )
 
 
 def linked(made: bootstrap_pb2.Link, party: Party) -> Peer:
     """The guest that a link names, as the agent sees it."""
-    return Peer(made.endpoint, party, made.token, Identity.of(made.identity))
+    return Peer(made.endpoint, party, made.token, Identity.of(made.identity), made.launch_id)
 
 
 def server(endpoint: str, token: str, party: Party, *, sealed: bool = False) -> Server:

@@ -13,8 +13,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
-from aiohttp.client_exceptions import UnixClientConnectorError
-from wire.identity import Party
 
 from guest.door import CUT, REFUSED, UNTRUSTED, Door
 from guest.memory.storage.base import Result, Statement
@@ -91,7 +89,9 @@ class PipelineClient:
         self._tls = tls
         self._door = door
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s))
+        self._moves = 0
         self._session = self._new_session()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def query(self, statement: Statement) -> Result:
         """Run one statement that changes nothing."""
@@ -109,20 +109,32 @@ class PipelineClient:
         return results
 
     async def close(self) -> None:
+        for leaving in self._leaving:
+            leaving.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         await self._session.close()
 
     def _new_session(self) -> aiohttp.ClientSession:
         connector: aiohttp.BaseConnector
         if self._door is not None:
-            connector = _DoorConnector(
-                self._door.path, limit=_CONNECTIONS, keepalive_timeout=_IDLE_S
-            )
-            connector.tls = self._door.tls
+            connector = _DoorConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S)
+            connector.door = self._door
+            self._moves = self._door.moves
         else:
             connector = aiohttp.TCPConnector(
                 limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls or True
             )
         return aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+
+    def _present_session(self) -> aiohttp.ClientSession:
+        """Where the door has moved, a session with the new one. What is under way with the old one
+        may come to its end."""
+        if self._door is not None and self._moves != self._door.moves:
+            leaving = asyncio.create_task(_close_later(self._session, self._timeout.total or 0))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            self._session = self._new_session()
+        return self._session
 
     async def _leave(self, session: aiohttp.ClientSession) -> None:
         """Drop all connections; requests on them are lost, as in any network failure."""
@@ -150,7 +162,7 @@ class PipelineClient:
             headers["Authorization"] = f"Bearer {token}"
         try:
             async with self._places:
-                session = self._session
+                session = self._present_session()
                 async with session.post(
                     target.pipeline, json=body, headers=headers, allow_redirects=False
                 ) as response:
@@ -173,22 +185,33 @@ class PipelineClient:
             raise NoAnswer(f"{type(error).__name__}: {error}", sent=True) from None
 
 
-class _DoorConnector(aiohttp.UnixConnector):
-    """Connects to the door, whatever the URL names, with `tls`."""
+class _DoorConnector(aiohttp.BaseConnector):
+    """Connects to where the door is, whatever the URL names."""
 
-    tls: ssl.SSLContext
+    door: Door
 
     async def _create_connection(self, req: Any, _: Any, timeout: Any) -> Any:
+        door = self.door
         try:
             async with asyncio.timeout(timeout.sock_connect or timeout.connect):
-                _, protocol = await self._loop.create_unix_connection(
-                    self._factory, self._path, ssl=self.tls, server_hostname=Party.EGRESS.value
+                _, protocol = await self._loop.create_connection(
+                    self._factory,
+                    sock=await door.place.connect(),
+                    ssl=door.tls,
+                    server_hostname=door.peer.name,
                 )
         except OSError as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise UnixClientConnectorError(self._path, req.connection_key, error) from error
+            raise aiohttp.ClientConnectorError(req.connection_key, error) from error
         return protocol
+
+
+async def _close_later(session: aiohttp.ClientSession, seconds: float) -> None:
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        await session.close()
 
 
 def _not_let_out(kind: str, text: bytes) -> NoAnswer | Untrusted:

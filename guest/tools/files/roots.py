@@ -21,7 +21,7 @@ from wire.errors import Code
 from wire.paths import VIRTUAL_ROOTS, VirtualRoot
 from wire.text import visible_name
 
-from guest.errors import ToolError
+from guest.errors import GuestError, ToolError
 from guest.tools.files.beneath import Beneath, OutsideError, best_beneath
 
 _BY_NAME = {root.name: root for root in VIRTUAL_ROOTS}
@@ -88,6 +88,9 @@ class Roots:
         directories: The real directory of each root, by its name.
         private: Directories of the workspace whose files must not be reached through hard links.
         beneath: How paths are opened; the best way on this system by default.
+
+    Raises `GuestError` (FAILED_PRECONDITION) if one cannot be opened, or is a link: commands may
+    write beside it, and whoever can put a link there would choose what the tools see.
     """
 
     def __init__(
@@ -99,10 +102,13 @@ class Roots:
         self.changing = threading.Lock()
         self._beneath = beneath or best_beneath()
         self._private = tuple(private)
-        self._descriptors = {
-            name: os.open(directories[name], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            for name in _BY_NAME
-        }
+        self._descriptors: dict[str, int] = {}
+        try:
+            for name in _BY_NAME:
+                self._descriptors[name] = _open_root(directories[name])
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Release the roots. Idempotent."""
@@ -274,3 +280,20 @@ class Roots:
                     status = path.lstat()
                     found.add((status.st_dev, status.st_ino))
         return found
+
+
+def _open_root(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        is_link = path.is_symlink()
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"cannot open the workspace directory {path}",
+            details="it is a link, which a command may have put there"
+            if is_link
+            else str(error.strerror),
+            resolution="remove the link, then: runner restart"
+            if is_link
+            else "runner restart sets the workspace up again",
+        ) from None

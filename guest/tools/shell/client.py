@@ -17,9 +17,10 @@ import grpc
 from wire.errors import Code, WireError
 from wire.identity import Peer
 from wire.status import from_rpc_error
-from wire.transport import open_channel
+from wire.transport import was_cancelled
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
+from guest.connection import Connection
 from guest.errors import GuestError, ToolError
 from guest.tools.clock import Pause
 from guest.tools.shell.output import Kept
@@ -101,15 +102,28 @@ class ShellClient:
 
     def __init__(self, server: Peer, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
-        self._channel = open_channel(server)
-        self._stub: Any = shell_pb2_grpc.ShellStub(self._channel)
+        self._connection = Connection(server, shell_pb2_grpc.ShellStub)
         self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def peer(self) -> Peer:
+        """The shell guest."""
+        return self._connection.peer
+
+    def move(self, peer: Peer) -> None:
+        """Run commands in `peer`, which has taken the place of the shell guest. Those that run in
+        that one are lost, as where it is started again."""
+        self._connection.move(peer)
+
+    @property
+    def _stub(self) -> Any:
+        return self._connection.stub
 
     async def close(self) -> None:
         """Wait for commands that are being ended, then close the connection."""
         if self._ending:
             await asyncio.wait(self._ending, timeout=_END_WAIT_S)
-        await self._channel.close()
+        await self._connection.close()
 
     async def state(self) -> str:
         """`ready` if the shell answers now, else `unavailable: ` and why."""
@@ -121,7 +135,7 @@ class ShellClient:
 
     def program(self) -> Program:
         """A program to be started and spoken to."""
-        return Program(self._stub)
+        return Program(self._connection)
 
     async def run(self, command: Command, pause: Pause | None = None) -> Ended:
         """Run `command` to its end. If this is cancelled, the command's process tree is ended. Its
@@ -157,7 +171,7 @@ class ShellClient:
     async def _reach(self) -> None:
         """Wait for a connection; without one the command was certainly not started."""
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), self._patience.reach_s)
+            await asyncio.wait_for(self._connection.ready(), self._patience.reach_s)
         except TimeoutError:
             raise GuestError(
                 Code.UNAVAILABLE,
@@ -191,6 +205,10 @@ class ShellClient:
             if failure.code not in _LOST and not heard:
                 raise _RefusedError(failure) from None
             log.warning("the output of a command was lost: %s", _said(failure))
+        except asyncio.CancelledError:
+            if was_cancelled():
+                raise
+            log.warning("the output of a command was lost: the shell guest was replaced")
         finally:
             call.cancel()
         return False
@@ -223,6 +241,10 @@ class ShellClient:
                 why = _said(failure)
                 if failure.code not in _LOST:
                     break
+            except asyncio.CancelledError:
+                if was_cancelled():
+                    raise
+                why = "it was replaced"
             finally:
                 call.cancel()
             now = loop.time()

@@ -9,7 +9,10 @@ from typing import Any, Final
 import grpc
 from wire.status import from_rpc_error
 from wire.text import visible
+from wire.transport import was_cancelled
 from wire.v1 import shell_pb2
+
+from guest.connection import Connection
 
 _CALL_S: Final = 10.0
 _WRITE_S: Final = 30.0
@@ -18,6 +21,7 @@ _PIECE_BYTES: Final = 256 * 1024
 _LAST_WORDS_BYTES: Final = 2048
 _STDERR_BYTES_PER_S: Final = 4 * 1024 * 1024
 _SAID_CHARS: Final = 300
+_REPLACED: Final = "the shell guest was replaced"
 
 
 class ProgramLostError(Exception):
@@ -28,8 +32,8 @@ class Program:
     """One run of a program. `start` it, then `write` and read `output` until that ends; `end` it in
     any case. If the shell restarts, the program is lost."""
 
-    def __init__(self, stub: Any) -> None:
-        self._stub = stub
+    def __init__(self, shell: Connection) -> None:
+        self._shell = shell
         self._exec_id = f"program-{uuid.uuid4()}"
         self._written = 0
         self._last_words = b""
@@ -39,7 +43,7 @@ class Program:
         request = shell_pb2.StartExecRequest(
             exec_id=self._exec_id, argv=argv, cwd=cwd, environment=environment, open_stdin=True
         )
-        await self._ask(self._stub.Start, request, _CALL_S)
+        await self._ask("Start", request, _CALL_S)
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`; waits while the program does not read.
@@ -51,7 +55,7 @@ class Program:
             request = shell_pb2.ExecInputRequest(
                 exec_id=self._exec_id, offset=self._written, data=piece
             )
-            await self._ask(self._stub.Input, request, _WRITE_S)
+            await self._ask("Input", request, _WRITE_S)
             self._written += len(piece)
 
     async def output(self) -> AsyncGenerator[bytes]:
@@ -59,7 +63,7 @@ class Program:
 
         Raises `ProgramLostError` at its end, with the exit code and what it said last.
         """
-        call = self._stub.Output(shell_pb2.ExecOutputRequest(exec_id=self._exec_id))
+        call = self._shell.stub.Output(shell_pb2.ExecOutputRequest(exec_id=self._exec_id))
         try:
             async for event in call:
                 match event.WhichOneof("event"):
@@ -73,6 +77,10 @@ class Program:
                         raise ProgramLostError(self._ended(event.exit.exit_code))
         except grpc.RpcError as error:
             raise ProgramLostError(_said(error)) from None
+        except asyncio.CancelledError:
+            if was_cancelled():
+                raise
+            raise ProgramLostError(_REPLACED) from None
         finally:
             call.cancel()
         raise ProgramLostError("the shell guest broke off its output")
@@ -81,16 +89,20 @@ class Program:
         """End it with all that it has started. Idempotent."""
         with contextlib.suppress(ProgramLostError):
             request = shell_pb2.CancelExecRequest(exec_id=self._exec_id)
-            await self._ask(self._stub.Cancel, request, _CALL_S)
+            await self._ask("Cancel", request, _CALL_S)
         with contextlib.suppress(ProgramLostError):
             forget = shell_pb2.ReleaseExecRequest(exec_id=self._exec_id)
-            await self._ask(self._stub.Release, forget, _CALL_S)
+            await self._ask("Release", forget, _CALL_S)
 
-    async def _ask(self, method: Any, request: Any, timeout: float) -> None:
+    async def _ask(self, method: str, request: Any, timeout: float) -> None:
         try:
-            await method(request, timeout=timeout)
+            await getattr(self._shell.stub, method)(request, timeout=timeout)
         except grpc.RpcError as error:
             raise ProgramLostError(_said(error)) from None
+        except asyncio.CancelledError:
+            if was_cancelled():
+                raise
+            raise ProgramLostError(_REPLACED) from None
 
     def _ended(self, exit_code: int) -> str:
         words = _line(self._last_words.decode(errors="replace"))

@@ -112,11 +112,11 @@ class BootstrapEnvelope(_message.Message):
     launch_id: _builtins.str
     user_id: _builtins.str
     tier: _builtins.str
-    """"process", "container" or "micro_vm" """
+    """"process", "container", "micro_vm" or "kubernetes" """
     token: _builtins.str
     """every gRPC call of this launch carries it"""
     gateway: _builtins.str
-    """the endpoint where the guest serves"""
+    """the endpoint where the guest serves; tcp:*:PORT is every address of its own"""
     memory_ca_pem: _builtins.str
     """certificates to trust for the memory's server"""
     log_level: _builtins.str
@@ -260,7 +260,7 @@ class Identity(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     AUTHORITY_FIELD_NUMBER: _builtins.int
     certificate: _builtins.str
-    """its only name is the party's role"""
+    """its only name is the party's role, or <role>.<launch id>"""
     key: _builtins.str
     authority: _builtins.str
     def __init__(
@@ -366,7 +366,9 @@ Global___Secrets: _TypeAlias = Secrets  # noqa: Y015
 
 @_typing.final
 class Link(_message.Message):
-    """Where another guest listens."""
+    """Where another guest listens. Without endpoint and token there is none; with a token alone it is
+    being started, and SetRooms at the gateway says where it is.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -374,10 +376,15 @@ class Link(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
     IDENTITY_FIELD_NUMBER: _builtins.int
+    LAUNCH_ID_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
-    """unix:/path or tcp:127.0.0.1:port; empty: there is none"""
+    """unix:/path or tcp:HOST:PORT"""
     token: _builtins.str
     unavailable_reason: _builtins.str
+    launch_id: _builtins.str
+    """The launch that its certificate must name; empty: it names none, as on Unix sockets. A TCP
+    port beyond loopback is refused without it.
+    """
     @_builtins.property
     def identity(self) -> Global___Identity:
         """with which the agent calls it"""
@@ -389,10 +396,11 @@ class Link(_message.Message):
         token: _builtins.str = ...,
         unavailable_reason: _builtins.str = ...,
         identity: Global___Identity | None = ...,
+        launch_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "identity", b"identity", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "identity", b"identity", "launch_id", b"launch_id", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

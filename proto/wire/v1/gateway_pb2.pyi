@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from wire.v1 import bootstrap_pb2 as _bootstrap_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -3425,3 +3426,48 @@ class WayOut(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WayOut: _TypeAlias = WayOut  # noqa: Y015
+
+@_typing.final
+class SetRoomsRequest(_message.Message):
+    """Each as in the envelope; absent: it stays as it is. A link without endpoint: it is being started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHELL_FIELD_NUMBER: _builtins.int
+    EGRESS_FIELD_NUMBER: _builtins.int
+    EMBEDDER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def shell(self) -> _bootstrap_pb2.Link: ...
+    @_builtins.property
+    def egress(self) -> _bootstrap_pb2.Link: ...
+    @_builtins.property
+    def embedder(self) -> _bootstrap_pb2.Link: ...
+    def __init__(
+        self,
+        *,
+        shell: _bootstrap_pb2.Link | None = ...,
+        egress: _bootstrap_pb2.Link | None = ...,
+        embedder: _bootstrap_pb2.Link | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "embedder", b"embedder", "shell", b"shell"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "embedder", b"embedder", "shell", b"shell"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRoomsRequest: _TypeAlias = SetRoomsRequest  # noqa: Y015
+
+@_typing.final
+class SetRoomsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRoomsReply: _TypeAlias = SetRoomsReply  # noqa: Y015

@@ -251,6 +251,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.FromString,
                 _registered_method=True)
+        self.SetRooms = channel.unary_unary(
+                '/wire.v1.Gateway/SetRooms',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.SetRoomsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.SetRoomsReply.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -547,6 +552,14 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetRooms(self, request, context):
+        """Where the guests beside this one are from now on; for the runner alone. What is under way with
+        one that was replaced goes on with it as long as it answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -764,6 +777,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.TryWaysOut,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.SerializeToString,
+            ),
+            'SetRooms': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRooms,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SetRoomsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.SetRoomsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1929,6 +1947,33 @@ class Gateway:
             '/wire.v1.Gateway/TryWaysOut',
             wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRooms(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/SetRooms',
+            wire_dot_v1_dot_gateway__pb2.SetRoomsRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.SetRoomsReply.FromString,
             options,
             channel_credentials,
             insecure,

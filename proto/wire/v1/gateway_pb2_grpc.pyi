@@ -114,6 +114,10 @@ class GatewayStub:
     """
     TryWaysOut: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.TryWaysOutRequest, _gateway_pb2.TryWaysOutReply]
     """Tries every way out of this guest; for the runner alone."""
+    SetRooms: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetRoomsRequest, _gateway_pb2.SetRoomsReply]
+    """Where the guests beside this one are from now on; for the runner alone. What is under way with
+    one that was replaced goes on with it as long as it answers.
+    """
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -201,6 +205,10 @@ class GatewayAsyncStub(GatewayStub):
     """
     TryWaysOut: _aio.UnaryUnaryMultiCallable[_gateway_pb2.TryWaysOutRequest, _gateway_pb2.TryWaysOutReply]  # type: ignore[assignment]
     """Tries every way out of this guest; for the runner alone."""
+    SetRooms: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetRoomsRequest, _gateway_pb2.SetRoomsReply]  # type: ignore[assignment]
+    """Where the guests beside this one are from now on; for the runner alone. What is under way with
+    one that was replaced goes on with it as long as it answers.
+    """
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
     """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
@@ -543,5 +551,15 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.TryWaysOutReply, _abc.Awaitable[_gateway_pb2.TryWaysOutReply]]:
         """Tries every way out of this guest; for the runner alone."""
+
+    @_abc_1.abstractmethod
+    def SetRooms(
+        self,
+        request: _gateway_pb2.SetRoomsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.SetRoomsReply, _abc.Awaitable[_gateway_pb2.SetRoomsReply]]:
+        """Where the guests beside this one are from now on; for the runner alone. What is under way with
+        one that was replaced goes on with it as long as it answers.
+        """
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

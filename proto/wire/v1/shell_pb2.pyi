@@ -131,12 +131,15 @@ class SetEgressRequest(_message.Message):
     AUTHORITY_PEM_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    DOOR_LAUNCH_ID_FIELD_NUMBER: _builtins.int
     door: _builtins.str
-    """the endpoint of egress's door for the shell, as this guest sees it"""
+    """The endpoint of egress's door for the shell, as this guest sees it: unix:/path or tcp:HOST:PORT."""
     token: _builtins.str
     """of that door"""
     authority_pem: _builtins.str
     """commands trust it besides the system's; empty: nobody more"""
+    door_launch_id: _builtins.str
+    """of egress, as in a Link"""
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """of every command, such as placeholders of credentials"""
@@ -153,10 +156,11 @@ class SetEgressRequest(_message.Message):
         authority_pem: _builtins.str = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         files: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        door_launch_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_pem", b"authority_pem", "door", b"door", "environment", b"environment", "files", b"files", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_pem", b"authority_pem", "door", b"door", "door_launch_id", b"door_launch_id", "environment", b"environment", "files", b"files", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

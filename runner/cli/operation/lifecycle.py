@@ -10,9 +10,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_S: Final = 2.0
+_LEAVE_S: Final = 15.0
+"""How long a host may take to leave its guests to the next one."""
 
 
 async def run_in_foreground(options: Options, config: Config) -> int:
@@ -111,7 +114,7 @@ async def _clear(config: Config, user_id: str) -> list[str]:
 
     workspace = Workspace.locate(config, user_id)
     with host_lock(runtime.lock), workspace.held():
-        driver = driver_for(config.tier, config.container)
+        driver = driver_for(config.tier, config.container, config.kubernetes)
         return await clear_leftovers(runtime, workspace, driver, config.container)
 
 
@@ -121,7 +124,7 @@ async def _host(
     from runner.host.host import Host
 
     host = Host(config, options.user_id, reload=options.load_for_hosting)
-    with at_first_signal(host.request_stop, _STOP_SIGNALS) as received:
+    with at_first_signal(host.request_leave, _STOP_SIGNALS) as received:
         try:
             await host.start()
         except HostError as error:
@@ -167,13 +170,20 @@ def _output_to(runtime: Runtime) -> None:
         os.close(fd)
 
 
-async def start_all(options: Options, *, detach: bool) -> int:
+async def start_all(
+    options: Options,
+    *,
+    detach: bool,
+    server: AbstractAsyncContextManager[object] | None = None,
+) -> int:
     """Start the hosts of all users, as many at once as there are cores. A failed start is reported,
     and the others go on.
 
     Without `detach`, stay, let people with access tokens in, restart hosts that were killed, and
-    stop all on a signal; one while they start lets the hosts in hand come up first. Returns 1 if a
-    user could not be started or stopped, 130 for Ctrl-C, else 0.
+    stop all on a signal; one while they start lets the hosts in hand come up first. A `server` is
+    run meanwhile. In a cluster, wait first until this runner is the active one, and at the end
+    leave guests to the next one. Returns 1 if a user could not be started or stopped, or if another
+    runner has become the active one; 130 for Ctrl-C, else 0.
     """
     config = options.load_for_hosting()
     users = known_users(config)
@@ -187,6 +197,11 @@ async def start_all(options: Options, *, detach: bool) -> int:
     ended = asyncio.Event()
     async with AsyncExitStack() as stack:
         received = stack.enter_context(at_first_signal(ended.set, _STOP_SIGNALS))
+        remote = config.tier == "kubernetes" and not detach
+        if remote and not await _lead(config, stack, ended):
+            return _exit_code(received)
+        if server is not None:
+            await stack.enter_async_context(server)
         listens = config.access.socket or config.access.listen
         if listens and not detach:
             from runner.access.server import AccessServer
@@ -205,10 +220,67 @@ async def start_all(options: Options, *, detach: bool) -> int:
         failed = await _each(options, users, start)
         if not detach:
             await _stay(config, options, users, ended, nursery)
-            failed += await stop_all(options)
+            failed += await (leave_all(config, users) if remote else stop_all(options))
+            failed += remote and not received  # another runner is the active one
         elif listens:
             typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
     return 1 if failed else _exit_code(received)
+
+
+async def _lead(config: Config, stack: AsyncExitStack, ended: asyncio.Event) -> bool:
+    """Wait until this runner is the active one of its namespace; sets `ended` once it no longer is.
+    Returns false if `ended` came first."""
+    from runner.tiers.kubernetes.cluster import Cluster
+    from runner.tiers.kubernetes.leadership import leading
+
+    cluster = Cluster(config.kubernetes)
+    stack.push_async_callback(cluster.close)
+
+    def waiting(holder: str) -> None:
+        typer.echo(f"waiting: {holder} is the active runner of {cluster.namespace}")
+
+    entering = asyncio.create_task(
+        stack.enter_async_context(leading(cluster, socket.gethostname(), waiting))
+    )
+    told = asyncio.create_task(ended.wait())
+    await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
+    if not entering.done():
+        entering.cancel()
+        await asyncio.wait({entering})
+        return False
+    lost = entering.result()
+    typer.echo(f"active: {socket.gethostname()} serves {cluster.namespace}")
+
+    async def follow() -> None:
+        await lost.wait()
+        typer.echo("another runner is to be the active one; this one ends", err=True)
+        ended.set()
+
+    following = asyncio.create_task(follow())
+    stack.callback(following.cancel)
+    stack.callback(told.cancel)
+    return True
+
+
+async def leave_all(config: Config, users: Sequence[str]) -> int:
+    """End all hosts and leave their guests to the next runner. Returns how many had to be
+    killed."""
+
+    async def leave(user_id: str) -> bool:
+        lock = Runtime.locate(config, user_id).lock
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                if (holder := lock_holder(lock)) is None:
+                    return number is signal.SIGTERM
+                os.kill(holder.pid, number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_S):
+                    while lock_holder(lock) is not None:  # noqa: ASYNC110 - another process holds it
+                        await asyncio.sleep(_LOOK_S / 20)
+                    return number is signal.SIGTERM
+        return False
+
+    return (await asyncio.gather(*map(leave, users))).count(False)
 
 
 async def stop_all(options: Options) -> int:

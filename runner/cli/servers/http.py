@@ -9,12 +9,15 @@ import os
 import signal
 import sys
 import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
 import typer
 
 from runner.cli.operation.launching import launch
+from runner.cli.operation.lifecycle import start_all
 from runner.cli.operation.signals import at_first_signal
 from runner.cli.options import Options
 from runner.cli.servers.packages import packages
@@ -26,8 +29,9 @@ from runner.workspace.directories import descriptor, whole_file
 _DESKTOP: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
-def serve(options: Options, *, with_link: bool) -> int:
-    """Serve until Ctrl-C. With a link, for a server that runs already show one and return.
+def serve(options: Options, *, with_link: bool, everybody: bool = False) -> int:
+    """Serve until Ctrl-C; with `everybody`, start the agents of all users, too. With a link, for a
+    server that runs already show one and return.
 
     Returns the exit code.
     """
@@ -36,10 +40,26 @@ def serve(options: Options, *, with_link: bool) -> int:
     if with_link and (url := _running(links)):
         _show_link(links, url, options.user_id)
         return 0
+    if everybody:
+        server = _serving(options, config, links, with_link=with_link)
+        return asyncio.run(start_all(options, detach=False, server=server))
     return asyncio.run(_serve(options, config, links, with_link=with_link))
 
 
 async def _serve(options: Options, config: Config, links: Links, *, with_link: bool) -> int:
+    ended = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with at_first_signal(ended.set, signals) as received:
+        async with _serving(options, config, links, with_link=with_link):
+            await ended.wait()
+    return 130 if received[0] == signal.SIGINT else 0
+
+
+@asynccontextmanager
+async def _serving(
+    options: Options, config: Config, links: Links, *, with_link: bool
+) -> AsyncIterator[None]:
+    """The server, and what is to be told of it."""
     with packages("serve", "the HTTP server"):
         from runner.serve.operator.host import Commands
         from runner.serve.server import HttpServer
@@ -50,17 +70,13 @@ async def _serve(options: Options, config: Config, links: Links, *, with_link: b
         whose.load_for_hosting()
         return launch(whose).notices
 
-    ended = asyncio.Event()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    with at_first_signal(ended.set, signals) as received:
-        async with HttpServer(config, Commands(options.load, start)) as server:
-            if with_link:
-                _show_link(links, server.url, options.user_id)
-            else:
-                typer.echo(f"serving at {server.url or config.serve.socket}")
-                typer.echo(f"  a link that lets you in  {options.command('serve', '--open')}")
-            await ended.wait()
-    return 130 if received[0] == signal.SIGINT else 0
+    async with HttpServer(config, Commands(options.load, start)) as server:
+        if with_link:
+            _show_link(links, server.url, options.user_id)
+        else:
+            typer.echo(f"serving at {server.url or config.serve.socket}")
+            typer.echo(f"  a link that lets you in  {options.command('serve', '--open')}")
+        yield
 
 
 def _running(links: Links) -> str:

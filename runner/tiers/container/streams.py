@@ -36,7 +36,7 @@ class Streams:
         self._spec = spec
         with contextlib.ExitStack() as undo:
             undo.callback(client.close)
-            self._log = OutputLog(spec, log_bytes_max)
+            self._log = OutputLog(spec.log_path, spec.home, spec.role, spec.user_id, log_bytes_max)
             undo.callback(self._log.close)
             self._response = client.attach_socket(
                 container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}

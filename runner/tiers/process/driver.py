@@ -150,7 +150,7 @@ class ProcessDriver(RunningGuests):
             descriptor = open_for_append(spec.log_path, spec.home)
             undo.callback(os.close, descriptor)
             return descriptor, None
-        log = OutputLog(spec)
+        log = OutputLog(spec.log_path, spec.home, spec.role, spec.user_id)
         undo.callback(log.close)
         return subprocess.PIPE, log
 

@@ -273,7 +273,7 @@ async def test_links_that_commands_put_in_the_way_lead_nowhere(pair: Pair, tmp_p
 @pytest.mark.parametrize(
     "fields",
     [
-        {"door": "tcp:127.0.0.1:1", "token": TOKEN},
+        {"door": "tcp:10.0.0.9:1", "token": TOKEN},
         {"door": "unix:door.sock", "token": TOKEN},
         {"door": "unix:/door.sock", "token": "short"},
         {"door": "unix:/door.sock", "token": TOKEN, "files": {"../x": b""}},

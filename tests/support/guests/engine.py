@@ -72,7 +72,7 @@ def command_inside(behaviour: str) -> tuple[str, ...]:
 @cache
 def standin_images() -> ContainerSettings:
     """Settings whose images hold the stand-in guest; built once."""
-    for role in Role:
+    for role in (*Role, "shell-pod"):
         base = f"oxydra-{role}:{version('oxydra')}"
         known = subprocess.run(["docker", "image", "inspect", base], capture_output=True)
         if known.returncode != 0:

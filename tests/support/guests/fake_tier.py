@@ -182,6 +182,9 @@ class FakeDriver:
     async def clear(self, user_id: str, home: Path) -> list[str]:
         return []
 
+    async def close(self) -> None:
+        pass
+
     async def recover(self, handle: Handle) -> bool:
         guest = self.world.get(handle.launch_id)
         if guest is None or not guest.running or guest.pid != handle.data.get("pid"):

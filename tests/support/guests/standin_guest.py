@@ -64,7 +64,7 @@ async def serve(behaviour: str) -> None:
         os.read(0, 1)  # the buffer's lock would stop the interpreter from ending
         loop.call_soon_threadsafe(ended.set)
 
-    if behaviour != "obstinate":
+    if behaviour != "obstinate" and settings.gateway.startswith("unix:"):
         threading.Thread(target=until_the_runner_is_gone, daemon=True).start()
     identity = Identity.of(settings.identity)
     server = Server(settings.gateway, settings.token, identity, {Party.RUNNER, Party.CLI})

@@ -224,6 +224,22 @@ async def test_what_cannot_be_restarted_says_so(
             await control.restart(role)
 
 
+async def test_control_tells_which_launch_must_answer(
+    house: House, running: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = replace(await running.gateway(), endpoint="tcp:10.0.0.9:7001", launch_id="l-1")
+
+    async def gateway() -> Peer:
+        return elsewhere
+
+    monkeypatch.setattr(running, "gateway", gateway)
+    control = await connect_control(house.config, "alice")
+    assert control is not None
+    async with control:
+        told = await control.gateway()
+    assert (told.endpoint, told.name) == (elsewhere.endpoint, "agent.l-1")
+
+
 async def test_control_needs_its_token(house: House, running: Host) -> None:
     runtime = house.runtime()
     identity = Identity.from_pem(runtime.identity.read_text())

@@ -39,7 +39,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What becomes of connections and datagrams, by address; all others are unreachable."""
     outcomes: dict[str, str] = {}
 
-    def connect(targets: list[Target]) -> dict[Target, str]:
+    def connect(targets: list[Target], _patience: float) -> dict[Target, str]:
         return {target: outcomes.get(target.address, "unreachable") for target in targets}
 
     monkeypatch.setattr(ways_out, "connect", connect)

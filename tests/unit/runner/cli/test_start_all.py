@@ -154,7 +154,7 @@ class ReadyHost:
     def __init__(self) -> None:
         self.stopped = False
 
-    def request_stop(self) -> None:
+    def request_leave(self) -> None:
         pass
 
     async def start(self) -> None:

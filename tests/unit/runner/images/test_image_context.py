@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[4]
 OWN = f"oxydra-{version('oxydra')}-py3-none-any.whl"
 
 
+INSTALLED = [role for role in ImageRole if role is not ImageRole.SHELL_POD]
+
+
 @pytest.mark.parametrize("role", ImageRole)
 def test_an_image_bears_the_prefix_the_role_and_the_installed_version(role: ImageRole) -> None:
     assert image_name("host:5000/team/oxydra", role) == (
@@ -24,7 +27,7 @@ def test_an_image_bears_the_prefix_the_role_and_the_installed_version(role: Imag
     )
 
 
-@pytest.mark.parametrize("role", ImageRole)
+@pytest.mark.parametrize("role", INSTALLED)
 def test_every_dockerfile_takes_a_base_and_ends_as_an_ordinary_user(role: ImageRole) -> None:
     lines = dockerfile(role).splitlines()
     assert "ARG BASE_IMAGE=python:3.11-slim-bookworm" in lines
@@ -39,10 +42,18 @@ def test_every_dockerfile_takes_a_base_and_ends_as_an_ordinary_user(role: ImageR
 
 
 def test_the_last_stage_takes_nothing_but_the_installation() -> None:
-    for role in ImageRole:
+    for role in INSTALLED:
         last = dockerfile(role).rpartition("FROM ")[2]
         assert "wheels" not in last
         assert re.findall(r"COPY .*", last) == ["COPY --from=build /opt/oxydra /opt/oxydra"]
+
+
+def test_the_image_for_pods_adds_links_to_the_shells_and_nothing_else() -> None:
+    lines = dockerfile(ImageRole.SHELL_POD).splitlines()
+    assert "FROM ${BASE_IMAGE}" in lines
+    assert not any(line.startswith("COPY") for line in lines)
+    assert sum(line.startswith("RUN") for line in lines) == 1
+    assert [line for line in lines if line.startswith("USER")][-1] == "USER 10001:10001"
 
 
 def test_the_context_is_a_dockerfile_and_anonymous_wheels(tmp_path: Path) -> None:

@@ -1,0 +1,13 @@
+{{- /* The reference of an image: by its digest if there is one. */ -}}
+{{- define "oxydra.image" -}}
+{{- $image := index .root.Values.images .role -}}
+{{- $name := printf "oxydra-%s" .name -}}
+{{- if .root.Values.images.registry -}}
+{{- $name = printf "%s/%s" .root.Values.images.registry $name -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (.root.Values.images.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}

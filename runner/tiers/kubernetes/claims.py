@@ -1,0 +1,123 @@
+"""A user's volumes: `state` for the agent alone, `work` for agent and shell.
+
+Two claims and never parts of one: engines that ignore `subPath` would show the shell everything.
+"""
+
+import contextlib
+from typing import Any, Final
+
+from wire.errors import Code
+from wire.settings import KubernetesSettings
+
+from runner.errors import TierError
+from runner.tiers.kubernetes.cluster import Cluster, RefusedError
+from runner.tiers.kubernetes.names import Owner
+from runner.workspace.mounts import Role
+
+STATE: Final = "state"
+WORK: Final = "work"
+OF_ROLE: Final[dict[Role, tuple[str, ...]]] = {
+    Role.AGENT: (STATE, WORK),
+    Role.SHELL: (WORK,),
+    Role.EGRESS: (),
+    Role.EMBEDDER: (),
+}
+
+
+def claim(owner: Owner, which: str, settings: KubernetesSettings) -> dict[str, Any]:
+    """The claim for one of a user's volumes. SQLite needs a file system of one node, so only one
+    may mount it."""
+    size = settings.state_size if which == STATE else settings.work_size
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "volumeMode": "Filesystem",
+        "resources": {"requests": {"storage": size}},
+    }
+    if settings.storage_class:
+        spec["storageClassName"] = settings.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": owner.name(which),
+            "labels": owner.labels,
+            "annotations": owner.annotations,
+        },
+        "spec": spec,
+    }
+
+
+async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: KubernetesSettings) -> None:
+    """Create the claims of `role` that are missing.
+
+    Raises `TierError` if one cannot be made, is being removed, or may be mounted by many nodes.
+    """
+    core = cluster.core
+    for which in OF_ROLE[role]:
+        wanted = claim(owner, which, settings)
+        name = wanted["metadata"]["name"]
+        try:
+            await cluster.ask(
+                f"create the claim {name}",
+                core.create_namespaced_persistent_volume_claim,
+                cluster.namespace,
+                wanted,
+            )
+            continue
+        except RefusedError as refused:
+            if refused.reason != "AlreadyExists":
+                raise
+        found = await cluster.ask(
+            f"read the claim {name}",
+            core.read_namespaced_persistent_volume_claim,
+            name,
+            cluster.namespace,
+        )
+        _check(found, wanted)
+
+
+async def remove(cluster: Cluster, owner: Owner) -> list[str]:
+    """Remove all claims of a user, and with them what they hold, as their class says. Returns
+    their names."""
+    core, removed = cluster.core, []
+    for which in (STATE, WORK):
+        name = owner.name(which)
+        with contextlib.suppress(FileNotFoundError):
+            await _delete(cluster, name, core.delete_namespaced_persistent_volume_claim)
+            removed.append(name)
+    return removed
+
+
+async def _delete(cluster: Cluster, name: str, call: Any) -> None:
+    try:
+        await cluster.ask(f"remove the claim {name}", call, name, cluster.namespace)
+    except RefusedError as refused:
+        if refused.reason != "NotFound":
+            raise
+        raise FileNotFoundError(name) from None
+
+
+def _check(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    name = wanted["metadata"]["name"]
+    labels = found["metadata"].get("labels") or {}
+    if not wanted["metadata"]["labels"].items() <= labels.items():
+        raise TierError(
+            Code.ALREADY_EXISTS,
+            f"the claim {name} is somebody else's",
+            details="it lacks the labels that the runner gives its own",
+            resolution=f"kubectl delete pvc {name}, or label it: {labels}",
+        )
+    if found["metadata"].get("deletionTimestamp"):
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"the claim {name} is being removed",
+            details="it goes when the last pod that mounts it has gone",
+            resolution=f"kubectl get pods,pvc; then again when {name} is gone",
+        )
+    if found["spec"].get("accessModes") != ["ReadWriteOnce"]:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"the claim {name} has the access modes {found['spec'].get('accessModes')}",
+            details="memory is SQLite's, which several nodes at once would damage",
+            resolution="give the user a claim with ReadWriteOnce; see docs/guide/kubernetes.md",
+        )

@@ -1,0 +1,265 @@
+"""The connection to a cluster's API server, for one namespace."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from kubernetes_asyncio import client, config
+from kubernetes_asyncio.config.config_exception import ConfigException
+from kubernetes_asyncio.stream import WsApiClient
+from wire.errors import Code
+from wire.settings import KubernetesSettings
+from wire.text import parsed_json
+
+from runner.errors import TierError
+
+log = logging.getLogger(__name__)
+
+ANSWER_S: Final = 30.0
+"""How long one request may take."""
+_PATIENCE_S: Final = 30.0
+"""How long a request is repeated that the API server could not take."""
+_PAUSE_S: Final = 0.5
+_PAUSE_MAX_S: Final = 5.0
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_CODES: Final = {
+    400: Code.INVALID_ARGUMENT,
+    403: Code.PERMISSION_DENIED,
+    404: Code.NOT_FOUND,
+    409: Code.ALREADY_EXISTS,
+    410: Code.FAILED_PRECONDITION,
+    422: Code.INVALID_ARGUMENT,
+}
+UNREACHABLE: Final = (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError)
+"""What a request raises that got no answer."""
+
+
+class RefusedError(TierError):
+    """The API server has answered with an error. `status` is that of HTTP."""
+
+    def __init__(self, status: int, what: str, reason: str, message: str) -> None:
+        fix = "runner --tier kubernetes doctor"
+        if status == 403:
+            fix = "kubectl apply -f deploy/kubernetes/plain/runner-role.yaml, or helm upgrade"
+        super().__init__(
+            _CODES.get(status, Code.UNAVAILABLE),
+            f"the cluster refuses to {what}",
+            details=f"{reason or status}: {message}".strip(": "),
+            resolution=fix,
+        )
+        self.status = status
+        self.reason = reason
+
+
+class Cluster:
+    """The API server as one runner sees it. Opened at the first use; `close` ends it.
+
+    Answers are the API's objects as they are in JSON.
+    """
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._settings = settings
+        self._opening = asyncio.Lock()
+        self._client: client.ApiClient | None = None
+        self._configuration: client.Configuration | None = None
+        self.namespace = settings.namespace
+
+    async def open(self) -> None:
+        """Read how the API server is reached. Idempotent. Raises `TierError` if nothing says it."""
+        async with self._opening:
+            if self._client is not None:
+                return
+            configuration = client.Configuration()
+            try:
+                self.namespace = self.namespace or await self._configure(configuration)
+            except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+                raise TierError(
+                    Code.FAILED_PRECONDITION,
+                    "nothing says which cluster is meant",
+                    details=str(error) or repr(error),
+                    resolution="run in a pod with a service account (deploy/kubernetes), or set "
+                    "kubernetes.kubeconfig to a file in which kubectl works",
+                ) from None
+            self._configuration = configuration
+            self._client = client.ApiClient(configuration)
+
+    async def close(self) -> None:
+        """End the connections. Idempotent."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    @property
+    def host(self) -> str:
+        """The address of the API server, as a URL. Valid once open."""
+        return str(self._configuration.host) if self._configuration is not None else ""
+
+    @property
+    def api(self) -> client.ApiClient:
+        """What requests are made with. Valid once open."""
+        assert self._client is not None
+        return self._client
+
+    @property
+    def core(self) -> client.CoreV1Api:
+        return client.CoreV1Api(self._client)
+
+    @property
+    def networking(self) -> client.NetworkingV1Api:
+        return client.NetworkingV1Api(self._client)
+
+    @property
+    def coordination(self) -> client.CoordinationV1Api:
+        return client.CoordinationV1Api(self._client)
+
+    @property
+    def authorization(self) -> client.AuthorizationV1Api:
+        return client.AuthorizationV1Api(self._client)
+
+    @property
+    def storage(self) -> client.StorageV1Api:
+        return client.StorageV1Api(self._client)
+
+    @property
+    def node(self) -> client.NodeV1Api:
+        return client.NodeV1Api(self._client)
+
+    async def ask(
+        self, what: str, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
+    ) -> dict[str, Any]:
+        """The answer of one request. `what` says in words what it is to do.
+
+        It is repeated for a while if the API server is away or has too much to do, so it must be
+        one that may be done twice. Raises `RefusedError`, or `TierError` (UNAVAILABLE) without an
+        answer.
+        """
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + _PATIENCE_S, _PAUSE_S
+        while True:
+            try:
+                return await self._asked(what, call, *arguments, **options)
+            except RefusedError as refused:
+                if refused.status not in _BUSY or loop.time() > deadline:
+                    raise
+            except UNREACHABLE as error:
+                if loop.time() > deadline:
+                    raise unreachable(what, self.host, error) from None
+            await asyncio.sleep(pause)
+            pause = min(_PAUSE_MAX_S, pause * 2)
+
+    async def _asked(
+        self, what: str, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
+    ) -> dict[str, Any]:
+        async with asyncio.timeout(ANSWER_S):
+            response = await call(*arguments, _preload_content=False, **options)
+            async with contextlib.aclosing(_Closing(response)):
+                text = await response.text()
+                status = int(response.status)
+        if status >= 400:
+            raise refused(status, what, text)
+        return dict(parsed_json(text))
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, what: str, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """An answer without an end: a watch, or a log that is followed. Not repeated.
+
+        Raises `RefusedError`, and what is in `UNREACHABLE`.
+        """
+        endless = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_S)
+        response = await call(
+            *arguments, _preload_content=False, _request_timeout=endless, **options
+        )
+        try:
+            if response.status >= 400:
+                raise refused(response.status, what, await response.text())
+            yield response.content
+        finally:
+            response.close()
+
+    @contextlib.asynccontextmanager
+    async def attached(self, pod: str, container: str) -> AsyncIterator[Any]:
+        """A connection to the standard input of a container. Not repeated.
+
+        Raises `TierError` if the API server has none.
+        """
+        sockets = WsApiClient(self._configuration)
+        try:
+            connecting: Any = await client.CoreV1Api(sockets).connect_get_namespaced_pod_attach(
+                pod,
+                self.namespace,
+                container=container,
+                stdin=True,
+                stdout=False,
+                stderr=False,
+                tty=False,
+                _preload_content=False,
+            )
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    socket = await connecting
+            except aiohttp.WSServerHandshakeError as error:
+                raise RefusedError(
+                    error.status, f"attach to the pod {pod}", "", error.message
+                ) from None
+            except UNREACHABLE as error:
+                raise unreachable(f"attach to the pod {pod}", self.host, error) from None
+            try:
+                yield socket
+            finally:
+                await socket.close()
+        finally:
+            await sockets.close()
+
+    async def _configure(self, configuration: client.Configuration) -> str:
+        """Fill in how the API server is reached. Returns the namespace that goes with it."""
+        if self._settings.kubeconfig is None and _NAMESPACE_FILE.exists():
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            return _NAMESPACE_FILE.read_text().strip()
+        path = str(self._settings.kubeconfig) if self._settings.kubeconfig is not None else None
+        await config.load_kube_config(config_file=path, client_configuration=configuration)
+        _, active = config.list_kube_config_contexts(config_file=path)
+        return str((active or {}).get("context", {}).get("namespace") or "default")
+
+
+class _Closing:
+    """Something with a `close` of its own, for `aclosing`."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+
+def refused(status: int, what: str, text: str) -> RefusedError:
+    """The error of an answer."""
+    reason = message = ""
+    with contextlib.suppress(ValueError):
+        said = parsed_json(text)
+        if isinstance(said, dict):
+            reason, message = str(said.get("reason", "")), str(said.get("message", ""))
+    return RefusedError(status, what, reason, message or text[:300])
+
+
+def unreachable(what: str, host: str, error: BaseException) -> TierError:
+    """The error of a request that got no answer."""
+    return TierError(
+        Code.UNAVAILABLE,
+        f"the cluster does not answer, so the runner cannot {what}",
+        details=f"{host}: {error or type(error).__name__}",
+        resolution="kubectl cluster-info; it is tried again",
+    )
+
+
+def as_json(content: object) -> str:
+    """Equal for what is equal."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,363 @@
+"""The kubernetes tier's driver: a guest is a pod of one namespace."""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code, WireError
+from wire.settings import ContainerSettings, KubernetesSettings
+
+from runner.errors import TierError
+from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec
+from runner.tiers.kubernetes import claims, policies
+from runner.tiers.kubernetes.cluster import Cluster, RefusedError
+from runner.tiers.kubernetes.names import Owner, selector
+from runner.tiers.kubernetes.permissions import missing_permissions
+from runner.tiers.kubernetes.pods import launch_in, pod_of
+from runner.tiers.kubernetes.streams import Output, send_envelope
+from runner.tiers.kubernetes.watching import (
+    Pod,
+    Pods,
+    address_of,
+    exit_code,
+    has_ended,
+    hopeless,
+    is_running,
+    reason_of_end,
+    was_out_of_memory,
+    why_waiting,
+)
+from runner.tiers.output import OutputLog
+from runner.workspace.mounts import Role
+
+log = logging.getLogger(__name__)
+
+TIER: Final = "kubernetes"
+_ENDING_S: Final = 20.0
+"""How long a node may take to end a pod beyond its grace."""
+_MARGIN_S: Final = 10.0
+_CLEAR_GRACE_S: Final = 2.0
+
+
+@dataclass
+class _Guest:
+    """One pod that this driver started or adopted. `ended` resolves once nothing of it runs."""
+
+    name: str
+    uid: str
+    ended: "asyncio.Future[int | None]"
+    life: "asyncio.Task[None]"
+    exit_code: int | None = None
+
+
+class KubernetesDriver:
+    """See `runner.tiers.base.TierDriver`. The API server is first asked by `check` or at the first
+    use."""
+
+    def __init__(self, settings: KubernetesSettings, container: ContainerSettings) -> None:
+        self._settings = settings
+        self._container = container
+        self.cluster = Cluster(settings)
+        self._pods: dict[str, Pods] = {}
+        self._guests: dict[str, _Guest] = {}
+        self._lingering: set[asyncio.Task[None]] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            tier=TIER,
+            unsupported={},
+            own_files=frozenset(Role),
+            own_programs=True,
+            remote=True,
+        )
+
+    def confinement(self, spec: LaunchSpec) -> Confinement:
+        own_kernel = bool(self._settings.runtime_class)
+        return Confinement(*spec.owner, seccomp=True, own_kernel=own_kernel)
+
+    async def check(self) -> list[str]:
+        """Raises `TierError`, with the fix, if the cluster does not let the runner do its work."""
+        await self.cluster.open()
+        if missing := await missing_permissions(self.cluster):
+            raise TierError(
+                Code.PERMISSION_DENIED,
+                f"the runner may not {missing[0]} in the namespace {self.cluster.namespace}",
+                details=f"it lacks: {', '.join(missing)}",
+                resolution="kubectl apply -k deploy/kubernetes/plain, or helm upgrade",
+            )
+        return []
+
+    async def start(self, spec: LaunchSpec) -> Handle:
+        await self.cluster.open()
+        owner = Owner(spec.user_id)
+        pods = await self._watched(owner)
+        output = OutputLog(spec.log_path, spec.home, spec.role, spec.user_id)
+        async with contextlib.AsyncExitStack() as undo:
+            undo.callback(output.close)
+            if spec.user_id:
+                await claims.ensure(self.cluster, owner, spec.role, self._settings)
+                await policies.ensure(self.cluster, owner, self._settings)
+            wanted = pod_of(spec, self._settings, self._container.images)
+            name = wanted["metadata"]["name"]
+            pod = await self._create(wanted, pods)
+            undo.push_async_callback(self._remove_now, pod)
+            uid = pod["metadata"]["uid"]
+            try:
+                async with asyncio.timeout(self._settings.start_s):
+                    pod = await pods.until(lambda: _begun(pods.get(name), uid))
+            except TimeoutError:
+                found = pods.get(name)
+                raise TierError(
+                    Code.TIMEOUT,
+                    f"the {spec.role} guest's pod {name} did not run within "
+                    f"{self._settings.start_s} s",
+                    details=why_waiting(found) if found is not None else "it is gone",
+                    resolution=f"kubectl -n {self.cluster.namespace} describe pod {name}",
+                ) from None
+            if not (is_running(pod) or has_ended(pod)):
+                raise TierError(
+                    Code.UNAVAILABLE,
+                    f"the {spec.role} guest's pod {name} cannot run",
+                    details=why_waiting(pod) or reason_of_end(pod) or "it was removed",
+                    resolution=f"kubectl -n {self.cluster.namespace} describe pod {name}",
+                )
+            if is_running(pod):
+                lingering = await send_envelope(self.cluster, name, spec.envelope)
+                self._lingering.add(lingering)
+                lingering.add_done_callback(self._lingering.discard)
+            undo.pop_all()
+        following = Output(self.cluster, name, output)
+        following.begin()
+        self._guests[spec.launch_id] = self._guest(pods, name, uid, following, spec)
+        return Handle(
+            TIER,
+            spec.role,
+            spec.user_id,
+            spec.launch_id,
+            {"pod": name, "uid": uid, "log": str(spec.log_path), "home": str(spec.home)},
+            address=address_of(pod),
+        )
+
+    async def inspect(self, handle: Handle) -> Inspection:
+        guest = self._guests.get(handle.launch_id)
+        if guest is None:
+            return Inspection(running=False)
+        if guest.ended.done():
+            return Inspection(running=False, exit_code=guest.ended.result())
+        return Inspection(running=True)
+
+    async def wait(self, handle: Handle) -> int | None:
+        guest = self._guests.get(handle.launch_id)
+        return None if guest is None else await asyncio.shield(guest.ended)
+
+    async def stop(self, handle: Handle, grace: float = 5.0) -> None:
+        guest = self._guests.get(handle.launch_id)
+        if guest is None or guest.ended.done():
+            return
+        try:
+            await self._end(guest, grace)
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.create_task(self._end(guest, 0)))
+            raise
+
+    async def clear(self, user_id: str, home: Path) -> list[str]:  # noqa: ARG002 - a user has one home
+        await self.cluster.open()
+        pods = await self._watched(Owner(user_id))
+        ours = {guest.uid for guest in self._guests.values()}
+        found = [pod for pod in pods.all() if _uid(pod) not in ours]
+        await asyncio.gather(*(self._gone(pods, pod, _CLEAR_GRACE_S) for pod in found))
+        names = sorted(pod["metadata"]["name"] for pod in found)
+        return [f"an earlier runner left the pod {name}; it was removed" for name in names]
+
+    async def recover(self, handle: Handle) -> bool:
+        data = handle.data
+        if not all(isinstance(data.get(key), str) for key in ("pod", "uid", "log", "home")):
+            return False
+        await self.cluster.open()
+        pods = await self._watched(Owner(handle.user_id))
+        pod = pods.get(data["pod"])
+        if pod is None or pod["metadata"]["uid"] != data["uid"] or not is_running(pod):
+            return False
+        if launch_in(pod) != handle.launch_id:
+            return False
+        output = OutputLog(Path(data["log"]), Path(data["home"]), handle.role, handle.user_id)
+        following = Output(self.cluster, data["pod"], output)
+        following.begin(adopted=True)
+        self._guests[handle.launch_id] = self._guest(
+            pods, data["pod"], data["uid"], following, None
+        )
+        return True
+
+    async def close(self) -> None:
+        for guest in self._guests.values():
+            guest.life.cancel()
+        tasks = [guest.life for guest in self._guests.values()] + [*self._lingering]
+        if tasks:
+            await asyncio.wait(tasks, timeout=_ENDING_S)
+        self._guests.clear()
+        for pods in self._pods.values():
+            await pods.close()
+        self._pods.clear()
+        await self.cluster.close()
+
+    async def _watched(self, owner: Owner) -> Pods:
+        key = selector(owner.labels)
+        if key not in self._pods:
+            self._pods[key] = Pods(self.cluster, key)
+        await self._pods[key].open()
+        return self._pods[key]
+
+    async def _create(self, wanted: Pod, pods: Pods) -> Pod:
+        """Create a pod. One of an earlier launch that bears its name goes first; if another runner
+        was faster, its pod stays."""
+        name = wanted["metadata"]["name"]
+        if (found := pods.get(name)) is not None:
+            await self._gone(pods, found, _CLEAR_GRACE_S)
+        try:
+            pod = await self.cluster.ask(
+                f"create the pod {name}",
+                self.cluster.core.create_namespaced_pod,
+                self.cluster.namespace,
+                wanted,
+            )
+        except RefusedError as refused:
+            if refused.reason != "AlreadyExists":
+                raise
+            pod = await self._created_before(name, wanted, refused)
+        pods.seen(pod)
+        return pod
+
+    async def _created_before(self, name: str, wanted: Pod, refused: RefusedError) -> Pod:
+        """The pod that a repeated request has made already."""
+        pod = await self.cluster.ask(
+            f"read the pod {name}",
+            self.cluster.core.read_namespaced_pod,
+            name,
+            self.cluster.namespace,
+        )
+        if launch_in(pod) == launch_in(wanted):
+            return pod
+        raise TierError(
+            Code.ALREADY_EXISTS,
+            f"the pod {name} is there already",
+            details="another runner has started it, or it is somebody else's",
+            resolution=f"kubectl -n {self.cluster.namespace} get pod {name} --show-labels; one "
+            "runner at a time serves a namespace",
+        ) from refused
+
+    def _guest(
+        self, pods: Pods, name: str, uid: str, output: Output, spec: LaunchSpec | None
+    ) -> _Guest:
+        ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+        async def live() -> None:
+            try:
+                pod = await pods.until(lambda: _over(pods.get(name), uid))
+            except asyncio.CancelledError:
+                await output.abandon()
+                raise
+            code = exit_code(pod)
+            code = guest.exit_code if code is None else code
+            await output.finish(_last_line(pod, spec))
+            with contextlib.suppress(WireError):
+                await self._gone(pods, pod, 0)
+            ended.set_result(code)
+
+        guest = _Guest(name, uid, ended, asyncio.create_task(live()))
+        return guest
+
+    async def _end(self, guest: _Guest, grace: float) -> None:
+        pods = next((each for each in self._pods.values() if each.get(guest.name)), None)
+        if pods is None or (pod := pods.get(guest.name)) is None or _uid(pod) != guest.uid:
+            await asyncio.shield(guest.ended)
+            return
+        await self._gone(pods, pod, grace)
+        await asyncio.shield(guest.ended)
+
+    async def _remove_now(self, pod: Pod) -> None:
+        owner_pods = next(
+            (each for each in self._pods.values() if each.get(pod["metadata"]["name"])), None
+        )
+        if owner_pods is not None:
+            await asyncio.shield(asyncio.create_task(self._gone(owner_pods, pod, 0)))
+
+    async def _gone(self, pods: Pods, pod: Pod, grace: float) -> None:
+        """Remove a pod and wait until it is gone.
+
+        If its node does not answer, nothing says that the guest has ended. But it ends by itself
+        when no runner is heard of for its lease; nobody renews it from here on. So after that the
+        pod's object can go without the node.
+        """
+        name, uid = pod["metadata"]["name"], _uid(pod)
+        await self._delete(name, uid, max(1, round(grace)) if not has_ended(pod) else 0)
+        try:
+            async with asyncio.timeout(grace + _ENDING_S):
+                await pods.until(lambda: _absent(pods.get(name), uid))
+            return
+        except TimeoutError:
+            log.warning("the node of the pod %s does not say that it has ended", name)
+        try:
+            async with asyncio.timeout(self._settings.lease_s + _MARGIN_S):
+                await pods.until(lambda: _absent(pods.get(name), uid))
+            return
+        except TimeoutError:
+            await self._delete(name, uid, 0)
+        try:
+            async with asyncio.timeout(_ENDING_S):
+                await pods.until(lambda: _absent(pods.get(name), uid))
+        except TimeoutError:
+            raise TierError(
+                Code.INTERNAL,
+                f"the pod {name} does not go",
+                details="it was removed, and the cluster still has it",
+                resolution=f"kubectl -n {self.cluster.namespace} describe pod {name}",
+            ) from None
+
+    async def _delete(self, name: str, uid: str, grace: int) -> None:
+        try:
+            await self.cluster.ask(
+                f"remove the pod {name}",
+                self.cluster.core.delete_namespaced_pod,
+                name,
+                self.cluster.namespace,
+                body={"gracePeriodSeconds": grace, "preconditions": {"uid": uid}},
+            )
+        except RefusedError as refused:
+            if refused.reason not in ("NotFound", "Conflict"):
+                raise
+
+
+def _uid(pod: Pod) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _absent(pod: Pod | None, uid: str) -> bool | None:
+    return True if pod is None or _uid(pod) != uid else None
+
+
+def _begun(pod: Pod | None, uid: str) -> Pod | None:
+    """The pod once it runs, has ended, or cannot run; None while it may still come."""
+    if pod is None or _uid(pod) != uid:
+        return {"metadata": {"name": "", "uid": uid}, "status": {}}
+    ready = is_running(pod) and address_of(pod)
+    return pod if ready or has_ended(pod) or hopeless(pod) else None
+
+
+def _over(pod: Pod | None, uid: str) -> Pod | None:
+    """The pod once nothing of it runs; None while it does."""
+    if pod is None or _uid(pod) != uid:
+        return {"metadata": {"name": "", "uid": uid}, "status": {}}
+    return pod if has_ended(pod) else None
+
+
+def _last_line(pod: Pod, spec: LaunchSpec | None) -> str:
+    if was_out_of_memory(pod):
+        limit = f" (limit of {spec.limits.memory_bytes // 2**20} MiB)" if spec is not None else ""
+        return f"the guest was killed: out of memory{limit}"
+    if reason := reason_of_end(pod):
+        return f"the cluster says of its end: {reason}"
+    return ""

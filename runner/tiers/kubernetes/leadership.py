@@ -1,0 +1,127 @@
+"""One active runner for each namespace: whoever holds the Lease. The others wait until it is free.
+
+The library's election gives up at the first request that gets no answer. This one goes on through
+an API server that is away for a minute: nobody can take the Lease then either.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, cast
+
+from kubernetes_asyncio import client
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.leaderelection.electionconfig import Config
+from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
+from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
+
+from runner.tiers.kubernetes.cluster import UNREACHABLE, Cluster
+
+log = logging.getLogger(__name__)
+
+LEASE: Final = "oxydra-runner"
+LEASE_S: Final = 90.0
+"""So long after its last sign of life, the active runner counts as gone."""
+_RENEW_S: Final = 75.0
+_RETRY_S: Final = 3.0
+_ANSWER_S: Final = 10.0
+
+
+class _Lock(LeaseLock):
+    """The Lease. A request without an answer is one that has failed, and no more."""
+
+    holder = ""
+
+    async def get(self, name: str, namespace: str) -> Any:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                found, record = await super().get(name, namespace)
+        except UNREACHABLE as error:
+            log.warning("the Lease cannot be read: %s", error or type(error).__name__)
+            failure = ApiException(status=503, reason=str(error))
+            failure.body = b'{"code": 503}'
+            return False, failure
+        if found:
+            self.holder = cast("LeaderElectionRecord", record).holder_identity or ""
+        return found, record
+
+    async def create(
+        self, name: str, namespace: str, election_record: LeaderElectionRecord
+    ) -> bool:
+        with contextlib.suppress(*UNREACHABLE):
+            async with asyncio.timeout(_ANSWER_S):
+                return await super().create(name, namespace, election_record)
+        return False
+
+    async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        with contextlib.suppress(*UNREACHABLE):
+            async with asyncio.timeout(_ANSWER_S):
+                return await super().update(name, namespace, updated_record)
+        return False
+
+
+@contextlib.asynccontextmanager
+async def leading(
+    cluster: Cluster, identity: str, waiting: Callable[[str], object]
+) -> AsyncIterator[asyncio.Event]:
+    """Wait until this runner, which is `identity`, is the active one, and stay it.
+
+    Yields an event that is set when it no longer is. `waiting` is told once who is, if another one
+    is. At the end the Lease is given back.
+    """
+    await cluster.open()
+    lock = _Lock(LEASE, cluster.namespace, identity, cluster.api)
+    began, lost = asyncio.Event(), asyncio.Event()
+
+    async def lead() -> None:
+        began.set()
+        await lost.wait()
+
+    async def stopped() -> None:
+        lost.set()
+
+    election = LeaderElection(Config(lock, LEASE_S, _RENEW_S, _RETRY_S, lead, stopped))
+    running = asyncio.create_task(election.run())
+    telling = asyncio.create_task(_tell(lock, identity, began, waiting))
+    try:
+        await began.wait()
+        yield lost
+    finally:
+        for task in (running, telling):
+            task.cancel()
+        await asyncio.wait({running, telling})
+        if began.is_set() and not lost.is_set():
+            await _give_back(cluster, identity)
+
+
+async def holder(cluster: Cluster) -> str:
+    """Who is the active runner; empty if none is known."""
+    await cluster.open()
+    lock = _Lock(LEASE, cluster.namespace, "", cluster.api)
+    await lock.get(LEASE, cluster.namespace)
+    return lock.holder
+
+
+async def _tell(
+    lock: _Lock, identity: str, began: asyncio.Event, waiting: Callable[[str], object]
+) -> None:
+    while not began.is_set():
+        if lock.holder and lock.holder != identity:
+            waiting(lock.holder)
+            return
+        await asyncio.sleep(_RETRY_S / 3)
+
+
+async def _give_back(cluster: Cluster, identity: str) -> None:
+    """Empty the Lease, so that the next one need not wait until it runs out."""
+    api = client.CoordinationV1Api(cluster.api)
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            lease = await api.read_namespaced_lease(LEASE, cluster.namespace)
+            if lease.spec.holder_identity == identity:
+                lease.spec.holder_identity = ""
+                await api.replace_namespaced_lease(LEASE, cluster.namespace, lease)
+    except (ApiException, *UNREACHABLE) as error:
+        log.warning("the Lease cannot be given back: %s", error or type(error).__name__)

@@ -1,0 +1,42 @@
+"""What the runner must be allowed to do in its namespace, asked of the API server."""
+
+import asyncio
+from typing import Final
+
+from runner.tiers.kubernetes.cluster import Cluster
+
+NEEDED: Final = (
+    *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
+    *(("", "pods/attach", verb) for verb in ("get", "create")),
+    ("", "pods/log", "get"),
+    *(("", "persistentvolumeclaims", verb) for verb in ("get", "create", "delete")),
+    *(
+        ("networking.k8s.io", "networkpolicies", verb)
+        for verb in ("get", "create", "update", "delete")
+    ),
+    *(("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")),
+)
+"""Group, resource and verb of each. To attach is "get" or, in newer versions, "create"."""
+
+
+async def missing_permissions(cluster: Cluster) -> list[str]:
+    """What is not allowed, in words such as "create pods"."""
+    answers = await asyncio.gather(*(_allowed(cluster, *each) for each in NEEDED))
+    pairs = zip(NEEDED, answers, strict=True)
+    return [f"{verb} {resource}" for (_, resource, verb), allowed in pairs if not allowed]
+
+
+async def _allowed(cluster: Cluster, group: str, resource: str, verb: str) -> bool:
+    name, _, part = resource.partition("/")
+    asked = {"namespace": cluster.namespace, "group": group, "resource": name, "verb": verb}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {**asked, "subresource": part}},
+    }
+    answer = await cluster.ask(
+        "say what the runner may do",
+        cluster.authorization.create_self_subject_access_review,
+        review,
+    )
+    return bool(answer["status"]["allowed"])

@@ -1,0 +1,191 @@
+"""A launch as a pod: the whole confinement of a guest."""
+
+import hashlib
+from typing import Any, Final
+
+from wire.settings import KubernetesSettings
+
+from runner.images.naming import ImageRole, image_name
+from runner.tiers.base import LaunchSpec
+from runner.tiers.kubernetes.claims import OF_ROLE, STATE, WORK
+from runner.tiers.kubernetes.cluster import as_json
+from runner.tiers.kubernetes.names import (
+    LABEL_LAUNCH,
+    LABEL_ROLE,
+    LABEL_SPEC,
+    OURS,
+    Owner,
+    labels_of,
+)
+from runner.workspace.mounts import Role
+
+CONTAINER: Final = "guest"
+HOSTNAME_KEY: Final = "kubernetes.io/hostname"
+GRACE_S: Final = 30
+_MIB: Final = 1024 * 1024
+_RUN_SIZE: Final = "16Mi"
+_DISK: Final = "256Mi"
+"""Of the node's own disk, which guests have no use for."""
+_MOUNTED_AT: Final = {STATE: "/state", WORK: "/work"}
+_REQUESTED: Final = {
+    Role.AGENT: (192, "50m"),
+    Role.SHELL: (64, "25m"),
+    Role.EGRESS: (64, "10m"),
+    Role.EMBEDDER: (512, "250m"),
+}
+"""Memory in MiB and processors of one that is idle: see docs/benchmarks.md."""
+_MADE: Final = {
+    Role.AGENT: ("/state/.oxydra", "/state/vault", "/state/tmp", "/work/shared", "/work/tmp"),
+    Role.SHELL: ("/work/shared", "/work/tmp"),
+}
+_MAKE: Final = (
+    'umask 077; while [ "$1" != -- ]; do '
+    '[ -d "$1" ] && [ ! -L "$1" ] || { rm -f "$1"; mkdir -p "$1"; }; shift; done; shift; exec "$@"'
+)
+"""Makes the directories of a new volume. What a command has put in the place of one goes."""
+_IMAGES: Final = {
+    Role.AGENT: ImageRole.AGENT,
+    Role.SHELL: ImageRole.SHELL_POD,
+    Role.EGRESS: ImageRole.EGRESS,
+    Role.EMBEDDER: ImageRole.EMBEDDER,
+}
+
+
+def image_of(role: Role, settings: KubernetesSettings, images: str) -> str:
+    """The image of a role: the one that is set, or else the usual name."""
+    own = {
+        Role.AGENT: settings.agent_image,
+        Role.SHELL: settings.shell_image,
+        Role.EGRESS: settings.egress_image,
+    }
+    return own.get(role, "") or image_name(images, _IMAGES[role])
+
+
+def pod_of(spec: LaunchSpec, settings: KubernetesSettings, images: str) -> dict[str, Any]:
+    """The pod of a launch. Nothing in it is secret."""
+    owner = Owner(spec.user_id)
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": owner.name(spec.role.value),
+            "labels": owner.launch_labels(spec.role, "", ""),
+            "annotations": owner.annotations,
+        },
+        "spec": _spec(spec, owner, settings, images),
+    }
+    # Equal for launches that differ only in their id and envelope.
+    digest = hashlib.sha256(as_json(pod).encode()).hexdigest()
+    labels = owner.launch_labels(spec.role, spec.launch_id, digest)
+    pod["metadata"]["labels"] = labels
+    return pod
+
+
+def hash_in(pod: dict[str, Any]) -> str:
+    """The hash of all of a pod that is not secret, from its labels."""
+    return str((pod["metadata"].get("labels") or {}).get(LABEL_SPEC, ""))
+
+
+def launch_in(pod: dict[str, Any]) -> str:
+    """The launch id in a pod's labels."""
+    return str((pod["metadata"].get("labels") or {}).get(LABEL_LAUNCH, ""))
+
+
+def role_in(pod: dict[str, Any]) -> str:
+    """The role in a pod's labels."""
+    return str((pod["metadata"].get("labels") or {}).get(LABEL_ROLE, ""))
+
+
+def _spec(
+    spec: LaunchSpec, owner: Owner, settings: KubernetesSettings, images: str
+) -> dict[str, Any]:
+    uid, gid = spec.owner
+    claims = OF_ROLE[spec.role]
+    found: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "hostname": spec.role.value,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": uid,
+            "runAsGroup": gid,
+            "fsGroup": gid,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(spec, settings, images)],
+        "volumes": [
+            {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": _RUN_SIZE}},
+            *(
+                {"name": each, "persistentVolumeClaim": {"claimName": owner.name(each)}}
+                for each in claims
+            ),
+        ],
+    }
+    if spec.role in (Role.AGENT, Role.SHELL):
+        # Neither may resolve names; egress does that for them.
+        found["dnsPolicy"] = "None"
+        found["dnsConfig"] = {"nameservers": ["127.0.0.1"]}
+        found["affinity"] = _beside(owner)
+    if settings.runtime_class:
+        found["runtimeClassName"] = settings.runtime_class
+    if settings.node_selector:
+        found["nodeSelector"] = labels_of(settings.node_selector)
+    if settings.image_pull_secrets:
+        found["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+    return found
+
+
+def _container(spec: LaunchSpec, settings: KubernetesSettings, images: str) -> dict[str, Any]:
+    limits = spec.limits
+    memory, cpus = _REQUESTED[spec.role]
+    made = _MADE.get(spec.role, ())
+    command = [*spec.command]
+    if made:
+        command = ["/bin/sh", "-c", _MAKE, "sh", *made, "--", *command]
+    return {
+        "name": CONTAINER,
+        "image": image_of(spec.role, settings, images),
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": command,
+        "workingDir": str(spec.working_directory),
+        "env": [{"name": name, "value": value} for name, value in sorted(spec.environment.items())],
+        "stdin": True,
+        "stdinOnce": True,
+        "resources": {
+            "requests": {
+                "memory": f"{min(memory, limits.memory_bytes // _MIB)}Mi",
+                "cpu": cpus,
+                "ephemeral-storage": "32Mi",
+            },
+            "limits": {
+                "memory": f"{limits.memory_bytes // _MIB}Mi",
+                "cpu": f"{round(limits.cpus * 1000)}m",
+                "ephemeral-storage": _DISK,
+            },
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "run", "mountPath": "/run"},
+            *({"name": each, "mountPath": _MOUNTED_AT[each]} for each in OF_ROLE[spec.role]),
+        ],
+    }
+
+
+def _beside(owner: Owner) -> dict[str, Any]:
+    """On one node, because agent and shell mount a volume that only one node may have. The first
+    of the two selects itself."""
+    ours = {"matchLabels": {**OURS, **owner.labels}}
+    roles = [{"key": LABEL_ROLE, "operator": "In", "values": [Role.AGENT.value, Role.SHELL.value]}]
+    term = {
+        "labelSelector": {**ours, "matchExpressions": roles},
+        "topologyKey": HOSTNAME_KEY,
+    }
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

@@ -1,0 +1,179 @@
+"""Who may connect to whom: one policy for each of a user's guests, in which all else is denied.
+
+A policy lists what may come in and what may go out; what is in no list is dropped. So each of these
+names both directions.
+"""
+
+from ipaddress import ip_network
+from typing import Any, Final
+
+from wire.settings import KubernetesSettings
+
+from runner.tiers.base import Port
+from runner.tiers.kubernetes.cluster import Cluster, RefusedError, as_json
+from runner.tiers.kubernetes.names import (
+    APP,
+    EMBEDDER,
+    LABEL_NAME,
+    LABEL_ROLE,
+    RUNNER,
+    Owner,
+    labels_of,
+)
+from runner.workspace.mounts import Role
+
+DNS_PORT: Final = 53
+MEMORY_PORT: Final = 8080
+MEMORY: Final = {LABEL_NAME: APP, LABEL_ROLE: "memory"}
+_PRIVATE_4: Final = (
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+    *("172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+    *("224.0.0.0/4", "240.0.0.0/4"),
+)
+_PUBLIC_6: Final = "2000::/3"
+_NOT_PUBLIC_6: Final = ("2001::/32", "2001:db8::/32", "2002::/16")
+"""Addresses in it that stand for others, and those of examples."""
+
+
+def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]:
+    """The policies of one user's agent, shell and egress."""
+
+    def own(role: Role) -> dict[str, Any]:
+        return _pods({**owner.labels, LABEL_ROLE: role.value})
+
+    runner, embedder = _pods(RUNNER), _pods(EMBEDDER)
+    agent, shell, egress = own(Role.AGENT), own(Role.SHELL), own(Role.EGRESS)
+    return [
+        _policy(
+            owner,
+            Role.AGENT,
+            come=[_rule("from", [runner], Port.GATEWAY)],
+            go=[
+                _rule("to", [shell], Port.SHELL),
+                _rule("to", [egress], Port.AGENT_DOOR),
+                _rule("to", [embedder], Port.EMBEDDER),
+            ],
+        ),
+        _policy(
+            owner,
+            Role.SHELL,
+            come=[_rule("from", [runner, agent], Port.SHELL)],
+            go=[_rule("to", [egress], Port.SHELL_DOOR)],
+        ),
+        _policy(
+            owner,
+            Role.EGRESS,
+            come=[
+                _rule("from", [runner], Port.EGRESS),
+                _rule("from", [agent], Port.AGENT_DOOR),
+                _rule("from", [shell], Port.SHELL_DOOR),
+            ],
+            go=[
+                {"to": outside(settings)},
+                _names(settings),
+                _rule("to", [_pods(MEMORY)], MEMORY_PORT),
+            ],
+        ),
+    ]
+
+
+def outside(settings: KubernetesSettings) -> list[dict[str, Any]]:
+    """The addresses of the world, without those that are private or of this cluster."""
+    own = [ip_network(each) for each in settings.private_ranges]
+    public = ip_network(_PUBLIC_6)
+    of_6 = [str(each) for each in own if each.version == 6 and each.subnet_of(public)]
+    return [
+        _block("0.0.0.0/0", [*_PRIVATE_4, *(str(each) for each in own if each.version == 4)]),
+        _block(_PUBLIC_6, [*_NOT_PUBLIC_6, *of_6]),
+    ]
+
+
+async def ensure(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -> None:
+    """Bring the user's policies to what they are to be. Raises `TierError`."""
+    networking = cluster.networking
+    for wanted in policies(owner, settings):
+        name = wanted["metadata"]["name"]
+        try:
+            await cluster.ask(
+                f"create the policy {name}",
+                networking.create_namespaced_network_policy,
+                cluster.namespace,
+                wanted,
+            )
+            continue
+        except RefusedError as refused:
+            if refused.reason != "AlreadyExists":
+                raise
+        found = await cluster.ask(
+            f"read the policy {name}",
+            networking.read_namespaced_network_policy,
+            name,
+            cluster.namespace,
+        )
+        if as_json(found["spec"]) != as_json(wanted["spec"]):
+            await cluster.ask(
+                f"replace the policy {name}",
+                networking.replace_namespaced_network_policy,
+                name,
+                cluster.namespace,
+                wanted,
+            )
+
+
+async def remove(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -> list[str]:
+    """Remove the user's policies. Returns their names."""
+    removed = []
+    for policy in policies(owner, settings):
+        name = policy["metadata"]["name"]
+        try:
+            await cluster.ask(
+                f"remove the policy {name}",
+                cluster.networking.delete_namespaced_network_policy,
+                name,
+                cluster.namespace,
+            )
+            removed.append(name)
+        except RefusedError as refused:
+            if refused.reason != "NotFound":
+                raise
+    return removed
+
+
+def _policy(
+    owner: Owner, role: Role, *, come: list[dict[str, Any]], go: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": owner.name(role.value),
+            "labels": owner.labels,
+            "annotations": owner.annotations,
+        },
+        "spec": {
+            **_pods({**owner.labels, LABEL_ROLE: role.value}),
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": come,
+            "egress": go,
+        },
+    }
+
+
+def _pods(labels: dict[str, str]) -> dict[str, Any]:
+    return {"podSelector": {"matchLabels": labels}}
+
+
+def _rule(way: str, peers: list[dict[str, Any]], port: int) -> dict[str, Any]:
+    return {way: peers, "ports": [{"protocol": "TCP", "port": int(port)}]}
+
+
+def _names(settings: KubernetesSettings) -> dict[str, Any]:
+    """The pods that resolve names, in whatever namespace they are."""
+    return {
+        "to": [{"namespaceSelector": {}, **_pods(labels_of(settings.dns_labels))}],
+        "ports": [{"protocol": each, "port": DNS_PORT} for each in ("UDP", "TCP")],
+    }
+
+
+def _block(everything: str, but: list[str]) -> dict[str, Any]:
+    return {"ipBlock": {"cidr": everything, "except": but}}

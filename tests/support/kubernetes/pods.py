@@ -1,0 +1,191 @@
+"""A pod as a container of the engine: what a kubelet would tell its runtime."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.kubernetes.volumes import Mounted
+
+Object = dict[str, Any]
+RUNTIMES: Final = {"runsc": "runsc", "runc": "runc"}
+"""The engine's runtime for each handler of a RuntimeClass."""
+_UNITS: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_PERIOD_US: Final = 100_000
+_VARIABLE: Final = re.compile(r"\$\$|\$\((\w+)\)")
+_NO_SUCH: Final = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "shareProcessNamespace")
+
+
+class UnsupportedError(Exception):
+    """The stand-in cannot do what a pod asks for."""
+
+
+class ConfigError(Exception):
+    """A container that a kubelet would not create, either."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pod is put on its node."""
+
+    network: str
+    ip: str
+    host_ip: str
+    resolv_conf: str
+    runtime: str
+
+
+def name_of(pod: Object) -> str:
+    """Namespace and name."""
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def container_in(pod: Object) -> Object:
+    """The one container of a pod. Raises `UnsupportedError` for what is not done here."""
+    spec = pod["spec"]
+    for each in _NO_SUCH:
+        if spec.get(each):
+            raise UnsupportedError(f"the stand-in has no {each}")
+    if len(spec["containers"]) != 1:
+        raise UnsupportedError("the stand-in runs one container per pod")
+    container: Object = spec["containers"][0]
+    if (container.get("securityContext") or {}).get("privileged"):
+        raise UnsupportedError("the stand-in runs nothing privileged")
+    for each in container.get("volumeMounts") or ():
+        if each.get("subPath") or each.get("subPathExpr"):
+            raise UnsupportedError("the stand-in has no subPath")
+    return container
+
+
+def container_of(
+    pod: Object, image: Object, place: Place, mounts: list[Mounted], variables: dict[str, str]
+) -> Object:
+    """What the engine is asked to create.
+
+    Raises `ConfigError` if the pod must not run as root and would, `UnsupportedError`.
+    """
+    container = container_in(pod)
+    environment = dict(variables)
+    for name, value in _environment(container, pod, place).items():
+        environment[name] = _expanded(value, environment)
+    command = [_expanded(each, environment) for each in container.get("command") or ()]
+    arguments = [_expanded(each, environment) for each in container.get("args") or ()]
+    asked: Object = {
+        "Image": container["image"],
+        "Hostname": (pod["spec"].get("hostname") or pod["metadata"]["name"])[:63],
+        "User": _user(pod, container, image),
+        "Env": [f"{name}={value}" for name, value in environment.items()],
+        "OpenStdin": bool(container.get("stdin")),
+        "StdinOnce": bool(container.get("stdinOnce")),
+        "Tty": bool(container.get("tty")),
+        "HostConfig": _host(pod, container, place, mounts),
+        "NetworkingConfig": {
+            "EndpointsConfig": {place.network: {"IPAMConfig": {"IPv4Address": place.ip}}}
+        },
+    }
+    if command:
+        asked["Entrypoint"] = command
+    if command or arguments:
+        asked["Cmd"] = arguments
+    if container.get("workingDir"):
+        asked["WorkingDir"] = container["workingDir"]
+    return asked
+
+
+def quantity(text: str | int) -> float:
+    """A number with a unit of Kubernetes."""
+    found = re.fullmatch(r"([0-9.]+)(m|[kMG]i?|)", str(text))
+    if found is None:
+        raise UnsupportedError(f"the stand-in does not know the quantity {text!r}")
+    number, unit = float(found[1]), found[2]
+    return number / 1000 if unit == "m" else number * _UNITS.get(unit, 1)
+
+
+def _host(pod: Object, container: Object, place: Place, mounts: list[Mounted]) -> Object:
+    whole = pod["spec"].get("securityContext") or {}
+    own = container.get("securityContext") or {}
+    capabilities = own.get("capabilities") or {}
+    limits = (container.get("resources") or {}).get("limits") or {}
+    security = []
+    if own.get("allowPrivilegeEscalation") is False:
+        security.append("no-new-privileges")
+    profile = (own.get("seccompProfile") or whole.get("seccompProfile") or {}).get("type")
+    if profile not in ("RuntimeDefault", None, "Unconfined"):
+        raise UnsupportedError(f"the stand-in has no seccomp profile {profile}")
+    if profile != "RuntimeDefault":
+        security.append("seccomp=unconfined")
+    groups = [*(whole.get("supplementalGroups") or ()), *_group(whole)]
+    at = {each.name: each for each in mounts}
+    binds, memory = [f"{place.resolv_conf}:/etc/resolv.conf:ro"], {}
+    for mount in container.get("volumeMounts") or ():
+        volume = at[mount["name"]]
+        if volume.memory:
+            memory[mount["mountPath"]] = volume.memory
+        else:
+            way = "ro" if mount.get("readOnly") or volume.read_only else "rw"
+            binds.append(f"{volume.directory}:{mount['mountPath']}:{way}")
+    return {
+        "NetworkMode": place.network,
+        "Runtime": place.runtime,
+        "ReadonlyRootfs": bool(own.get("readOnlyRootFilesystem")),
+        "CapDrop": capabilities.get("drop") or [],
+        "CapAdd": capabilities.get("add") or [],
+        "SecurityOpt": security,
+        "GroupAdd": [str(each) for each in groups],
+        "Memory": int(quantity(limits.get("memory", 0))),
+        "MemorySwap": int(quantity(limits.get("memory", 0))),
+        "CpuPeriod": _PERIOD_US if "cpu" in limits else 0,
+        "CpuQuota": int(quantity(limits.get("cpu", 0)) * _PERIOD_US),
+        "Binds": binds,
+        "Tmpfs": memory,
+        "LogConfig": {"Type": "json-file"},
+    }
+
+
+def _group(whole: Object) -> list[int]:
+    return [whole["fsGroup"]] if "fsGroup" in whole else []
+
+
+def _user(pod: Object, container: Object, image: Object) -> str:
+    whole = pod["spec"].get("securityContext") or {}
+    both = {**whole, **(container.get("securityContext") or {})}
+    of_image = str(image.get("User") or "")
+    user = both.get("runAsUser", of_image.partition(":")[0] or 0)
+    if both.get("runAsNonRoot"):
+        if str(user) == "0":
+            raise ConfigError("container has runAsNonRoot and image will run as root")
+        if not str(user).isdecimal():
+            raise ConfigError("container has runAsNonRoot and image has non-numeric user")
+    if "runAsGroup" in both:
+        return f"{user}:{both['runAsGroup']}"
+    return str(both["runAsUser"]) if "runAsUser" in both else of_image
+
+
+def _environment(container: Object, pod: Object, place: Place) -> dict[str, str]:
+    if container.get("envFrom"):
+        raise UnsupportedError("the stand-in has no envFrom")
+    return {each["name"]: _value(each, pod, place) for each in container.get("env") or ()}
+
+
+def _value(variable: Object, pod: Object, place: Place) -> str:
+    if "valueFrom" not in variable:
+        return str(variable.get("value", ""))
+    path = (variable["valueFrom"].get("fieldRef") or {}).get("fieldPath")
+    known = {
+        "metadata.name": pod["metadata"]["name"],
+        "metadata.namespace": pod["metadata"]["namespace"],
+        "metadata.uid": pod["metadata"]["uid"],
+        "spec.nodeName": pod["spec"]["nodeName"],
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
+        "status.podIP": place.ip,
+        "status.hostIP": place.host_ip,
+    }
+    if path not in known:
+        raise UnsupportedError(f"the stand-in has no variable from {variable['valueFrom']}")
+    return str(known[path])
+
+
+def _expanded(text: str, variables: dict[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        return "$" if found[0] == "$$" else variables.get(found[1], found[0])
+
+    return _VARIABLE.sub(value, text)

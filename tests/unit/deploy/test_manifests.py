@@ -1,0 +1,434 @@
+"""deploy/kubernetes: the manifests and the chart say the same, a cluster accepts both, and they
+grant no more than the runner needs."""
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml  # type: ignore[import-untyped]
+from manifests.files import PLACE, chart, manifests, version
+from manifests.values import SETTINGS
+from typer.testing import CliRunner
+
+from runner.cli.app import app
+from runner.config.loading import load_config
+from runner.config.models import Config
+from runner.images.naming import ImageRole
+from runner.tiers.base import Port
+from runner.tiers.kubernetes import names, policies
+from runner.tiers.kubernetes.permissions import NEEDED
+from runner.tiers.kubernetes.pods import CONTAINER
+
+AGAIN = "if this change was decided: .venv/bin/python -m tools.manifests"
+SINCE_1_20 = {
+    ("v1", "ConfigMap"),
+    ("v1", "LimitRange"),
+    ("v1", "Namespace"),
+    ("v1", "PersistentVolumeClaim"),
+    ("v1", "ResourceQuota"),
+    ("v1", "Service"),
+    ("v1", "ServiceAccount"),
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "StatefulSet"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+}
+"""What Kubernetes has had in these versions from 1.20 until today."""
+DIGEST = "sha256:" + "ab" * 32
+EVERYTHING: dict[str, Any] = {
+    "users": ["alice", "bob-2"],
+    "settings": '[agent]\nprovider = "openai"\nmodel = "m"\napi_key_env = "K"\n'
+    '\n[users.alice.agent]\nmodel = "n"\n',
+    "images": {
+        "registry": "registry.example.com:5000/oxydra",
+        "tag": "next",
+        "pullSecrets": ["one", "two"],
+        "agent": {"digest": DIGEST},
+        "runner": {"digest": DIGEST},
+    },
+    "runner": {
+        "records": {"accessMode": "ReadWriteMany", "storageClass": "shared"},
+        "nodeSelector": {"pool": "agents"},
+        "tolerations": [{"key": "agents", "operator": "Exists"}],
+    },
+    "kubernetes": {
+        "storageClass": "fast",
+        "keepClaims": False,
+        "runtimeClass": "gvisor",
+        "nodeSelector": ["example.com/pool=agents"],
+        "dnsLabels": ["app=coredns"],
+        "privateRanges": ["203.0.113.0/24", "2001:db8::/32"],
+    },
+    "serve": {
+        "enabled": True,
+        "secret": "certificate",
+        "url": "https://agents.example.org",
+        "hosts": ["agents.internal"],
+        "from": [{"ipBlock": {"cidr": "198.51.100.0/24"}}],
+    },
+    "embedder": {"replicas": 3, "reranker": "cross-encoder/some", "nodeSelector": {"a": "b"}},
+    "memoryServer": {"enabled": True, "storageClass": "fast"},
+    "rbac": {"clusterReader": True},
+    "quota": {"pods": "200"},
+    "limits": [{"type": "Container", "max": {"memory": "4Gi"}}],
+}
+
+
+@cache
+def rendered(values: str = "{}", namespace: str = "oxydra") -> str:
+    with helm_python.Chart.load(PLACE / "chart") as loaded:
+        made = loaded.render(json.loads(values), name="oxydra", namespace=namespace)
+    return "\n---\n".join(text for name, text in sorted(made.items()) if name.endswith(".yaml"))
+
+
+def from_chart(values: dict[str, Any] | None = None, namespace: str = "oxydra") -> list[Any]:
+    return objects_in(rendered(json.dumps(values or {}), namespace))
+
+
+def objects_in(text: str) -> list[Any]:
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def plain(*files: str) -> list[Any]:
+    return [each for name in files for each in objects_in((PLACE / "plain" / name).read_text())]
+
+
+def listed() -> list[str]:
+    found = yaml.safe_load((PLACE / "plain" / "kustomization.yaml").read_text())["resources"]
+    return list(found)
+
+
+def all_plain() -> list[Any]:
+    files = sorted(path.name for path in (PLACE / "plain").glob("*.yaml"))
+    return plain(*(name for name in files if name != "kustomization.yaml"))
+
+
+def one(objects: list[Any], kind: str, name: str) -> Any:
+    (found,) = (
+        each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name
+    )
+    return found
+
+
+def compared(objects: list[Any]) -> dict[tuple[str, str], Any]:
+    """By kind and name, without what says that Helm has made them."""
+    text = json.dumps(objects, sort_keys=True)
+    text = re.sub(r'("app.kubernetes.io/managed-by": )"(Helm|kubectl)"', r'\1"it"', text)
+    text = re.sub(
+        r'"annotations": {"(helm.sh/resource-policy|oxydra.io/settings)": "\w+"}, ', "", text
+    )
+    return {(each["kind"], each["metadata"]["name"]): each for each in json.loads(text)}
+
+
+def settings_in(objects: list[Any], tmp_path: Path) -> Config:
+    file = tmp_path / "runner.toml"
+    file.write_text(one(objects, "ConfigMap", "oxydra-runner")["data"]["runner.toml"])
+    return load_config(file, environ={})
+
+
+def pods_in(objects: list[Any]) -> Iterator[tuple[str, Any]]:
+    for each in objects:
+        if each["kind"] in ("Deployment", "StatefulSet"):
+            yield each["metadata"]["name"], each["spec"]["template"]
+
+
+@pytest.mark.parametrize(("folder", "made"), [("plain", manifests), ("chart", chart)])
+def test_the_files_are_what_their_source_makes(folder: str, made: Any) -> None:
+    place = PLACE / folder
+    found = {
+        str(path.relative_to(place)): path.read_text()
+        for path in place.rglob("*")
+        if path.is_file()
+    }
+    assert found == made(), AGAIN
+
+
+def test_the_chart_makes_what_the_manifests_are() -> None:
+    expected = compared(plain(*(name for name in listed() if name != "namespace.yaml")))
+    assert compared(from_chart()) == expected
+    extras = {"memoryServer": {"enabled": True}, "rbac": {"clusterReader": True}}
+    expected |= compared(plain("memory-server.yaml", "doctor-role.yaml"))
+    assert compared(from_chart(extras)) == expected
+
+
+def test_helm_finds_nothing_wrong_with_the_chart() -> None:
+    for values in ({}, EVERYTHING):
+        report = helm_python.lint(PLACE / "chart", values, strict=True)
+        assert report["errors"] == []
+        assert [each for each in report["messages"] if each["severity"] > 1] == []
+
+
+def test_what_operators_are_told_next_names_their_namespace() -> None:
+    with helm_python.Chart.load(PLACE / "chart") as loaded:
+        made = loaded.render(EVERYTHING, name="oxydra", namespace="elsewhere")
+    notes = made["oxydra/templates/NOTES.txt"]
+    assert "alice, bob-2" in notes
+    assert "kubectl -n elsewhere port-forward service/oxydra 8443:443" in notes
+    assert "<no value>" not in notes
+
+
+@pytest.mark.parametrize("release", [kubernetes_validate.utils.all_versions()[0], "newest"])
+def test_a_cluster_accepts_every_object(release: str) -> None:
+    wanted = kubernetes_validate.latest_version() if release == "newest" else release
+    for each in (*all_plain(), *from_chart(EVERYTHING)):
+        kubernetes_validate.validate(each, wanted, strict=True)
+
+
+def test_only_kinds_that_old_and_new_clusters_have_are_used() -> None:
+    found = {(each["apiVersion"], each["kind"]) for each in (*all_plain(), *from_chart(EVERYTHING))}
+    assert found <= SINCE_1_20
+
+
+def test_the_chart_stays_in_the_namespace_that_it_is_installed_in() -> None:
+    for each in from_chart(EVERYTHING, "elsewhere"):
+        if each["kind"].startswith("Cluster"):
+            assert each["metadata"]["name"] == "oxydra-doctor-elsewhere"
+        else:
+            assert each["metadata"]["namespace"] == "elsewhere"
+    assert "namespace: oxydra" not in rendered(json.dumps(EVERYTHING), "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"runner": {"replica": 3}}, "replica"),
+        ({"users": ["Alice"]}, "users"),
+        ({"images": {"agent": {"digest": "latest"}}}, "digest"),
+        ({"kubernetes": {"stateSize": "5"}}, "stateSize"),
+        ({"serve": {"enabled": True}}, "serve.secret"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_by_their_names(
+    values: dict[str, Any], named: str
+) -> None:
+    with (
+        helm_python.Chart.load(PLACE / "chart") as loaded,
+        pytest.raises(helm_python.HelmError, match=named),
+    ):
+        loaded.render(values, name="oxydra", namespace="oxydra")
+
+
+def test_every_value_says_what_it_is_for() -> None:
+    lines = (PLACE / "chart" / "values.yaml").read_text().splitlines()
+    for setting in SETTINGS:
+        name = f"{setting.path.rpartition('.')[2]}:"
+        indent = " " * (2 * setting.path.count("."))
+        places = [at for at, line in enumerate(lines) if line.startswith(indent + name)]
+        assert places, setting.path
+        assert all(lines[at - 1].startswith(f"{indent}# ") for at in places), setting.path
+
+
+def test_the_runner_accepts_the_settings(tmp_path: Path) -> None:
+    config = settings_in(plain("settings.yaml"), tmp_path)
+    assert config.tier == "kubernetes"
+    assert list(config.users) == ["default"]
+    default = Config().kubernetes
+    assert config.kubernetes.agent_image == f"oxydra-agent:{version()}"
+    assert config.kubernetes.shell_image == f"oxydra-{ImageRole.SHELL_POD}:{version()}"
+    images = ("agent_image", "shell_image", "egress_image")
+    assert config.kubernetes.model_copy(update=dict.fromkeys(images, "")) == default
+    assert config.embedder == Config().embedder
+
+
+def test_the_runner_accepts_the_settings_that_values_make(tmp_path: Path) -> None:
+    config = settings_in(from_chart(EVERYTHING), tmp_path)
+    found = config.kubernetes
+    registry = "registry.example.com:5000/oxydra"
+    assert found.agent_image == f"{registry}/oxydra-agent@{DIGEST}"
+    assert found.egress_image == f"{registry}/oxydra-egress:next"
+    assert found.image_pull_secrets == ("one", "two")
+    assert (found.storage_class, found.runtime_class, found.keep_claims) == (
+        "fast",
+        "gvisor",
+        False,
+    )
+    assert found.node_selector == ("example.com/pool=agents",)
+    assert found.dns_labels == ("app=coredns",)
+    assert found.private_ranges == ("203.0.113.0/24", "2001:db8::/32")
+    assert config.serve.listen == "0.0.0.0:8443"
+    assert config.serve.hosts == ("agents.internal",)
+    assert list(config.users) == ["alice", "bob-2"]
+    assert config.for_user("alice").agent.model == "n"
+    assert config.for_user("bob-2").agent.model == "m"
+
+
+def test_images_are_named_by_digest_where_there_is_one() -> None:
+    objects = from_chart(EVERYTHING)
+    pods = dict(pods_in(objects))
+    images = {name: pod["spec"]["containers"][0]["image"] for name, pod in pods.items()}
+    assert images["oxydra-runner"].endswith(f"/oxydra-runner@{DIGEST}")
+    assert images["oxydra-embedder"].endswith("/oxydra-embedder:next")
+    for pod in pods.values():
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+
+
+def test_the_runner_may_do_what_it_needs_and_nothing_else() -> None:
+    role = one(plain("runner-role.yaml"), "Role", "oxydra-runner")
+    granted = {
+        (group, resource, verb): rule.get("resourceNames")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    doctors = ("", "namespaces", "get")
+    assert set(granted) == {*NEEDED, doctors}
+    assert granted[doctors] == ["oxydra"]
+    assert granted["coordination.k8s.io", "leases", "update"] == ["oxydra-runner"]
+    text = json.dumps([role, *plain("doctor-role.yaml")])
+    for word in ("secrets", "configmaps", "exec", "*", "escalate", "impersonate"):
+        assert f'"{word}"' not in text
+        assert f'/{word}"' not in text
+    cluster = one(plain("doctor-role.yaml"), "ClusterRole", "oxydra-doctor-oxydra")
+    assert {verb for rule in cluster["rules"] for verb in rule["verbs"]} == {"get", "list"}
+
+
+@pytest.mark.parametrize("values", [{"memoryServer": {"enabled": True}}, EVERYTHING])
+def test_every_pod_has_the_restricted_profile_and_limits(values: dict[str, Any]) -> None:
+    seen = set()
+    for name, pod in pods_in(from_chart(values)):
+        seen.add(name)
+        spec = pod["spec"]
+        assert spec["enableServiceLinks"] is False
+        assert spec["automountServiceAccountToken"] is (name == "oxydra-runner")
+        context = spec["securityContext"]
+        assert context["runAsNonRoot"] is True
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert context["fsGroup"] == context["runAsUser"] > 10_000
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+        for volume in spec["volumes"]:
+            (kind,) = volume.keys() - {"name"}
+            assert kind in ("emptyDir", "configMap", "secret", "persistentVolumeClaim")
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            limits = container["resources"]["limits"]
+            assert set(limits) == {"cpu", "memory", "ephemeral-storage"}
+            assert not any("subPath" in mount for mount in container["volumeMounts"])
+    assert seen == {"oxydra-runner", "oxydra-embedder", "oxydra-memory"}
+
+
+def test_the_namespace_refuses_other_pods() -> None:
+    (namespace,) = plain("namespace.yaml")
+    labels = namespace["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_labels_are_those_by_which_the_runner_finds_pods() -> None:
+    labels = {name: pod["metadata"]["labels"] for name, pod in pods_in(all_plain())}
+    assert names.RUNNER.items() <= labels["oxydra-runner"].items()
+    assert names.EMBEDDER.items() <= labels["oxydra-embedder"].items()
+    assert policies.MEMORY.items() <= labels["oxydra-memory"].items()
+    for each in labels.values():
+        assert each[names.LABEL_MANAGER] != names.MANAGER
+    for each in all_plain():
+        if each["kind"] in ("Deployment", "StatefulSet"):
+            selected = each["spec"]["selector"]["matchLabels"]
+            assert selected.items() <= labels[each["metadata"]["name"]].items()
+
+
+def test_what_the_runner_makes_reaches_nothing_before_its_own_policies() -> None:
+    policy = one(all_plain(), "NetworkPolicy", "oxydra-default")["spec"]
+    assert policy["podSelector"] == {"matchLabels": dict(names.OURS)}
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert (policy["ingress"], policy["egress"]) == ([], [])
+
+
+def test_only_those_who_need_it_reach_embedder_and_memory() -> None:
+    for name, port, roles in (
+        ("oxydra-embedder", Port.EMBEDDER, ["agent", "runner"]),
+        ("oxydra-memory", policies.MEMORY_PORT, ["egress", "operator"]),
+    ):
+        policy = one(all_plain(), "NetworkPolicy", name)["spec"]
+        (rule,) = policy["ingress"]
+        assert rule["ports"] == [{"protocol": "TCP", "port": port}]
+        (peer,) = rule["from"]
+        assert set(peer) == {"podSelector"}
+        assert peer["podSelector"]["matchExpressions"][0]["values"] == roles
+        assert policy["egress"] == []
+
+
+def test_nobody_connects_to_a_runner_that_serves_nothing() -> None:
+    closed = one(from_chart(), "NetworkPolicy", "oxydra-runner")["spec"]
+    assert "Ingress" in closed["policyTypes"]
+    assert not closed.get("ingress")
+    opened = one(from_chart(EVERYTHING), "NetworkPolicy", "oxydra-runner")["spec"]
+    assert opened["ingress"] == [
+        {
+            "ports": [{"protocol": "TCP", "port": 8443}],
+            "from": [{"ipBlock": {"cidr": "198.51.100.0/24"}}],
+        }
+    ]
+
+
+def test_replicas_share_a_node_only_where_the_claim_demands_it() -> None:
+    term = one(all_plain(), "Deployment", "oxydra-runner")["spec"]["template"]["spec"]["affinity"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in term["podAffinity"]
+    shared = one(from_chart(EVERYTHING), "Deployment", "oxydra-runner")["spec"]["template"]["spec"]
+    assert "affinity" not in shared
+
+
+def test_a_replica_that_waits_does_not_hold_up_an_update() -> None:
+    """It is never ready where that means that it serves."""
+    for values, most, probed in (({}, 1, False), (EVERYTHING, "100%", True)):
+        spec = one(from_chart(values), "Deployment", "oxydra-runner")["spec"]
+        assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": most, "maxSurge": 0}
+        (container,) = spec["template"]["spec"]["containers"]
+        assert ("readinessProbe" in container) is probed
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING])
+def test_the_runner_runs_a_command_that_exists(values: dict[str, Any]) -> None:
+    pod = one(from_chart(values), "Deployment", "oxydra-runner")["spec"]["template"]["spec"]
+    program, *words = pod["containers"][0]["command"]
+    assert program == "runner"
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
+    assert words[-1] == "--all"
+
+
+def test_the_embedder_gets_its_envelope_as_every_guest_does() -> None:
+    pod = one(all_plain(), "Deployment", "oxydra-embedder")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["name"] == CONTAINER
+    assert container["stdin"] is container["stdinOnce"] is True
+    command = container["command"]
+    assert command[command.index("--socket") + 1] == Port.EMBEDDER.listener
+
+
+def test_each_user_has_a_name_by_which_the_memory_server_knows_the_database() -> None:
+    services = {
+        each["metadata"]["name"]: each["spec"]
+        for each in from_chart(EVERYTHING)
+        if each["kind"] == "Service"
+    }
+    assert set(services) == {"oxydra", "oxydra-memory", "alice", "bob-2"}
+    assert services["alice"]["clusterIP"] == "None"
+    assert services["alice"]["selector"] == dict(policies.MEMORY)
+
+
+def test_the_script_for_databases_refuses_names_that_no_service_can_have() -> None:
+    script = PLACE / "memory-users.sh"
+    for name in ("Alice", "1st", "a_b", ""):
+        done = subprocess.run([script, "add", name], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "must begin with a letter" in done.stderr
+
+
+def test_the_settings_of_the_chart_are_text_that_toml_reads() -> None:
+    values = {"embedder": {"model": 'a"b\\c<d>'}}
+    text = one(from_chart(values), "ConfigMap", "oxydra-runner")["data"]["runner.toml"]
+    assert tomllib.loads(text)["embedder"]["model"] == 'a"b\\c<d>'

@@ -1,0 +1,137 @@
+"""What is asked of pods, and how long policies may take."""
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from wire.boundary import CHECKS, POLICIES, POLICY, BoundarySpec
+from wire.errors import Code
+from wire.settings import KubernetesSettings
+from wire.v1 import control_pb2
+from wire.ways_out import POLICED, WAYS, Spec, Target
+
+from runner.boundary.check import AGENT
+from runner.boundary.enforcement import require_enforced, until_enforced
+from runner.boundary.pods import Surroundings, pod_spec, pod_ways_out
+from runner.errors import TierError
+from runner.tiers.base import Confinement, Network
+from runner.tiers.kubernetes.pods import pod_of
+from tests.support.boundary.guarded_host import CANARY, TOKEN
+from tests.support.boundary.pod import pod_launch
+
+API = Target("10.96.0.1", 443, "the API server")
+DOOR = "tcp:10.244.1.7:7005"
+ENFORCED: dict[str, str] = {}
+UNENFORCED = {POLICIES: "10.96.0.1 can be reached"}
+BROKEN = {**UNENFORCED, "mounts": "/state is mounted"}
+
+
+def specified(*, own_kernel: bool = False) -> BoundarySpec:
+    return pod_spec(
+        pod_launch(),
+        Confinement(5, 6, seccomp=True, own_kernel=own_kernel),
+        tokens={"the token": TOKEN},
+        canary=CANARY,
+        surroundings=Surroundings((API,), DOOR),
+    )
+
+
+def test_a_pods_specification_survives_its_way() -> None:
+    spec = specified()
+    assert BoundarySpec.from_json(spec.to_json()) == spec
+    assert spec.policed
+    assert spec.remote
+    assert (spec.forbidden, spec.door, spec.socket) == ((API,), DOOR, "")
+    assert spec.checks == (*CHECKS, POLICIES)
+    assert {"/state", "/.oxydra", "/vault", "/ipc"} <= set(spec.absent)
+    assert (spec.private, spec.other_users, spec.host_addresses) == ((), (), ())
+    assert TOKEN not in spec.to_json().decode()
+    assert not specified(own_kernel=True).host_tmpfs
+
+
+def test_an_agents_specification_survives_its_way() -> None:
+    spec = pod_ways_out(Surroundings((API,), DOOR))
+    assert Spec.from_json(spec.to_json()) == spec
+    assert (spec.policed, spec.forbidden, spec.door) == (True, (API,), DOOR)
+
+
+def test_both_sides_call_the_network_the_same() -> None:
+    assert str(Network.POLICY) == POLICY
+
+
+def test_the_volumes_of_a_pod_are_those_that_it_is_given() -> None:
+    made = pod_of(pod_launch(), KubernetesSettings(), "oxydra")
+    (container,) = made["spec"]["containers"]
+    given = {each["mountPath"] for each in container["volumeMounts"]}
+    assert given == {*(row.virtual for row in specified().shared), "/run"}
+
+
+@pytest.mark.parametrize("forbidden", [(), (Target("kubernetes.default.svc", 443),)])
+def test_what_proves_nothing_is_refused(forbidden: tuple[Target, ...]) -> None:
+    with pytest.raises(ValueError):
+        Surroundings(forbidden)
+
+
+def report(failed: dict[str, str]) -> control_pb2.BoundaryReport:
+    checks = [
+        control_pb2.BoundaryCheck(
+            name=name, passed=name not in failed, details=failed.get(name, "")
+        )
+        for name in dict.fromkeys((*CHECKS, POLICIES, *failed))
+    ]
+    return control_pb2.BoundaryReport(passed=not failed, checks=checks)
+
+
+def reports(*failed: dict[str, str]) -> Callable[[], Awaitable[control_pb2.BoundaryReport]]:
+    """One run after the other; there may be no more."""
+    left: Iterator[dict[str, str]] = iter(failed)
+
+    async def run() -> control_pb2.BoundaryReport:
+        return report(next(left))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (ENFORCED, ENFORCED),
+        (UNENFORCED, ENFORCED, ENFORCED),
+        (ENFORCED, UNENFORCED, ENFORCED, ENFORCED),
+    ],
+)
+async def test_policies_are_enforced_once_two_runs_in_a_row_pass(
+    runs: tuple[dict[str, str], ...],
+) -> None:
+    run = reports(*runs)
+    require_enforced(await until_enforced(run, pause_s=0))
+    with pytest.raises(RuntimeError):
+        await run()
+
+
+async def test_a_pass_after_the_time_needs_a_second_one_too() -> None:
+    found = await until_enforced(reports(ENFORCED, UNENFORCED), within_s=0, pause_s=0)
+    assert not found.passed
+
+
+@pytest.mark.parametrize("runs", [(BROKEN,), (UNENFORCED, BROKEN), (ENFORCED, BROKEN)])
+async def test_other_hits_are_not_waited_for(runs: tuple[dict[str, str], ...]) -> None:
+    found = await until_enforced(reports(*runs), pause_s=0)
+    with pytest.raises(TierError, match="the boundary of the shell guest does not hold"):
+        require_enforced(found)
+
+
+async def test_a_probe_that_does_not_work_is_not_waited_for() -> None:
+    found = await until_enforced(reports({"probe": "no answer"}), pause_s=0)
+    assert not found.passed
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_ways_of_an_agent_that_policies_shut_are_told_from_others(way: str) -> None:
+    failed = {AGENT + way: f"{way} leads out"}
+    with pytest.raises(TierError) as refused:
+        require_enforced(report(failed), "agent")
+    assert refused.value.code is Code.FAILED_PRECONDITION
+    assert f"{way} leads out" in refused.value.details
+    unenforced = refused.value.brief == "this cluster's network does not enforce NetworkPolicy"
+    assert unenforced == (way in POLICED)
+    assert ("Calico or Cilium; then runner start" in refused.value.resolution) == unenforced

@@ -1,0 +1,487 @@
+"""What stands in the cluster: the runner with its rights, the embedder, who may connect to whom.
+
+Only kinds and versions that Kubernetes has had since 1.20 and still has.
+"""
+
+from typing import Any, Final
+
+from .nodes import OMITTED, Each, Either, If, Names, Node, Set, Value
+from .settings import image, with_defaults
+from .values import defaults
+
+NAMESPACE: Final = "oxydra"
+UID: Final = 10001
+MEMORY_UID: Final = 10002
+GATEWAY_PORT: Final = 7001
+EMBEDDER_PORT: Final = 7006
+MEMORY_PORT: Final = 8080
+LEASE: Final = "oxydra-runner"
+READER: Final = "oxydra-doctor"
+_NAME: Final = "app.kubernetes.io/name"
+_MANAGER: Final = "app.kubernetes.io/managed-by"
+_ROLE: Final = "oxydra.io/role"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+class Objects:
+    """The objects of one version of Oxydra."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def namespace(self) -> Node:
+        """Only in the manifests: Helm makes the namespace itself."""
+        levels = ("enforce", "audit", "warn")
+        labels = {f"pod-security.kubernetes.io/{level}": "restricted" for level in levels}
+        return {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": NAMESPACE, "labels": {**self._labels(), **labels}},
+        }
+
+    def account(self) -> Node:
+        return {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": self._named("oxydra-runner", "runner"),
+            "automountServiceAccountToken": False,
+        }
+
+    def rights(self) -> list[Node]:
+        """What the runner may do in its namespace. No Secret, no ConfigMap, no exec."""
+        rules = [
+            _rule("", "pods", "get", "list", "watch", "create", "delete"),
+            _rule("", "pods/attach", "get", "create"),
+            _rule("", "pods/log", "get"),
+            _rule("", "persistentvolumeclaims", "get", "create", "delete"),
+            _rule("networking.k8s.io", "networkpolicies", "get", "create", "update", "delete"),
+            _rule("coordination.k8s.io", "leases", "create"),
+            {**_rule("coordination.k8s.io", "leases", "get", "update"), "resourceNames": [LEASE]},
+            {**_rule("", "namespaces", "get"), "resourceNames": [_namespace()]},
+        ]
+        named = self._named("oxydra-runner", "runner")
+        return [
+            {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": named, "rules": rules},
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": "RoleBinding",
+                "metadata": named,
+                **_binding("Role", "oxydra-runner"),
+            },
+        ]
+
+    def reader(self) -> list[Node]:
+        """What `runner doctor` may look at in the whole cluster."""
+        name = Either(f"{READER}-{NAMESPACE}", f"{READER}-{{{{ $.Release.Namespace }}}}")
+        metadata = {"name": name, "labels": self._labels("runner")}
+        rules = [
+            _rule("storage.k8s.io", "storageclasses", "get", "list"),
+            _rule("node.k8s.io", "runtimeclasses", "get", "list"),
+        ]
+        return [
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": "ClusterRole",
+                "metadata": metadata,
+                "rules": rules,
+            },
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": metadata,
+                **_binding("ClusterRole", name),
+            },
+        ]
+
+    def settings(self) -> Node:
+        text = with_defaults(self._version, defaults())
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": self._named("oxydra-runner", "runner"),
+            "data": {"runner.toml": Either(text, 'include "oxydra.settings" $', block=True)},
+        }
+
+    def records(self) -> Node:
+        """The claim with what the runner knows of users, and what a successor needs. It outlives
+        the chart."""
+        return {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                **self._named("oxydra-records", "runner"),
+                "annotations": Either(OMITTED, '{"helm.sh/resource-policy": keep}'),
+            },
+            "spec": _claim("runner.records"),
+        }
+
+    def runner(self) -> Node:
+        served = Set("serve.enabled")
+        env_from = [{"secretRef": {"name": Value("runner.secret"), "optional": True}}]
+        mounts = [
+            {"name": "records", "mountPath": "/var/lib/oxydra"},
+            {"name": "settings", "mountPath": "/etc/oxydra", "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            If(served, {"name": "tls", "mountPath": "/etc/oxydra-tls", "readOnly": True}),
+        ]
+        container = {
+            "name": "runner",
+            "image": image("runner", "runner", self._version),
+            "imagePullPolicy": Value("images.pullPolicy"),
+            "command": Either(
+                ["runner", "start", "--all"],
+                '[runner, {{ if $.Values.serve.enabled }}serve{{ else }}start{{ end }}, "--all"]',
+            ),
+            "env": [{"name": "OXYDRA_CONFIG", "value": "/etc/oxydra/runner.toml"}],
+            "envFrom": If(Set("runner.secret"), env_from),
+            "ports": If(served, [{"name": "https", "containerPort": Value("serve.port")}]),
+            "readinessProbe": If(served, _asks_the_server()),
+            "resources": Value("runner.resources"),
+            "securityContext": _confined(),
+            "volumeMounts": mounts,
+        }
+        pod = {
+            "serviceAccountName": "oxydra-runner",
+            "automountServiceAccountToken": True,
+            **_common("runner", UID),
+            "terminationGracePeriodSeconds": 60,
+            "affinity": If(
+                Set("runner.records.accessMode", "ReadWriteOnce"),
+                {"podAffinity": _together("runner")},
+            ),
+            "containers": [container],
+            "volumes": [
+                {"name": "records", "persistentVolumeClaim": {"claimName": "oxydra-records"}},
+                {"name": "settings", "configMap": {"name": "oxydra-runner"}},
+                {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+                If(
+                    served,
+                    {"name": "tls", "secret": {"secretName": _certificate(), "defaultMode": 0o440}},
+                ),
+            ],
+        }
+        # The replica that waits serves nothing, so it never gets ready where the readiness is the
+        # server's; a strategy that waited for it would wait for ever.
+        away = Either(1, '{{ if $.Values.serve.enabled }}"100%"{{ else }}1{{ end }}')
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": self._named("oxydra-runner", "runner"),
+            "spec": {
+                "replicas": Value("runner.replicas"),
+                "minReadySeconds": 5,
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxUnavailable": away, "maxSurge": 0},
+                },
+                "selector": _selected("runner"),
+                "template": {
+                    "metadata": {
+                        "labels": self._labels("runner"),
+                        "annotations": Either(
+                            OMITTED,
+                            '{"oxydra.io/settings": '
+                            '"{{ include "oxydra.settings" $ | sha256sum }}"}',
+                        ),
+                    },
+                    "spec": pod,
+                },
+            },
+        }
+
+    def runner_policy(self) -> Node:
+        """The address of the API server is another one in each cluster, and the runner needs it;
+        so its way out is open."""
+        coming = {
+            "ports": [{"protocol": "TCP", "port": Value("serve.port")}],
+            "from": If(Set("serve.from"), Value("serve.from")),
+        }
+        return self._policy(
+            "oxydra-runner",
+            _selected("runner"),
+            ingress=If(Set("serve.enabled"), [coming]),
+            egress=[{}],
+        )
+
+    def default_policy(self) -> Node:
+        """What the runner makes is cut off until its user's own policies are there."""
+        ours = {"matchLabels": {_NAME: "oxydra", _MANAGER: "oxydra-runner"}}
+        return self._policy("oxydra-default", ours, ingress=[], egress=[])
+
+    def service(self) -> Node:
+        """Leads to the replica that serves."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self._named("oxydra", "runner"),
+            "spec": {
+                "selector": _selected("runner")["matchLabels"],
+                "ports": [{"name": "https", "port": 443, "targetPort": "https"}],
+            },
+        }
+
+    def embedder(self) -> Node:
+        command = [
+            *("oxydra-embedder", "--bootstrap-stdin", "--socket", f"tcp:*:{EMBEDDER_PORT}"),
+            *("--lease", Either("120", '"{{ $.Values.embedder.leaseSeconds }}"')),
+            *("--backend", Value("embedder.backend"), "--model", Value("embedder.model")),
+            *(
+                If(Set("embedder.reranker"), each)
+                for each in ("--reranker", Value("embedder.reranker"))
+            ),
+        ]
+        container = {
+            "name": "guest",
+            "image": image("embedder", "embedder", self._version),
+            "imagePullPolicy": Value("images.pullPolicy"),
+            "command": command,
+            "stdin": True,
+            "stdinOnce": True,
+            "ports": [{"name": "grpc", "containerPort": EMBEDDER_PORT}],
+            # It listens once the runner has given it its identity.
+            "readinessProbe": {"tcpSocket": {"port": "grpc"}, "periodSeconds": 5},
+            "resources": Value("embedder.resources"),
+            "securityContext": _confined(),
+            "volumeMounts": [
+                {"name": "run", "mountPath": "/run"},
+                {"name": "tmp", "mountPath": "/tmp"},
+            ],
+        }
+        pod = {
+            "automountServiceAccountToken": False,
+            **_common("embedder", UID),
+            "terminationGracePeriodSeconds": 10,
+            "containers": [container],
+            "volumes": [
+                {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+                {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+            ],
+        }
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": self._named("oxydra-embedder", "embedder"),
+            "spec": {
+                "replicas": Value("embedder.replicas"),
+                "selector": _selected("embedder"),
+                "template": {"metadata": {"labels": self._labels("embedder")}, "spec": pod},
+            },
+        }
+
+    def embedder_policy(self) -> Node:
+        return self._policy(
+            "oxydra-embedder",
+            _selected("embedder"),
+            ingress=[_from(EMBEDDER_PORT, "agent", "runner")],
+            egress=[],
+        )
+
+    def memory(self) -> Node:
+        """sqld. Its admin port listens inside the pod only, so who may exec there may use it."""
+        flags = (
+            *(
+                "--no-welcome",
+                "--db-path=/var/lib/sqld",
+                f"--http-listen-addr=0.0.0.0:{MEMORY_PORT}",
+            ),
+            *("--admin-listen-addr=127.0.0.1:9090", "--enable-namespaces"),
+            "--auth-jwt-key-file=/etc/sqld/public.pem",
+        )
+        secret = Value("memoryServer.secret")
+        key = {"secretKeyRef": {"name": secret, "key": "admin-key"}}
+        most = Either(
+            f"--max-active-namespaces={defaults()['memoryServer']['openDatabases']}",
+            '"--max-active-namespaces={{ $.Values.memoryServer.openDatabases }}"',
+        )
+        container = {
+            "name": "sqld",
+            "image": Value("memoryServer.image"),
+            "imagePullPolicy": Value("images.pullPolicy"),
+            "command": ["sqld", *flags, most],
+            "env": [{"name": "LIBSQL_ADMIN_AUTH_KEY", "valueFrom": key}],
+            "ports": [{"name": "http", "containerPort": MEMORY_PORT}],
+            "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 5},
+            "resources": Value("memoryServer.resources"),
+            "securityContext": _confined(),
+            "volumeMounts": [
+                {"name": "data", "mountPath": "/var/lib/sqld"},
+                {"name": "keys", "mountPath": "/etc/sqld", "readOnly": True},
+                {"name": "tmp", "mountPath": "/tmp"},
+            ],
+        }
+        items = [{"key": "public.pem", "path": "public.pem"}]
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": self._named("oxydra-memory", "memory"),
+            "spec": {
+                "serviceName": "oxydra-memory",
+                "replicas": 1,
+                "selector": _selected("memory"),
+                "template": {
+                    "metadata": {"labels": self._labels("memory")},
+                    "spec": {
+                        "automountServiceAccountToken": False,
+                        **_common(None, MEMORY_UID),
+                        "terminationGracePeriodSeconds": 30,
+                        "containers": [container],
+                        "volumes": [
+                            {"name": "keys", "secret": {"secretName": secret, "items": items}},
+                            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+                        ],
+                    },
+                },
+                "volumeClaimTemplates": [
+                    {
+                        "metadata": {"name": "data"},
+                        "spec": _claim("memoryServer", mode="ReadWriteOnce"),
+                    }
+                ],
+            },
+        }
+
+    def memory_policy(self) -> Node:
+        return self._policy(
+            "oxydra-memory",
+            _selected("memory"),
+            ingress=[_from(MEMORY_PORT, "egress", "operator")],
+            egress=[],
+        )
+
+    def memory_services(self) -> list[Node]:
+        """sqld takes the first part of the name it is called by for the name of the database. So
+        each user's is a Service of that name; none has an address of its own."""
+        return [self._memory_service("oxydra-memory"), Each("users", self._memory_service)]
+
+    def quota(self) -> Node:
+        return {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": self._named("oxydra"),
+            "spec": {"hard": Value("quota")},
+        }
+
+    def limits(self) -> Node:
+        return {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": self._named("oxydra"),
+            "spec": {"limits": Value("limits")},
+        }
+
+    def _memory_service(self, name: Node) -> Node:
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self._named(name, "memory"),
+            "spec": {
+                "clusterIP": "None",
+                "selector": _selected("memory")["matchLabels"],
+                "ports": [{"name": "http", "port": MEMORY_PORT, "targetPort": "http"}],
+            },
+        }
+
+    def _labels(self, role: str = "") -> dict[str, Node]:
+        found = {
+            _NAME: "oxydra",
+            _MANAGER: Either("kubectl", "{{ $.Release.Service }}"),
+            "app.kubernetes.io/version": self._version,
+        }
+        return {**found, _ROLE: role} if role else found
+
+    def _named(self, name: Node, role: str = "") -> dict[str, Node]:
+        return {"name": name, "namespace": _namespace(), "labels": self._labels(role)}
+
+    def _policy(self, name: str, pods: Node, **ways: Node) -> Any:
+        return {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": self._named(name),
+            "spec": {"podSelector": pods, "policyTypes": ["Ingress", "Egress"], **ways},
+        }
+
+
+def _namespace() -> Either:
+    return Either(NAMESPACE, "{{ $.Release.Namespace }}")
+
+
+def _rule(group: str, resource: str, *verbs: str) -> dict[str, Node]:
+    return {"apiGroups": [group], "resources": [resource], "verbs": [*verbs]}
+
+
+def _binding(kind: str, name: Node) -> dict[str, Node]:
+    account = {"kind": "ServiceAccount", "name": "oxydra-runner", "namespace": _namespace()}
+    return {
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+        "subjects": [account],
+    }
+
+
+def _selected(role: str) -> dict[str, Node]:
+    return {"matchLabels": {_NAME: "oxydra", _ROLE: role}}
+
+
+def _from(port: int, *roles: str) -> Node:
+    pods = {
+        "matchLabels": {_NAME: "oxydra"},
+        "matchExpressions": [{"key": _ROLE, "operator": "In", "values": [*roles]}],
+    }
+    return {"from": [{"podSelector": pods}], "ports": [{"protocol": "TCP", "port": port}]}
+
+
+def _claim(place: str, mode: Node = None) -> Node:
+    return {
+        "accessModes": [mode or Value(f"{place}.accessMode")],
+        "resources": {"requests": {"storage": Value(f"{place}.size")}},
+        "storageClassName": If(Set(f"{place}.storageClass"), Value(f"{place}.storageClass")),
+    }
+
+
+def _common(place: str | None, uid: int) -> dict[str, Node]:
+    """What all pods are like."""
+    found: dict[str, Node] = {
+        "enableServiceLinks": False,
+        "imagePullSecrets": If(Set("images.pullSecrets"), Names("images.pullSecrets")),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": uid,
+            "runAsGroup": uid,
+            "fsGroup": uid,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    for key in ("nodeSelector", "tolerations") if place else ():
+        found[key] = If(Set(f"{place}.{key}"), Value(f"{place}.{key}"))
+    return found
+
+
+def _confined() -> Node:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _together(role: str) -> Node:
+    """On one node, which is the only one that may mount the claim. The first selects itself."""
+    term = {"labelSelector": _selected(role), "topologyKey": "kubernetes.io/hostname"}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def _certificate() -> Node:
+    what = "serve.secret: name a Secret with the certificate (kubectl create secret tls)"
+    return Either("", f'{{{{ required "{what}" $.Values.serve.secret | toJson }}}}')
+
+
+def _asks_the_server() -> Node:
+    """The server knows itself as localhost; who calls it by another name is refused."""
+    name = Either("", '"localhost:{{ $.Values.serve.port }}"')
+    request = {
+        "path": "/healthz",
+        "port": "https",
+        "scheme": "HTTPS",
+        "httpHeaders": [{"name": "Host", "value": name}],
+    }
+    return {"httpGet": request, "periodSeconds": 5, "timeoutSeconds": 3}
