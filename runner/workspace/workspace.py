@@ -1,12 +1,14 @@
 """One user's directories on the host: where they are, whether they are usable, creating them."""
 
 import fcntl
+import hashlib
 import logging
 import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from wire.errors import Code
 from wire.transport import unix_endpoint
@@ -25,7 +27,9 @@ from runner.workspace.directories import (
 from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
     DOOR,
+    MOUNTS,
     BoundMount,
+    Mount,
     Role,
     bind,
     log_directory,
@@ -52,8 +56,6 @@ class Workspace:
         """Raises `WorkspaceError` for a bad user id, and for a path too long for the guests'
         sockets."""
         if config.tier == "kubernetes":
-            from runner.workspace.volumes import VolumeWorkspace
-
             guests = GuestUids.of(config.container)
             return VolumeWorkspace(config.workspace_root, check_user_id(user_id), guests=guests)
         uids = GuestUids.of(config.container) if os.geteuid() == 0 else None
@@ -214,3 +216,67 @@ class Workspace:
     def _directories(self) -> tuple[str, ...]:
         below = (f"{self.user_id}/{directory}" for directory in workspace_directories())
         return (self.user_id, *below)
+
+
+_PLACES: Final = {
+    "internal": "/state/.oxydra",
+    "vault": "/state/vault",
+    "shared": "/work/shared",
+    "tmp": "/work/tmp",
+    "ipc": "/run",
+}
+"""Where the volumes `state` and `work` have a workspace's directories. There are no sockets."""
+
+
+@dataclass(frozen=True)
+class VolumeWorkspace(Workspace):
+    """See `Workspace`. `guests` are the uids of guests: each user's are those of one of them."""
+
+    guests: GuestUids | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """To whom the volumes belong: a uid that follows from the user id. Two users may have the
+        same one; what keeps them apart is that neither mounts the other's volumes."""
+        assert self.guests is not None
+        digest = hashlib.sha256(self.user_id.encode()).digest()
+        uids = self.guests.users
+        uid = uids[int.from_bytes(digest[:8], "big") % len(uids)]
+        return Owner(uid, uid, frozenset({uid}))
+
+    @property
+    def sockets(self) -> tuple[Path, ...]:
+        return ()
+
+    def mounts(self, role: Role) -> tuple[BoundMount, ...]:
+        return tuple(_bound(self.path, mount) for mount in _mounted(role))
+
+    def settle(self) -> list[str]:
+        self.provision()
+        return []
+
+    def provision(self) -> None:
+        self.check()
+        create_tree(self.root, self._directories(), Owner.ours(), kept=self.user_id)
+
+    def check(self) -> None:
+        check_root(self.root, private=False)
+        check_tree(self.root, self._directories(), frozenset({os.geteuid()}))
+
+    def adopt(self) -> list[str]:
+        return []
+
+    def _directories(self) -> tuple[str, ...]:
+        below = ("logs", *(log_directory(role) for role in MOUNTS))
+        return (self.user_id, *(f"{self.user_id}/{directory}" for directory in below))
+
+
+def _mounted(role: Role) -> Iterator[Mount]:
+    for mount in MOUNTS[role]:
+        if place := _PLACES.get(mount.name):
+            yield Mount(mount.name, mount.directory, place, mount.access)
+
+
+def _bound(workspace: Path, mount: Mount) -> BoundMount:
+    """With a path that names the directory and leads nowhere on this machine."""
+    return BoundMount(mount, workspace / mount.directory)

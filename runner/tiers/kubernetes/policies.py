@@ -4,7 +4,7 @@ A policy lists what may come in and what may go out; what is in no list is dropp
 names both directions.
 """
 
-from ipaddress import ip_network
+from ipaddress import IPv6Network, ip_network
 from typing import Any, Final
 
 from wire.settings import KubernetesSettings
@@ -80,8 +80,8 @@ def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]
 def outside(settings: KubernetesSettings) -> list[dict[str, Any]]:
     """The addresses of the world, without those that are private or of this cluster."""
     own = [ip_network(each) for each in settings.private_ranges]
-    public = ip_network(_PUBLIC_6)
-    of_6 = [str(each) for each in own if each.version == 6 and each.subnet_of(public)]
+    public = IPv6Network(_PUBLIC_6)
+    of_6 = [str(each) for each in own if isinstance(each, IPv6Network) and each.subnet_of(public)]
     return [
         _block("0.0.0.0/0", [*_PRIVATE_4, *(str(each) for each in own if each.version == 4)]),
         _block(_PUBLIC_6, [*_NOT_PUBLIC_6, *of_6]),

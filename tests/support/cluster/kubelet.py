@@ -95,8 +95,14 @@ class Kubelet:
         await self._serve()
         await volumes.make_class(self._api)
         await self._register()
-        self._begin(self._api.follow("/api/v1/pods", self._take, f"fieldSelector=spec.nodeName%3D{self.name}"))
-        self._begin(self._api.follow("/apis/networking.k8s.io/v1/networkpolicies", self._take_policies))
+        self._begin(
+            self._api.follow(
+                "/api/v1/pods", self._take, f"fieldSelector=spec.nodeName%3D{self.name}"
+            )
+        )
+        self._begin(
+            self._api.follow("/apis/networking.k8s.io/v1/networkpolicies", self._take_policies)
+        )
         self._begin(self._api.follow("/api/v1/persistentvolumeclaims", self._take_claims))
         self._begin(self._api.follow("/api/v1/persistentvolumes", self._take_volumes))
         self._begin(self._beat())
@@ -261,7 +267,7 @@ class Kubelet:
             await asyncio.sleep(0.2)
             if not running.ending:
                 self._begin(self._run(running))
-            return
+            return None
         except docker.errors.ImageNotFound as error:
             return await self._wait(running, "ErrImageNeverPull", str(error.explanation))
         except ApiError as error:
@@ -278,7 +284,7 @@ class Kubelet:
                 await self._ended(running, code)
                 if "deletionTimestamp" in running.pod["metadata"]:
                     await self._gone(running)
-                return
+                return None
             running.restarts += 1
             await self._in_thread(functools.partial(_remove, container))
             await asyncio.sleep(0.5)
@@ -486,11 +492,11 @@ class Kubelet:
         loop, blocks = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
         def read() -> None:
-            client = docker.APIClient(timeout=None)
+            client = docker.APIClient(timeout=3600)
             try:
                 for block in client.logs(running.container, stream=True, **options):
                     loop.call_soon_threadsafe(blocks.put_nowait, block)
-            except Exception:  # noqa: BLE001, S110 - the container is gone
+            except Exception:
                 pass
             finally:
                 with contextlib.suppress(RuntimeError):
@@ -568,7 +574,7 @@ def _wait_for(container: str, client: docker.APIClient) -> int:
             return int(client.wait(container, timeout=3600)["StatusCode"])
         except docker.errors.NotFound:
             return 137
-        except Exception:  # noqa: BLE001, S112 - it still runs
+        except Exception:
             continue
 
 

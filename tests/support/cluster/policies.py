@@ -24,8 +24,8 @@ class PodAddress:
 
 
 class Firewall:
-    """The rules for all addresses in `supernet`, in chains that begin with `name`. `enforces` false:
-    everything is let through, as networks do that ignore policies."""
+    """The rules for all addresses in `supernet`, in chains that begin with `name`. With `enforces`
+    false, everything is let through, as networks do that ignore policies."""
 
     def __init__(self, name: str, supernet: str, *, enforces: bool = True) -> None:
         self._name = name
@@ -125,7 +125,7 @@ def _without(cidr: str, but: list[str]) -> Iterator[str]:
     """The networks that make up `cidr` without the exceptions."""
     left = [ipaddress.ip_network(cidr)]
     for each in map(ipaddress.ip_network, but):
-        cut = []
+        cut: list[Any] = []
         for network in left:
             if each.subnet_of(network):  # type: ignore[arg-type]
                 cut += network.address_exclude(each)  # type: ignore[arg-type]

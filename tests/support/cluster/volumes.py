@@ -66,9 +66,7 @@ async def provision(api: Api, directory: Path, claims: list[Object]) -> None:
                     "name": claim["metadata"]["name"],
                     "uid": claim["metadata"]["uid"],
                 },
-                "nodeAffinity": {
-                    "required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
-                },
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
             },
         }
         try:

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import random
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -19,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tests.support.kubernetes import policies
+from tests.support.kubernetes import policies, volumes
 from tests.support.kubernetes.api import Api, ApiError
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.engine import Engine, EngineError
@@ -44,7 +43,7 @@ class Cluster:
 
     def __init__(self, *, nodes: tuple[str, ...] = ("node-1",)) -> None:
         self._owner = f"{os.getpid()}x{next(_numbers)}"
-        self.directory = Path(tempfile.mkdtemp(prefix="oxk", dir=SCRATCH))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"oxk{self._owner}-", dir=SCRATCH))
         self.directory.chmod(0o755)
         self.plane = ControlPlane(self.directory / "plane", _bridge_address())
         self._names = nodes
@@ -75,7 +74,7 @@ class Cluster:
         self._thread.join()
         self._loop.close()
         self.plane.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        volumes.remove(self.directory)
 
     @property
     def kubeconfig(self) -> Path:
@@ -217,6 +216,9 @@ class Cluster:
                 policies.remove(policies.main_chain(owner))
         dead = {each for each in await self._engine.owners() if not _lives(each)}
         await self._engine.sweep(dead)
+        for place in Path(SCRATCH).glob("oxk[0-9]*x[0-9]*-*"):
+            if not _lives(place.name.removeprefix("oxk")):
+                volumes.remove(place)
 
     def _call(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_S)

@@ -115,14 +115,11 @@ def _host(pod: Object, container: Object, place: Place, mounts: list[Mounted]) -
         security.append("seccomp=unconfined")
     groups = [*(whole.get("supplementalGroups") or ()), *_group(whole)]
     at = {each.name: each for each in mounts}
-    binds, memory = [f"{place.resolv_conf}:/etc/resolv.conf:ro"], {}
+    binds = [f"{place.resolv_conf}:/etc/resolv.conf:ro"]
     for mount in container.get("volumeMounts") or ():
         volume = at[mount["name"]]
-        if volume.memory:
-            memory[mount["mountPath"]] = volume.memory
-        else:
-            way = "ro" if mount.get("readOnly") or volume.read_only else "rw"
-            binds.append(f"{volume.directory}:{mount['mountPath']}:{way}")
+        way = "ro" if mount.get("readOnly") or volume.read_only else "rw"
+        binds.append(f"{volume.directory}:{mount['mountPath']}:{way}")
     return {
         "NetworkMode": place.network,
         "Runtime": place.runtime,
@@ -136,7 +133,6 @@ def _host(pod: Object, container: Object, place: Place, mounts: list[Mounted]) -
         "CpuPeriod": _PERIOD_US if "cpu" in limits else 0,
         "CpuQuota": int(quantity(limits.get("cpu", 0)) * _PERIOD_US),
         "Binds": binds,
-        "Tmpfs": memory,
         "LogConfig": {"Type": "json-file"},
     }
 

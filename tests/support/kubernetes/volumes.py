@@ -4,6 +4,7 @@ import base64
 import os
 import shutil
 import stat
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,11 +28,10 @@ class NoSuchVolumeError(Exception):
 
 @dataclass(frozen=True)
 class Mounted:
-    """A volume of a pod: a directory, or else options of a file system in memory."""
+    """A volume of a pod as a directory of this machine."""
 
     name: str
-    directory: Path | None = None
-    memory: str = ""
+    directory: Path
     read_only: bool = False
 
 
@@ -111,6 +111,15 @@ def _volume(claim: Object, directory: Path, node: str) -> Object:
     }
 
 
+def remove(directory: Path) -> None:
+    """Remove a directory with all that is mounted in it."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        place = Path(line.split()[1])
+        if place.is_relative_to(directory):
+            subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 class Volumes:
     """The volumes of one pod. What is of this pod alone lies in `scratch`."""
 
@@ -130,7 +139,7 @@ class Volumes:
         name = volume["name"]
         match volume:
             case {"emptyDir": {"medium": "Memory"} as empty}:
-                return Mounted(name, memory=self._memory(empty))
+                return Mounted(name, self._memory(name, empty))
             case {"emptyDir": _}:
                 place = self._made(name)
                 self._own(place)
@@ -148,11 +157,18 @@ class Volumes:
                 return await self._filled(name, source["sources"], source)
         raise NoSuchVolumeError(f"the stand-in has no volume like {sorted(volume)}")
 
-    def _memory(self, options: Object) -> str:
-        group = "" if self._group is None else f",gid={self._group}"
-        mode = "0777" if self._group is None else "2777"
-        size = str(options.get("sizeLimit", "")).rstrip("i").lower()
-        return f"rw,exec,nosuid,nodev,mode={mode}{group}" + (f",size={size}" if size else "")
+    def _memory(self, name: str, empty: Object) -> Path:
+        """A file system in memory. The engine's own would take the mode of what is below it."""
+        place = self._made(name)
+        if not place.is_mount():
+            options = "nosuid,nodev,mode=0777"
+            if self._group is not None:
+                options = f"nosuid,nodev,mode=2777,gid={self._group}"
+            if size := str(empty.get("sizeLimit", "")).rstrip("i").lower():
+                options += f",size={size}"
+            command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+            subprocess.run(command, check=True, capture_output=True)
+        return place
 
     def _made(self, name: str) -> Path:
         place = self._scratch / name

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -214,7 +213,7 @@ class Worker:
         if self.container:
             await self._node.engine.remove(self.container)
         await self._node.release(self._uid, self.ip)
-        await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+        await asyncio.to_thread(volumes.remove, self._scratch)
 
     async def _runtime(self) -> str:
         name = self._pod["spec"].get("runtimeClassName")
