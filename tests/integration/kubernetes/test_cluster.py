@@ -459,6 +459,29 @@ def test_a_runtime_class(pods: Pods) -> None:
     pods.cluster.request("DELETE", f"{classes}/{name}")
 
 
+@pytest.mark.runsc
+async def test_a_pod_runs_in_gvisor_with_its_input_and_policies(pods: Pods) -> None:
+    classes = "/apis/node.k8s.io/v1/runtimeclasses"
+    name = f"gvisor-{pods.namespace}"
+
+    def with_class() -> str:
+        pods.cluster.request("POST", classes, {"metadata": {"name": name}, "handler": "runsc"})
+        spec = {"runtimeClassName": name}
+        pods.create("reader", READS_INPUT, spec=spec, stdin=True, stdinOnce=True)
+        pods.create("shell", SERVES, spec=spec, labels=_labels("shell"))
+        pods.policy("shell", **_from_runner())
+        pods.runs("reader")
+        return pods.runs("shell")
+
+    address = await asyncio.to_thread(with_class)
+    await _send(pods, "reader", bytes(60_000))
+    await asyncio.to_thread(pods.ended, "reader")
+    assert await pods.log("reader") == "60000\n"
+    assert await asyncio.to_thread(pods.reaches, address, PORT, RUNNER)
+    assert not await asyncio.to_thread(pods.reaches, address, PORT, {})
+    await asyncio.to_thread(pods.cluster.request, "DELETE", f"{classes}/{name}")
+
+
 def test_an_api_server_that_goes_away_takes_no_pod_with_it(pods: Pods) -> None:
     pods.create("shell", SERVES)
     address = pods.runs("shell")
