@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -186,7 +187,6 @@ async def _send(pods: Pods, name: str, content: bytes) -> None:
     socket: aiohttp.ClientWebSocketResponse = await connecting
     for start in range(0, len(content), 16_000):
         await socket.send_bytes(b"\x00" + content[start : start + 16_000])
-    await asyncio.sleep(0.5)
     await socket.close()
     await sockets.close()
 
@@ -312,6 +312,17 @@ def test_who_does_not_go_is_killed_after_its_grace(pods: Pods) -> None:
     while not pods.is_gone("stays"):
         time.sleep(0.05)
     assert 1.5 < time.monotonic() - began < 10
+
+
+def test_grace_may_be_cut_short(pods: Pods) -> None:
+    pods.create("stays", f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEPS}")
+    pods.runs("stays")
+    began = time.monotonic()
+    for grace in (60, 1):
+        pods.cluster.request("DELETE", f"{pods.path}/stays", {"gracePeriodSeconds": grace})
+    while not pods.is_gone("stays"):
+        assert time.monotonic() < began + 20
+        time.sleep(0.05)
 
 
 async def test_two_pods_share_a_claim_and_have_the_confinement_they_ask_for(pods: Pods) -> None:
@@ -518,3 +529,186 @@ def test_a_node_that_is_killed_takes_its_pods_with_it_and_no_others(pods: Pods) 
     assert pods.ended("node-1")["exitCode"] == 137
     on_it = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
     assert _host_reaches(pods.serve("new", spec=on_it))
+
+
+async def test_a_second_client_of_the_one_standard_input_is_too_late(pods: Pods) -> None:
+    program = f"{READS_INPUT}; {SLEEPS}"
+    pods.create("reader", program, stdin=True, stdinOnce=True)
+    await asyncio.to_thread(pods.runs, "reader")
+    await _send(pods, "reader", b"first")
+    await _send(pods, "reader", b"second")
+    await asyncio.to_thread(
+        pods.cluster.request, "DELETE", f"{pods.path}/reader", {"gracePeriodSeconds": 1}
+    )
+    assert await pods.log("reader") == "5\n"
+
+
+def test_variables_come_from_secrets_and_configuration(pods: Pods) -> None:
+    where = f"/api/v1/namespaces/{pods.namespace}"
+    program = """
+import os
+assert os.environ['all'] == 'of it' and os.environ['P_name'] == 'value'
+assert os.environ['ONE'] == 'of it' and 'NONE' not in os.environ
+"""
+    pods.create(
+        "reader",
+        program,
+        env=[
+            {"name": "ONE", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "all"}}},
+            {
+                "name": "NONE",
+                "valueFrom": {"secretKeyRef": {"name": "no", "key": "no", "optional": True}},
+            },
+        ],
+        envFrom=[
+            {"secretRef": {"name": "keys"}},
+            {"prefix": "P_", "configMapRef": {"name": "settings"}},
+            {"secretRef": {"name": "not-there", "optional": True}},
+        ],
+    )
+    pods.waits("reader", "CreateContainerConfigError")
+    secret = {"metadata": {"name": "keys"}, "stringData": {"all": "of it"}}
+    pods.cluster.request("POST", f"{where}/secrets", secret)
+    settings = {"metadata": {"name": "settings"}, "data": {"name": "value"}}
+    pods.cluster.request("POST", f"{where}/configmaps", settings)
+    assert pods.ended("reader")["exitCode"] == 0
+
+
+def test_a_pod_has_a_token_and_links_to_services_only_where_it_may(pods: Pods) -> None:
+    service = {"metadata": {"name": "the-memory"}, "spec": {"ports": [{"port": 8080}]}}
+    pods.cluster.request("POST", f"/api/v1/namespaces/{pods.namespace}/services", service)
+    program = """
+import os, sys
+print(os.environ.get('THE_MEMORY_SERVICE_PORT'), os.path.exists('/var/run/secrets'))
+sys.exit((os.environ.get('THE_MEMORY_SERVICE_PORT') == '8080') + 2 * os.path.exists(
+    '/var/run/secrets/kubernetes.io/serviceaccount/token'))
+"""
+    pods.create("without", program)
+    both = {"automountServiceAccountToken": True, "enableServiceLinks": True}
+    pods.create("with", program, spec=both)
+    assert pods.ended("without")["exitCode"] == 0
+    assert pods.ended("with")["exitCode"] == 3
+
+
+def test_a_pod_that_fails_its_liveness_probe_starts_again(pods: Pods) -> None:
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 2}
+    spec = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 1}
+    pods.create("fails", SLEEPS, spec=spec, livenessProbe=probe)
+    pods.cluster.wait_for(
+        f"{pods.path}/fails",
+        lambda pod: pod["status"].get("containerStatuses", [{}])[0].get("restartCount", 0) >= 1,
+    )
+
+
+def test_what_the_stand_in_cannot_do_it_refuses(pods: Pods) -> None:
+    hook = {"preStop": {"exec": {"command": ["true"]}}}
+    pods.create("hooked", SLEEPS, lifecycle=hook)
+    found = pods.cluster.wait_for(
+        f"{pods.path}/hooked", lambda pod: pod["status"]["phase"] == "Failed"
+    )
+    assert "lifecycle" in found["status"]["message"]
+
+
+def test_a_pod_has_so_many_processes_and_no_more(pods: Pods) -> None:
+    program = """
+import os, sys, time
+for started in range(2000):
+    try:
+        if not os.fork():
+            time.sleep(600)
+    except BlockingIOError:
+        sys.exit(0 if started > 900 else 2)
+sys.exit(1)
+"""
+    pods.create("forks", program)
+    assert pods.ended("forks")["exitCode"] == 0
+
+
+def test_a_pod_that_gets_another_label_is_another_one_to_policies(pods: Pods) -> None:
+    address = pods.serve("shell", {"app.kubernetes.io/name": "other"})
+    pods.policy("shell", **_from_runner())
+    assert pods.reaches(address, PORT, {})
+    where = f"{pods.path}/shell"
+    found = pods.cluster.request("GET", where)
+    found["metadata"]["labels"] = _labels("shell")
+    pods.cluster.request("PUT", where, found)
+    deadline = time.monotonic() + 20
+    while pods.reaches(address, PORT, {}):
+        assert time.monotonic() < deadline
+
+
+def test_a_policy_may_name_a_namespace_by_its_labels(pods: Pods) -> None:
+    where = f"/api/v1/namespaces/{pods.namespace}"
+    found = pods.cluster.request("GET", where)
+    found["metadata"]["labels"] = {"team": "a"}
+    pods.cluster.request("PUT", where, found)
+    address = pods.serve("shell", _labels("shell"))
+    for team in ("b", "a"):
+        pods.policy(
+            f"of-{team}",
+            podSelector={},
+            policyTypes=["Ingress"],
+            ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"team": team}}}]}],
+        )
+        assert pods.reaches(address, PORT, {}) is (team == "a")
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+def test_a_volume_outlives_its_claim_only_where_its_class_says_so(pods: Pods, policy: str) -> None:
+    classes, ask = "/apis/storage.k8s.io/v1/storageclasses", pods.cluster.request
+    name = f"{policy.lower()}-{pods.namespace}"
+    ask(
+        "POST",
+        classes,
+        {
+            "metadata": {"name": name},
+            "provisioner": "oxydra.io/standin",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "reclaimPolicy": policy,
+        },
+    )
+    claims = f"/api/v1/namespaces/{pods.namespace}/persistentvolumeclaims"
+    spec = {
+        "storageClassName": name,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    ask("POST", claims, {"metadata": {"name": "work"}, "spec": spec})
+    pods.create(
+        "writer",
+        "open('/work/a', 'w').write('x')",
+        spec={
+            "securityContext": {"fsGroup": 10001},
+            "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": "work"}}],
+        },
+        volumeMounts=[{"name": "work", "mountPath": "/work"}],
+    )
+    assert pods.ended("writer")["exitCode"] == 0
+    volume = f"/api/v1/persistentvolumes/{ask('GET', f'{claims}/work')['spec']['volumeName']}"
+    place = Path(ask("GET", volume)["spec"]["hostPath"]["path"])
+    assert (place / "a").read_text() == "x"
+    ask("DELETE", f"{pods.path}/writer")
+    ask("DELETE", f"{claims}/work")
+    if policy == "Retain":
+        pods.cluster.wait_for(volume, lambda found: found["status"]["phase"] == "Released")
+        assert (place / "a").read_text() == "x"
+        ask("DELETE", volume)
+    else:
+        deadline = time.monotonic() + 30
+        while place.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    ask("DELETE", f"{classes}/{name}")
+
+
+async def test_nobody_runs_a_command_in_a_pod(pods: Pods) -> None:
+    pods.create("waits", SLEEPS)
+    await asyncio.to_thread(pods.runs, "waits")
+    sockets = WsApiClient(await _configuration(pods.cluster))
+    connecting: Any = await client.CoreV1Api(sockets).connect_get_namespaced_pod_exec(
+        "waits", pods.namespace, command="true", stdout=True, _preload_content=False
+    )
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        await connecting
+    assert refused.value.status == 501
+    await sockets.close()

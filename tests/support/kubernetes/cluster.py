@@ -37,16 +37,17 @@ _numbers = itertools.count()
 class Cluster:
     """Started by `start`, ended by `stop`, which leaves nothing behind.
 
-    `nodes` are their names. All methods block. For what the network does with policies see
-    `network`.
+    `nodes` are their names; no pod has more than `pids_limit` processes. All methods block. For
+    what the network does with policies see `network`.
     """
 
-    def __init__(self, *, nodes: tuple[str, ...] = ("node-1",)) -> None:
+    def __init__(self, *, nodes: tuple[str, ...] = ("node-1",), pids_limit: int = 1000) -> None:
         self._owner = f"{os.getpid()}x{next(_numbers)}"
         self.directory = Path(tempfile.mkdtemp(prefix=f"oxk{self._owner}-", dir=SCRATCH))
         self.directory.chmod(0o755)
         self.plane = ControlPlane(self.directory / "plane", _bridge_address())
         self._names = nodes
+        self._pids_limit = pids_limit
         self._nodes: dict[str, Kubelet] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -181,6 +182,7 @@ class Cluster:
             self._network,
             name=name,
             directory=self.directory / "pods",
+            pids_limit=self._pids_limit,
         )
         await node.start()
         self._nodes[name] = node

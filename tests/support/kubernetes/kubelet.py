@@ -36,7 +36,10 @@ class Network:
 
 
 class Kubelet:
-    """The node `name`. What it keeps for pods lies in `directory`."""
+    """The node `name`. What it keeps for pods lies in `directory`.
+
+    No pod has more than `pids_limit` processes; 0 is no limit.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Kubelet:
         *,
         name: str,
         directory: Path,
+        pids_limit: int,
     ) -> None:
         self._plane = plane
         self._network = network
@@ -56,6 +60,7 @@ class Kubelet:
         self.address = plane.address
         self.network = network.name
         self.directory = directory / name
+        self.pids_limit = pids_limit
         self._workers: dict[str, Worker] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._streams = Streams(engine, self._tls(), self._find)
@@ -129,6 +134,8 @@ class Kubelet:
         for uid, pod in there.items():
             if uid in self._workers:
                 self._workers[uid].take(pod)
+                labels = dict(pod["metadata"].get("labels") or {})
+                self._network.policies.relabel(uid, labels)
             else:
                 self._workers[uid] = worker = Worker(self, pod)
                 self._begin(self._work(uid, worker))

@@ -1,18 +1,23 @@
 """A pod as a container of the engine: what a kubelet would tell its runtime."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.kubernetes.volumes import Mounted
 
 Object = dict[str, Any]
+Sources = dict[tuple[str, str], dict[str, str]]
+"""What ConfigMaps and Secrets hold that variables come from, by kind and name."""
 RUNTIMES: Final = {"runsc": "runsc", "runc": "runc"}
 """The engine's runtime for each handler of a RuntimeClass."""
 _UNITS: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _PERIOD_US: Final = 100_000
 _VARIABLE: Final = re.compile(r"\$\$|\$\((\w+)\)")
 _NO_SUCH: Final = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "shareProcessNamespace")
+_NO_SUCH_IN_CONTAINER: Final = ("lifecycle", "startupProbe")
+_SOURCES: Final = ("configMap", "secret")
 
 
 class UnsupportedError(Exception):
@@ -32,6 +37,7 @@ class Place:
     host_ip: str
     resolv_conf: str
     runtime: str
+    pids_limit: int
 
 
 def name_of(pod: Object) -> str:
@@ -48,6 +54,9 @@ def container_in(pod: Object) -> Object:
     if len(spec["containers"]) != 1:
         raise UnsupportedError("the stand-in runs one container per pod")
     container: Object = spec["containers"][0]
+    for each in _NO_SUCH_IN_CONTAINER:
+        if container.get(each):
+            raise UnsupportedError(f"the stand-in has no {each}")
     if (container.get("securityContext") or {}).get("privileged"):
         raise UnsupportedError("the stand-in runs nothing privileged")
     for each in container.get("volumeMounts") or ():
@@ -56,17 +65,42 @@ def container_in(pod: Object) -> Object:
     return container
 
 
+def sources_of(container: Object) -> Iterator[tuple[str, Object]]:
+    """Each ConfigMap and Secret that variables come from: its kind, and what names it."""
+    named = [(each, "Ref") for each in container.get("envFrom") or ()]
+    named += [(each.get("valueFrom") or {}, "KeyRef") for each in container.get("env") or ()]
+    for source, ending in named:
+        for kind in _SOURCES:
+            if (asked := source.get(kind + ending)) is not None:
+                yield kind, asked
+
+
 def container_of(
-    pod: Object, image: Object, place: Place, mounts: list[Mounted], variables: dict[str, str]
+    pod: Object,
+    image: Object,
+    place: Place,
+    mounts: list[Mounted],
+    variables: dict[str, str],
+    sources: Sources,
 ) -> Object:
     """What the engine is asked to create.
 
-    Raises `ConfigError` if the pod must not run as root and would, `UnsupportedError`.
+    Raises `ConfigError` if the pod must not run as root and would, or if a variable is to come
+    from a key that is not there; `UnsupportedError`.
     """
     container = container_in(pod)
     environment = dict(variables)
-    for name, value in _environment(container, pod, place).items():
-        environment[name] = _expanded(value, environment)
+    for each in container.get("envFrom") or ():
+        for kind in _SOURCES:
+            if (named := each.get(f"{kind}Ref")) is not None:
+                prefix = each.get("prefix", "")
+                held = sources[kind, named["name"]]
+                environment |= {prefix + key: value for key, value in held.items()}
+    for each in container.get("env") or ():
+        if "valueFrom" not in each:
+            environment[each["name"]] = _expanded(str(each.get("value", "")), environment)
+        elif (value := _value(each["valueFrom"], pod, place, sources)) is not None:
+            environment[each["name"]] = value
     command = [_expanded(each, environment) for each in container.get("command") or ()]
     arguments = [_expanded(each, environment) for each in container.get("args") or ()]
     asked: Object = {
@@ -130,6 +164,7 @@ def _host(pod: Object, container: Object, place: Place, mounts: list[Mounted]) -
         "GroupAdd": [str(each) for each in groups],
         "Memory": int(quantity(limits.get("memory", 0))),
         "MemorySwap": int(quantity(limits.get("memory", 0))),
+        "PidsLimit": place.pids_limit or None,
         "CpuPeriod": _PERIOD_US if "cpu" in limits else 0,
         "CpuQuota": int(quantity(limits.get("cpu", 0)) * _PERIOD_US),
         "Binds": binds,
@@ -156,16 +191,15 @@ def _user(pod: Object, container: Object, image: Object) -> str:
     return str(both["runAsUser"]) if "runAsUser" in both else of_image
 
 
-def _environment(container: Object, pod: Object, place: Place) -> dict[str, str]:
-    if container.get("envFrom"):
-        raise UnsupportedError("the stand-in has no envFrom")
-    return {each["name"]: _value(each, pod, place) for each in container.get("env") or ()}
-
-
-def _value(variable: Object, pod: Object, place: Place) -> str:
-    if "valueFrom" not in variable:
-        return str(variable.get("value", ""))
-    path = (variable["valueFrom"].get("fieldRef") or {}).get("fieldPath")
+def _value(source: Object, pod: Object, place: Place, sources: Sources) -> str | None:
+    """What a variable is to be. It is not set if what it comes from is optional and not there."""
+    for kind in _SOURCES:
+        if (asked := source.get(f"{kind}KeyRef")) is not None:
+            held = sources[kind, asked["name"]]
+            if asked["key"] not in held and not asked.get("optional"):
+                raise ConfigError(f"couldn't find key {asked['key']} in {kind} {asked['name']}")
+            return held.get(asked["key"])
+    path = (source.get("fieldRef") or {}).get("fieldPath")
     known = {
         "metadata.name": pod["metadata"]["name"],
         "metadata.namespace": pod["metadata"]["namespace"],
@@ -176,7 +210,7 @@ def _value(variable: Object, pod: Object, place: Place) -> str:
         "status.hostIP": place.host_ip,
     }
     if path not in known:
-        raise UnsupportedError(f"the stand-in has no variable from {variable['valueFrom']}")
+        raise UnsupportedError(f"the stand-in has no variable from {source}")
     return str(known[path])
 
 

@@ -10,7 +10,7 @@ import ipaddress
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -74,6 +74,13 @@ class Policies:
         if self.after_s:
             self._begin(self.after_s)
         await self.apply()
+
+    def relabel(self, uid: str, labels: dict[str, str]) -> None:
+        """Note the labels that a pod has now."""
+        known = self._pods.get(uid)
+        if known is not None and known.labels != labels:
+            self._pods[uid] = replace(known, labels=labels)
+            self._begin()
 
     async def drop(self, uid: str) -> None:
         """Forget a pod, whose address may soon be another one's."""

@@ -42,6 +42,8 @@ class Streams:
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         for method in ("GET", "POST"):
             app.router.add_route(method, "/attach/{namespace}/{pod}/{container}", self._attach)
+        for asked in ("exec", "portForward", "run"):
+            app.router.add_route("*", f"/{asked}/{{rest:.*}}", _not_done)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, address, port, ssl_context=self._tls).start()
@@ -100,6 +102,10 @@ class Streams:
         finally:
             await _let_go(writer)
         return socket
+
+
+async def _not_done(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotImplemented(text=f"the stand-in has no {request.path.split('/')[1]}")
 
 
 async def _send_output(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> None:

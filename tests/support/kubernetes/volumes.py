@@ -58,7 +58,9 @@ async def provision(api: Api, directory: Path, claims: list[Object]) -> None:
         if claim["spec"].get("volumeName") or marks.get(_BY) != PROVISIONER:
             continue
         if node := marks.get(_SELECTED):
-            volume = _volume(claim, directory, node)
+            if (policy := await _reclaim_policy(api, claim)) is None:
+                continue
+            volume = _volume(claim, directory, node, policy)
             Path(volume["spec"]["hostPath"]["path"]).mkdir(parents=True, exist_ok=True)
             await api.insist(lambda made=volume: _made(api, made))  # type: ignore[misc]
 
@@ -76,6 +78,17 @@ async def reclaim(api: Api, volumes: list[Object]) -> None:
             await api.delete(f"/api/v1/persistentvolumes/{volume['metadata']['name']}")
 
 
+async def _reclaim_policy(api: Api, claim: Object) -> str | None:
+    """What becomes of a claim's volume; nothing if its class is gone."""
+    found: list[str] = []
+    path = f"/apis/storage.k8s.io/v1/storageclasses/{claim['spec']['storageClassName']}"
+
+    async def ask() -> None:
+        found.append(str((await api.get(path))["reclaimPolicy"]))
+
+    return found[-1] if await api.insist(ask) else None
+
+
 async def _made(api: Api, volume: Object) -> None:
     try:
         await api.post("/api/v1/persistentvolumes", volume)
@@ -84,7 +97,7 @@ async def _made(api: Api, volume: Object) -> None:
             raise
 
 
-def _volume(claim: Object, directory: Path, node: str) -> Object:
+def _volume(claim: Object, directory: Path, node: str, policy: str) -> Object:
     meta = claim["metadata"]
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     name = f"pvc-{meta['uid']}"
@@ -96,7 +109,7 @@ def _volume(claim: Object, directory: Path, node: str) -> Object:
         "spec": {
             "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
             "accessModes": claim["spec"]["accessModes"],
-            "persistentVolumeReclaimPolicy": "Delete",
+            "persistentVolumeReclaimPolicy": policy,
             "storageClassName": claim["spec"]["storageClassName"],
             "hostPath": {"path": str(directory / name)},
             "claimRef": {
@@ -216,7 +229,7 @@ class Volumes:
         place = self._made(name)
         mode = int(options.get("defaultMode", 0o644))
         for source in sources:
-            for path, content in (await self._content(source)).items():
+            for path, content in (await self.content(source)).items():
                 file = place / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
@@ -226,7 +239,8 @@ class Volumes:
                     file.chmod(mode | 0o440)
         return Mounted(name, place, read_only=True)
 
-    async def _content(self, source: Object) -> dict[str, bytes]:
+    async def content(self, source: Object) -> dict[str, bytes]:
+        """The files of a source. Raises `NotYetError`, `NoSuchVolumeError`."""
         match source:
             case {"serviceAccountToken": asked}:
                 return {asked["path"]: (await self._token(asked)).encode()}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +15,12 @@ from tests.support.kubernetes.pods import (
     RUNTIMES,
     ConfigError,
     Place,
+    Sources,
     UnsupportedError,
     container_in,
     container_of,
     name_of,
+    sources_of,
 )
 
 Object = dict[str, Any]
@@ -37,6 +40,7 @@ class Node(Protocol):
     address: str
     network: str
     directory: Path
+    pids_limit: int
 
     def api_address(self) -> tuple[str, int]: ...
 
@@ -67,7 +71,7 @@ class Worker:
         self._pod = pod
         self._uid = str(pod["metadata"]["uid"])
         self._scratch = node.directory / self._uid
-        self._deleted, self._gone = asyncio.Event(), asyncio.Event()
+        self._deleted, self._gone, self._news = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._restarts = 0
         self._started_at = ""
         self._ready = False
@@ -84,6 +88,7 @@ class Worker:
     def take(self, pod: Object) -> None:
         """Note how the API server has the pod now."""
         self._pod = pod
+        self._news.set()
         if pod["metadata"].get("deletionTimestamp"):
             self._deleted.set()
 
@@ -91,6 +96,7 @@ class Worker:
         """The API server has the pod no more: it ends at once."""
         self._deleted.set()
         self._gone.set()
+        self._news.set()
 
     async def run(self) -> None:
         """The whole life, until nothing is left of the pod."""
@@ -148,12 +154,14 @@ class Worker:
             container_in(self._pod)
             runtime = await self._runtime()
             mounts = await self._mounts()
+            sources = await self._sources()
+            variables = await self._variables()
             image = await self._image()
             if not self.ip:
                 self.ip = self._node.take_ip()
                 await self._node.admit(self._uid, self._pod, self.ip)
             options = container_of(
-                self._pod, image, self._place(runtime), mounts, self._variables()
+                self._pod, image, self._place(runtime), mounts, variables, sources
             )
             name = f"oxk-{self._pod['metadata']['name'][:60]}-{self._uid[:8]}-{self._restarts}"
             self.container = await self._node.engine.create(name, {UID: self._uid}, options)
@@ -176,38 +184,53 @@ class Worker:
             print(f"{self.name}: {error}")
             return _CANNOT_START
         self.running = True
-        probe = self._probe()
-        self._ready = probe is None
+        container = container_in(self._pod)
+        ready, alive = container.get("readinessProbe"), container.get("livenessProbe")
+        self._ready = ready is None
         await self._tell("Running", self._running_state())
-        probing = asyncio.create_task(self._watch(probe)) if probe is not None else None
+        probing = []
+        if ready is not None:
+            probing.append(asyncio.create_task(self._watch(ready)))
+        if alive is not None:
+            probing.append(asyncio.create_task(self._guard(alive)))
         try:
             await self._until_end()
         finally:
             self.running = self._ready = False
-            if probing is not None:
-                probing.cancel()
+            for task in probing:
+                task.cancel()
         return int((await engine.state(self.container))["ExitCode"])
 
     async def _until_end(self) -> None:
         engine = self._node.engine
         end = asyncio.create_task(engine.wait(self.container))
         deleted = asyncio.create_task(self._deleted.wait())
-        gone = asyncio.create_task(self._gone.wait())
         try:
             await asyncio.wait({end, deleted}, return_when=asyncio.FIRST_COMPLETED)
-            if not end.done():
-                grace = int(self._pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-                if grace and not self._gone.is_set():
-                    await engine.kill(self.container, "SIGTERM")
-                    await asyncio.wait(
-                        {end, gone}, timeout=grace, return_when=asyncio.FIRST_COMPLETED
-                    )
+            if not end.done() and self._grace():
+                await engine.kill(self.container, "SIGTERM")
+                await self._bear(end)
             if not end.done():
                 await engine.kill(self.container)
             await end
         finally:
-            for task in (end, deleted, gone):
+            for task in (end, deleted):
                 task.cancel()
+
+    async def _bear(self, end: asyncio.Task[None]) -> None:
+        """Wait for the end as long as the grace lasts, which somebody may cut short meanwhile."""
+        asked = time.monotonic()
+        while not end.done() and (left := asked + self._grace() - time.monotonic()) > 0:
+            self._news.clear()
+            news = asyncio.create_task(self._news.wait())
+            await asyncio.wait({end, news}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            news.cancel()
+
+    def _grace(self) -> int:
+        """The seconds that a deleted pod has to end by itself."""
+        if self._gone.is_set():
+            return 0
+        return int(self._pod["metadata"].get("deletionGracePeriodSeconds") or 0)
 
     async def _clear(self) -> None:
         if self.container:
@@ -234,6 +257,21 @@ class Worker:
                 await self._tell("Pending", _waiting("ContainerCreating", str(error)))
             await self._pause(_AGAIN_S)
 
+    async def _sources(self) -> Sources:
+        """What variables come from, as soon as it is there."""
+        wanted = volumes.Volumes(self._node.api, self._pod, self._scratch)
+        while True:
+            try:
+                found: Sources = {}
+                for kind, asked in sources_of(container_in(self._pod)):
+                    held = await wanted.content({kind: asked})
+                    found[kind, asked["name"]] = {k: v.decode() for k, v in held.items()}
+            except volumes.NotYetError as error:
+                await self._tell("Pending", _waiting("CreateContainerConfigError", str(error)))
+            else:
+                return found
+            await self._pause(_AGAIN_S)
+
     async def _image(self) -> Object:
         name = container_in(self._pod)["image"]
         while (found := await self._node.engine.image(name)) is None:
@@ -251,33 +289,52 @@ class Worker:
             text = "".join(f"nameserver {each}\n" for each in servers)
         path.write_text(text)
         node = self._node
-        return Place(node.network, self.ip, node.address, str(path), runtime)
+        return Place(node.network, self.ip, node.address, str(path), runtime, node.pids_limit)
 
-    def _variables(self) -> dict[str, str]:
+    async def _variables(self) -> dict[str, str]:
+        """Where the API server is and, unless the pod declines, the services of its namespace."""
         host, port = self._node.api_address()
-        return {
+        found = {
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": str(port),
             "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
         }
-
-    def _probe(self) -> Object | None:
-        probe: Object | None = container_in(self._pod).get("readinessProbe")
-        return probe
+        if not self._pod["spec"].get("enableServiceLinks", True):
+            return found
+        path = f"/api/v1/namespaces/{self._pod['metadata']['namespace']}/services"
+        for service in (await self._node.api.get(path))["items"]:
+            name = service["metadata"]["name"].upper().replace("-", "_")
+            if (address := service["spec"].get("clusterIP") or "None") != "None":
+                found[f"{name}_SERVICE_HOST"] = address
+                found[f"{name}_SERVICE_PORT"] = str(service["spec"]["ports"][0]["port"])
+        return found
 
     async def _watch(self, probe: Object) -> None:
         """Tell when the container begins and ceases to be ready."""
         await asyncio.sleep(probe.get("initialDelaySeconds", 0))
         while True:
-            limit = probe.get("timeoutSeconds", 1)
-            try:
-                ready = await asyncio.wait_for(self._asked(probe), limit)
-            except (OSError, TimeoutError, EngineError):
-                ready = False
+            ready = await self._answers(probe)
             if ready != self._ready:
                 self._ready = ready
                 await self._tell("Running", self._running_state())
             await asyncio.sleep(probe.get("periodSeconds", 10))
+
+    async def _guard(self, probe: Object) -> None:
+        """End the container when it has failed its liveness probe too often."""
+        await asyncio.sleep(probe.get("initialDelaySeconds", 0))
+        failed = 0
+        while failed < probe.get("failureThreshold", 3):
+            await asyncio.sleep(probe.get("periodSeconds", 10))
+            failed = 0 if await self._answers(probe) else failed + 1
+        await self._node.engine.kill(self.container, "SIGTERM")
+        await asyncio.sleep(self._pod["spec"]["terminationGracePeriodSeconds"])
+        await self._node.engine.kill(self.container)
+
+    async def _answers(self, probe: Object) -> bool:
+        try:
+            return await asyncio.wait_for(self._asked(probe), probe.get("timeoutSeconds", 1))
+        except (OSError, TimeoutError, EngineError):
+            return False
 
     async def _asked(self, probe: Object) -> bool:
         if "exec" in probe:
