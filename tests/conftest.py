@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.support.cluster.fixtures import cluster, namespace  # noqa: F401 - for all tests
-from tests.support.cluster.programs import PROGRAMS
 from tests.support.examples import SEED
+from tests.support.kubernetes.control_plane import PROGRAMS
+from tests.support.kubernetes.fixtures import cluster, namespace  # noqa: F401 - for all tests
 from tests.support.scratch import SCRATCH
 from tests.support.servers import sqld
 

@@ -189,7 +189,9 @@ def in_cluster(request: pytest.FixtureRequest, workspace: Workspace, role: Role)
     from runner.tiers.kubernetes.driver import KubernetesDriver
 
     cluster, namespace = request.getfixturevalue("cluster"), request.getfixturevalue("namespace")
-    settings = KubernetesSettings(kubeconfig=cluster.kubeconfig(namespace), start_s=30)
+    settings = KubernetesSettings(
+        kubeconfig=cluster.plane.kubeconfig(namespace, namespace=namespace), start_s=30
+    )
     images = engine.standin_images()
     owned = replace(workspace, common_owner=Owner(GUEST_UID, GUEST_UID, frozenset({GUEST_UID})))
     successors: list[TierDriver] = []
