@@ -14,8 +14,9 @@ back tells. What each outcome means for a connection that policies must stop:
   listens; a filter does, and kube-router's policies are such filters. Who sent the message does not
   tell more, because address translation makes it the target's.
 - **silent**: not reached. Where nobody is, it is silent, too; so this proves a policy only together
-  with targets that are known to listen, such as the API server. Of datagrams the same is true of
-  an ICMP message, which a closed port sends as a filter does.
+  with targets that are known to listen, such as the API server: the runner connects to the same
+  targets meanwhile, and one of them must answer it (`runner.boundary.check`). Of datagrams the same
+  is true of an ICMP message, which a closed port sends as a filter does.
 
 Standard library only, as the shell's probe needs it.
 """
@@ -23,13 +24,13 @@ Standard library only, as the shell's probe needs it.
 import errno
 import json
 import secrets
-import select
+import selectors
 import socket
 import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -93,7 +94,8 @@ class Spec(NamedTuple):
     abstract Unix socket `listener_name`. `host_addresses` are those of the host's interfaces.
     `door` is egress's door, a path in the guest or an endpoint (`tcp:HOST:PORT`); empty if it has
     none. `policed`: the guest has a network, in which policies must keep it from the `forbidden`
-    targets as from the outside. Those at port 53 are asked by UDP, too.
+    targets as from the outside. Those at port 53 are asked by UDP, too. The runner then listens on
+    all its addresses.
     """
 
     listener_port: int = 0
@@ -141,22 +143,20 @@ class _Trial:
         self.metadata = [Target(address, _HTTP) for address in METADATA]
         self.listeners = self._listeners()
         self.peers = [*spec.forbidden, *self._node()]
-        targets = [*public, *self.metadata, *self.listeners, *self.peers]
+        public_names = [Target(address, _DNS) for address in _NAME_SERVERS if spec.policed]
+        self.name_servers = [*public_names, *(each for each in self.peers if each.port == _DNS)]
+        targets = [*public, *self.metadata, *self.listeners, *public_names, *self.peers]
         deadline = time.monotonic() + self.patience
         with _Datagrams() as datagrams:
             if spec.policed:
                 for address in _PUBLIC.values():
                     datagrams.send(Target(address, _HTTPS), _quic_packet())
+                for address in dict.fromkeys(each.address for each in (*public, *self.peers)):
                     datagrams.echo(address)
                 for target in self.name_servers:
                     datagrams.send(target, _query())
             self.outcomes = connect(targets, self.patience)
             self.datagrams = datagrams.answered(deadline)
-
-    @property
-    def name_servers(self) -> list[Target]:
-        public = [Target(address, _DNS) for address in _NAME_SERVERS]
-        return [*public, *(each for each in self.peers if each.port == _DNS)]
 
     def answered(self, targets: Iterable[Target], outcomes: Sequence[str] = _ANSWERED) -> str:
         """Which targets were reached. A rejection is no answer where policies may give it."""
@@ -219,8 +219,9 @@ def _metadata(trial: _Trial) -> str:
 
 def _loopback(trial: _Trial) -> str:
     """The guest's own loopback may refuse; who refuses at an address of the host was reached."""
+    listening = "the runner" if trial.spec.policed else "what listens on the host's 127.0.0.1"
     found = [
-        f"what listens on the host's 127.0.0.1 can be reached at {each.address}"
+        f"{listening} can be reached at {each.address}"
         for each in trial.listeners
         if trial.outcomes[each] == "connected"
     ]
@@ -236,7 +237,9 @@ def _peers(trial: _Trial) -> str:
 def _dns(trial: _Trial) -> str:
     if trial.spec.policed:
         found = [each for each in trial.name_servers if ("udp", each) in trial.datagrams]
-        return "; ".join(f"name server {each.address} answers" for each in found)
+        connected = trial.answered(each for each in trial.name_servers if not each.label)
+        answers = [f"name server {each.address} answers" for each in found]
+        return "; ".join([*answers, *filter(None, [connected])])
     known = [each for each in _NAME_SERVERS if has_route(each, _DNS)]
     return f"name server {', '.join(known)} can be asked" if known else ""
 
@@ -420,23 +423,18 @@ class _Datagrams:
         packet = struct.pack("!BBHHH", _ECHO[target.family], 0, 0, 0, 1)
         self._send("icmp", target, packet, _ICMP[target.family])
 
-    def answered(self, deadline: float) -> set[tuple[str, Target]]:
+    def answered(self, deadline: float) -> list[tuple[str, Target]]:
         """Of which an answer has come, or comes until `deadline`, by `udp` or `icmp` and the
         target."""
-        waiting = {client: (kind, target) for kind, target, client in self._sent}
-        found = set()
-        while waiting:
-            left = max(0.0, deadline - time.monotonic())
-            if not (ready := select.select(list(waiting), [], [], left)[0]):
-                break
-            for client in ready:
-                try:
-                    client.recv(_DATAGRAM_MAX_BYTES)
-                except OSError as error:  # the second one may be answered yet
-                    require_tried(error, but=errno.EAGAIN)
-                else:
-                    found.add(waiting.pop(client))
-        return found
+        waiting = {client: None for _, _, client in self._sent}
+        for client in _ready(waiting, selectors.EVENT_READ, deadline):
+            try:
+                client.recv(_DATAGRAM_MAX_BYTES)
+            except OSError as error:  # the second one may be answered yet
+                require_tried(error, but=errno.EAGAIN)
+            else:
+                del waiting[client]
+        return [(kind, target) for kind, target, client in self._sent if client not in waiting]
 
     def _send(self, kind: str, target: Target, content: bytes, protocol: int) -> None:
         try:
@@ -487,15 +485,33 @@ def connect(targets: Iterable[Target], patience: float = PATIENCE_S) -> dict[Tar
         else:
             outcomes[target] = _outcome(number, client)
             client.close()
-    deadline = time.monotonic() + patience
-    while waiting and (left := deadline - time.monotonic()) > 0:
-        for client in select.select([], list(waiting), [], left)[1]:
-            number = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            outcomes[waiting.pop(client)] = _outcome(number, client)
-            client.close()
+    for client in _ready(waiting, selectors.EVENT_WRITE, time.monotonic() + patience):
+        number = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        outcomes[waiting.pop(client)] = _outcome(number, client)
+        client.close()
     for client in waiting:
         client.close()
     return outcomes
+
+
+def _ready(
+    waiting: Mapping[socket.socket, object], event: int, deadline: float
+) -> Iterator[socket.socket]:
+    """Each socket whenever something has become of it, as long as it is in `waiting`, and what has
+    come already even after the deadline. `select` knows no descriptors above 1023, of which an
+    agent may have some."""
+    with selectors.PollSelector() as selector:
+        for client in waiting:
+            selector.register(client, event)
+        while waiting:
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return
+            for key, _ in ready:
+                assert isinstance(key.fileobj, socket.socket)
+                yield key.fileobj
+                if key.fileobj not in waiting:
+                    selector.unregister(key.fd)
 
 
 def _outcome(number: int, client: socket.socket) -> str:
@@ -550,6 +566,12 @@ def _gateways(trial: _Trial) -> list[str]:
         fields = line.split()
         if int(fields[3], 16) & _GATEWAY_FLAG:
             found.append(socket.inet_ntoa(int(fields[2], 16).to_bytes(4, "little")))
+    with suppress(FileNotFoundError):  # a kernel without IPv6
+        for line in trial.text("net/ipv6_route").splitlines():
+            fields = line.split()
+            if int(fields[8], 16) & _GATEWAY_FLAG:
+                address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[4]))
+                found.append(f"{address}%{fields[9]}" if address.startswith("fe80:") else address)
     return found
 
 

@@ -4,6 +4,10 @@
     report = await check_boundary(channel, spec, launch.mounts)
     require_passed(report)
 
+Behind policies, that nobody answers a guest is no proof unless somebody listens. So the runner
+connects to the targets that are forbidden to the guest at the same time. Where none of them answers
+it either, the test has failed.
+
 The agent is asked for its ways out alone (`check_ways_out`): its files are its own. A check that
 cannot run, or whose answer is missing or malformed, counts as failed.
 """
@@ -18,13 +22,13 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import grpc
-from wire.boundary import KERNELS, BoundarySpec
+from wire.boundary import KERNELS, POLICIES, BoundarySpec
 from wire.errors import Code, WireError
 from wire.status import answered, from_rpc_error
 from wire.text import parsed_json, visible_name
 from wire.transport import was_cancelled
 from wire.v1 import control_pb2, gateway_pb2, gateway_pb2_grpc, shell_pb2, shell_pb2_grpc
-from wire.ways_out import WAYS, Spec
+from wire.ways_out import POLICED_PATIENCE_S, WAYS, Spec, Target, connect
 
 from runner.boundary.directories import beacons, reachable
 from runner.errors import TierError
@@ -32,6 +36,8 @@ from runner.workspace.mounts import BoundMount
 
 PROBE: Final = "probe"
 """The name of the failed check when the probe itself did not work."""
+PROOF: Final = "proof_of_policies"
+"""The name of the failed check when nobody is known to listen where policies forbid to connect."""
 AGENT: Final = "agent: "
 """What the names of the agent's checks begin with."""
 TIMEOUT_S: Final = 60.0
@@ -52,6 +58,7 @@ async def check_boundary(
 
     Never raises: a failure of the test itself is a failed check.
     """
+    unproven: list[control_pb2.BoundaryCheck] = []
     try:
         async with asyncio.timeout(TIMEOUT_S + _CONNECTION_S), _listeners(spec) as complete:
             if spec.own_kernel and not spec.remote:
@@ -59,8 +66,13 @@ async def check_boundary(
                     answer = await _run(channel, complete.to_json())
                 reached = await asyncio.to_thread(reachable, spec, mounts)
             else:
-                answer, reached = await _run(channel, complete.to_json()), {}
+                policed = spec.policed and POLICIES in spec.checks
+                answer, unproven = await asyncio.gather(
+                    _run(channel, complete.to_json()), _unproven(spec, policed)
+                )
+                reached = {}
         checks = [_together(check, reached.get(check.name, [])) for check in _parse(answer, spec)]
+        checks += unproven
     except grpc.RpcError as error:
         checks = [_failed(PROBE, f"the shell could not run it: {from_rpc_error(error).brief}")]
     except asyncio.CancelledError:
@@ -86,9 +98,13 @@ async def check_ways_out(
     try:
         async with _listeners(spec) as complete:
             request = gateway_pb2.TryWaysOutRequest(spec=complete.to_json())
-            reply = await answered(stub.TryWaysOut(request, timeout=_WAYS_OUT_S))
+            reply, unproven = await asyncio.gather(
+                answered(stub.TryWaysOut(request, timeout=_WAYS_OUT_S)),
+                _unproven(spec, spec.policed, AGENT),
+            )
         ways = {way.name: way for way in reply.ways}
         checks = [_way_out(name, ways.get(name), (known or {}).get(name, "")) for name in WAYS]
+        checks += unproven
     except (WireError, OSError) as error:
         checks = [_failed(AGENT + PROBE, f"the agent could not try its ways out: {error}")]
     return _report(checks)
@@ -151,16 +167,44 @@ def _way_out(name: str, way: gateway_pb2.WayOut | None, known: str) -> control_p
     return control_pb2.BoundaryCheck(name=AGENT + name, passed=True, details=details)
 
 
+async def _unproven(
+    spec: _Asked, policed: bool, guest: str = ""
+) -> list[control_pb2.BoundaryCheck]:
+    """What is wrong with the proof where policies are tried: nothing if a target that is forbidden
+    to the guest answers the runner."""
+    if not policed:
+        return []
+    outcomes = await asyncio.to_thread(connect, spec.forbidden, POLICED_PATIENCE_S)
+    if "connected" in outcomes.values():
+        return []
+    why = "none of the forbidden targets answers the runner, so silence proves nothing"
+    return [_failed(guest + PROOF, f"{why}: {', '.join(map(_tried, outcomes.items()))}")]
+
+
+def _tried(outcome: tuple[Target, str]) -> str:
+    target, became = outcome
+    return f"{target.label} {target.address} port {target.port}: {became}".strip()
+
+
 @asynccontextmanager
 async def _listeners(spec: _Asked) -> AsyncIterator[_Asked]:
-    """Listen on the loopback interface of the host, which no guest may reach."""
+    """Listen on the loopback interface of the host, which no guest may reach, or on all of its
+    interfaces where policies must keep the guest from them."""
     name = f"oxydra-boundary-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
-        port = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = stack.enter_context(_listener(spec.policed))
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         abstract.bind(f"\0{name}")
         abstract.listen()
         yield spec._replace(listener_port=port.getsockname()[1], listener_name=name)
+
+
+def _listener(everywhere: bool) -> socket.socket:
+    if not everywhere:
+        return socket.create_server(("127.0.0.1", 0))
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
 
 
 async def _run(channel: grpc.aio.Channel, stdin: bytes) -> bytes:

@@ -2,6 +2,7 @@
 nothing, or need some time."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -11,11 +12,14 @@ from wire.errors import Code
 from wire.v1 import control_pb2
 from wire.ways_out import POLICED
 
-from runner.boundary.check import AGENT, require_passed
+from runner.boundary.check import AGENT, PROOF, require_passed
 from runner.errors import TierError
 
 WITHIN_S: Final = 30.0
+EVERY_S: Final = 300.0
 _POLICED: Final = frozenset({*POLICED_CHECKS, *(AGENT + way for way in POLICED)})
+_LATE: Final = _POLICED | {PROOF, AGENT + PROOF}
+"""What may come later than a pod: policies, and who listens where they forbid to connect."""
 _IN_A_ROW: Final = 2
 
 
@@ -28,25 +32,52 @@ async def until_enforced(
     """Run the boundary self-test of a pod until it has passed twice in a row. Returns the last
     report.
 
-    Where nothing but policies fails it is run again, `pause_s` seconds later, until `within_s` have
-    passed: they may come after the pod. Whatever else fails is the last report at once.
+    Where nothing but policies or their proof fails it is run again, `pause_s` seconds later, until
+    `within_s` have passed: they may come after the pod. Whatever else fails is the last report at
+    once.
     """
     deadline = time.monotonic() + within_s
     passed = 0
     while True:
         report = await run()
         passed = passed + 1 if report.passed else 0
-        if passed == _IN_A_ROW or not (report.passed or _unenforced(report)):
+        if passed == _IN_A_ROW or not (report.passed or _fails_only_in(_LATE, report)):
             return report
         if not passed and time.monotonic() >= deadline:
             return report
         await asyncio.sleep(pause_s)
 
 
+async def until_broken(
+    run: Callable[[], Awaitable[control_pb2.BoundaryReport]],
+    *,
+    changed: asyncio.Event | None = None,
+    every_s: float = EVERY_S,
+    pause_s: float = 1.0,
+) -> control_pb2.BoundaryReport:
+    """Repeat the part of the self-test that policies answer for, for as long as it passes. Returns
+    the first report that failed, after a second run `pause_s` seconds later has failed, too.
+
+    It is run every `every_s` seconds, and whenever `changed` is set, which is cleared: when pods
+    or policies have changed.
+    """
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(every_s):
+                await (changed or asyncio.Event()).wait()
+        if changed is not None:
+            changed.clear()
+        report = await run()
+        if not report.passed:
+            await asyncio.sleep(pause_s)
+            if not (again := await run()).passed:
+                return again
+
+
 def require_enforced(report: control_pb2.BoundaryReport, guest: str = "shell") -> None:
     """The same as `require_passed` for a pod: raises `TierError` (FAILED_PRECONDITION), with what
     to do about the network where nothing else has failed."""
-    if not _unenforced(report):
+    if not _fails_only_in(_POLICED, report):
         require_passed(report, guest)
         return
     reached = "\n".join(f"{each.name}: {each.details}" for each in _failed(report))
@@ -60,10 +91,10 @@ def require_enforced(report: control_pb2.BoundaryReport, guest: str = "shell") -
     )
 
 
-def _unenforced(report: control_pb2.BoundaryReport) -> bool:
-    """Whether checks have failed, and only those that policies answer for."""
-    names = {check.name for check in _failed(report)}
-    return bool(names) and names <= _POLICED
+def _fails_only_in(names: frozenset[str], report: control_pb2.BoundaryReport) -> bool:
+    """Whether checks have failed, and only such."""
+    failed = {check.name for check in _failed(report)}
+    return bool(failed) and failed <= names
 
 
 def _failed(report: control_pb2.BoundaryReport) -> list[control_pb2.BoundaryCheck]:

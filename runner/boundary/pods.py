@@ -6,20 +6,46 @@ cluster; it is tried with targets that the runner knows.
 """
 
 import ipaddress
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from wire.boundary import CHECKS, POLICIES, BoundarySpec, SharedDirectory
-from wire.ways_out import Spec, Target
+from wire.ways_out import Spec, Target, node
 
-from runner.boundary.spec import absent, boot_id, host_tmpfs, marks, namespaces
-from runner.tiers.base import Confinement, LaunchSpec
+from runner.boundary.spec import (
+    absent,
+    boot_id,
+    host_addresses,
+    host_tmpfs,
+    marks,
+    namespaces,
+)
+from runner.tiers.base import Confinement, LaunchSpec, Port
+from runner.workspace.mounts import Role
 
 _VOLUME: Final = SharedDirectory("/work", True, 0, 0)
 """The claim that agent and shell share. `/run`, the other one, is in memory."""
 _ABSENT: Final = ("/egress", "/ipc", "/state")
 """What guests of other tiers, and the other guests of this one, have."""
+_DNS: Final = 53
+_PORTS: Final = (
+    (Role.AGENT, Port.GATEWAY),
+    (Role.SHELL, Port.SHELL),
+    (Role.EGRESS, Port.EGRESS),
+    (Role.EGRESS, Port.AGENT_DOOR),
+    (Role.EGRESS, Port.SHELL_DOOR),
+    (Role.EMBEDDER, Port.EMBEDDER),
+)
+_GUEST_PORTS: Final = tuple(port for guest, port in _PORTS if guest is not Role.EMBEDDER)
+_DOORS: Final = {Role.AGENT: Port.AGENT_DOOR, Role.SHELL: Port.SHELL_DOOR}
+_ALLOWED: Final = {
+    Role.AGENT: (Port.SHELL, Port.AGENT_DOOR, Port.EMBEDDER),
+    Role.SHELL: (Port.SHELL_DOOR,),
+}
+"""The ports of a user's guests that policies open: see `runner.tiers.kubernetes.policies`."""
+_OTHERS_MAX: Final = 16
+"""Some of a crowd are as good as all: no policy names one of them."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +53,10 @@ class Surroundings:
     """What one guest has around it in the cluster.
 
     `forbidden` are the targets that it must not reach, besides public addresses, the metadata
-    service and its gateway, which it knows itself. At least one of them should be known to listen,
-    as the API server is: nobody can tell a dropped connection from one to nobody. `door` is the
-    endpoint (`tcp:HOST:PORT`) of egress that it may reach; empty if there is none yet.
+    service, its gateway, which it knows itself, and the runner, which listens during the test. At
+    least one of them must answer the runner, as the API server does: nobody can tell a dropped
+    connection from one to nobody. `door` is the endpoint (`tcp:HOST:PORT`) of egress that it may
+    reach; empty if there is none yet.
 
     Raises `ValueError` if there is nothing to try, or for a target that is no IP address: a pod
     resolves no names.
@@ -43,6 +70,40 @@ class Surroundings:
             raise ValueError("there is no forbidden target to try, so that nothing would be proven")
         for target in self.forbidden:
             ipaddress.ip_address(target.address)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The addresses of what a pod could find in its cluster: all of them, of both families.
+
+    `api` are those of the API server as pods have it and as the runner has it, `names` those of the
+    name servers, `nodes` those of the machines that the pods are on. `guests` are the user's own,
+    by their role, with the embedder; `others` are guests of other users. What is not known yet, or
+    not there, is left out.
+    """
+
+    api: tuple[Target, ...]
+    names: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    guests: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+
+    def of(self, role: Role) -> Surroundings:
+        """What the user's agent or shell has around it."""
+        own_door = _DOORS[role]
+        found = [target._replace(label="the API server") for target in self.api]
+        found += [Target(address, _DNS, "the cluster's DNS") for address in self.names]
+        found += [target for address in self.nodes for target in node(address)]
+        for guest, port in _PORTS:
+            if guest is not role and port not in _ALLOWED[role]:
+                found += _at(self.guests.get(guest, ()), (port,), f"the {guest}")
+        found += _at(self.others[:_OTHERS_MAX], _GUEST_PORTS, "another user's guest")
+        doors = [own_door.at(address) for address in self.guests.get(Role.EGRESS, ())[:1]]
+        return Surroundings(tuple(dict.fromkeys(found)), *doors)
+
+
+def _at(addresses: Iterable[str], ports: Iterable[Port], label: str) -> list[Target]:
+    return [Target(address, port.value, label) for address in addresses for port in ports]
 
 
 def pod_spec(
@@ -73,7 +134,7 @@ def pod_spec(
         private=(),
         other_users=(),
         host_tmpfs=() if confinement.own_kernel else tuple(host_tmpfs()),
-        host_addresses=(),
+        host_addresses=tuple(host_addresses()),
         socket="",
         marks=marks(tokens, canary),
         door=surroundings.door,
@@ -85,4 +146,9 @@ def pod_spec(
 
 def pod_ways_out(surroundings: Surroundings) -> Spec:
     """The specification for one agent pod."""
-    return Spec(door=surroundings.door, policed=True, forbidden=surroundings.forbidden)
+    return Spec(
+        host_addresses=tuple(host_addresses()),
+        door=surroundings.door,
+        policed=True,
+        forbidden=surroundings.forbidden,
+    )

@@ -83,7 +83,7 @@ def build_spec(
         ),
         other_users=tuple(_other_users(workspace)),
         host_tmpfs=() if confinement.own_kernel else tuple(host_tmpfs()),
-        host_addresses=tuple(_host_addresses()),
+        host_addresses=tuple(host_addresses()),
         socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
         marks=marks(tokens, canary),
         door=_door(launch.mounts),
@@ -92,7 +92,7 @@ def build_spec(
 
 def ways_out_spec(door: Path) -> Spec:
     """The specification for one agent guest, which has egress's socket at `door`."""
-    return Spec(host_addresses=tuple(_host_addresses()), door=str(door))
+    return Spec(host_addresses=tuple(host_addresses()), door=str(door))
 
 
 def boot_id() -> str:
@@ -217,7 +217,8 @@ def host_tmpfs() -> Iterable[str]:
             yield fields[2]
 
 
-def _host_addresses() -> list[str]:
+def host_addresses() -> list[str]:
+    """Those of the runner's machine or pod, without the loopback's."""
     addresses = [
         address.address
         for interface in psutil.net_if_addrs().values()

@@ -13,7 +13,7 @@ from wire.errors import Code
 from wire.v1 import control_pb2
 from wire.ways_out import Target
 
-from runner.boundary.check import check_boundary
+from runner.boundary.check import PROOF, check_boundary
 from runner.boundary.enforcement import require_enforced, until_enforced
 from runner.errors import TierError
 from tests.support.boundary.pod import Pod, shell_pod
@@ -88,6 +88,7 @@ class TestPolicies:
         )
         assert f"name server {cluster.names.address} answers" in found[POLICIES]
         assert "can be reached at port 10250 (the node, its kubelet)" in found[POLICIES]
+        assert "the runner can be reached at " in found[POLICIES]
 
     async def test_a_pod_behind_policies_passes(self, pod: Pod, cluster: Cluster) -> None:
         with pod.policies():
@@ -114,6 +115,21 @@ class TestPolicies:
             found = await reported(pod, pod.spec(*cluster.forbidden))
         assert found.keys() == {POLICIES}
         assert found[POLICIES].endswith("can be reached at port 10250 (the node, its kubelet)")
+
+    async def test_the_runner_alone_is_caught(self, pod: Pod, cluster: Cluster) -> None:
+        with pod.policies(allow=("-p", "tcp", "--dport", "32768:60999")):
+            found = await reported(pod, pod.spec(*cluster.forbidden))
+        assert found.keys() == {POLICIES}
+        assert found[POLICIES].startswith("the runner can be reached at ")
+
+    async def test_silence_proves_nothing_where_nobody_listens(
+        self, pod: Pod, cluster: Cluster
+    ) -> None:
+        nobody = Target(cluster.api.address, 444, "nobody")
+        with pod.policies():
+            report = await check_boundary(pod.channel, pod.spec(nobody))
+        assert hits(report).keys() == {PROOF}
+        assert "silence proves nothing" in hits(report)[PROOF]
 
     async def test_the_part_that_is_repeated(self, pod: Pod, cluster: Cluster) -> None:
         spec = pod.spec(cluster.api)._replace(checks=POLICED_CHECKS)

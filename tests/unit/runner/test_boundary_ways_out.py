@@ -1,6 +1,7 @@
 """The runner's judgement of what an agent guest says of its ways out."""
 
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ import grpc
 import pytest
 from wire.errors import Code
 from wire.v1 import control_pb2, gateway_pb2, gateway_pb2_grpc
-from wire.ways_out import WAYS, Spec
+from wire.ways_out import WAYS, Spec, Target, connect
 
-from runner.boundary.check import AGENT, check_ways_out, require_passed, together
+from runner.boundary.check import AGENT, PROOF, check_ways_out, require_passed, together
 from runner.errors import TierError
 
 SHUT = dict.fromkeys(WAYS, "")
@@ -42,7 +43,9 @@ def says(ways: Mapping[str, str] | None) -> AnsweringAgent:
 
 
 async def reported(
-    agent: AnsweringAgent, known: Mapping[str, str] | None = None
+    agent: AnsweringAgent,
+    known: Mapping[str, str] | None = None,
+    spec: Spec = Spec(door="/egress/door.sock"),  # noqa: B008 - immutable
 ) -> control_pb2.BoundaryReport:
     directory = tempfile.mkdtemp(dir="/tmp", prefix="bw-")
     server = grpc.aio.server()
@@ -51,7 +54,7 @@ async def reported(
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"unix:{directory}/agent.sock") as channel:
-            return await check_ways_out(channel, Spec(door="/egress/door.sock"), known)
+            return await check_ways_out(channel, spec, known)
     finally:
         await server.stop(0)
         shutil.rmtree(directory)
@@ -103,6 +106,32 @@ async def test_a_way_that_the_tier_cannot_shut_is_shown_as_open() -> None:
     assert shown.details == "open: why"
     other = await reported(says({**SHUT, "vsock": "it answers"}), {"abstract": "why"})
     assert not other.passed
+
+
+async def test_behind_policies_somebody_who_listens_must_be_forbidden() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        target = Target("127.0.0.1", server.getsockname()[1], "the API server")
+        spec = Spec(policed=True, forbidden=(Target("127.0.0.1", 1), target))
+        assert (await reported(says(SHUT), spec=spec)).passed
+    report = await reported(says(SHUT), spec=spec)
+    assert list(hits(report)) == [AGENT + PROOF]
+    assert f"the API server 127.0.0.1 port {target.port}: refused" in hits(report)[AGENT + PROOF]
+
+
+async def test_behind_policies_the_runner_listens_on_all_its_addresses() -> None:
+    class Connecting(AnsweringAgent):
+        async def TryWaysOut(self, request: Any, context: Any) -> gateway_pb2.TryWaysOutReply:
+            port = Spec.from_json(request.spec).listener_port
+            targets = [Target("127.0.0.2", port), Target("127.0.0.1", port)]
+            outcomes.append(list(connect(targets).values()))
+            return await super().TryWaysOut(request, context)
+
+    outcomes: list[list[str]] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        spec = Spec(policed=True, forbidden=(Target("127.0.0.1", server.getsockname()[1]),))
+        for each in (spec, spec._replace(policed=False)):
+            await reported(Connecting(SHUT), spec=each)  # type: ignore[abstract]
+    assert outcomes == [["connected", "connected"], ["refused", "connected"]]
 
 
 async def test_two_reports_are_one_that_is_as_bad_as_the_worse() -> None:

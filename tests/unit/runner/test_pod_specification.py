@@ -1,6 +1,8 @@
 """What is asked of pods, and how long policies may take."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from wire.boundary import CHECKS, POLICIES, POLICY, BoundarySpec
@@ -9,12 +11,16 @@ from wire.settings import KubernetesSettings
 from wire.v1 import control_pb2
 from wire.ways_out import POLICED, WAYS, Spec, Target
 
-from runner.boundary.check import AGENT
-from runner.boundary.enforcement import require_enforced, until_enforced
-from runner.boundary.pods import Surroundings, pod_spec, pod_ways_out
+from runner.boundary.check import AGENT, PROOF
+from runner.boundary.enforcement import require_enforced, until_broken, until_enforced
+from runner.boundary.pods import Neighbours, Surroundings, pod_spec, pod_ways_out
+from runner.boundary.spec import host_addresses
 from runner.errors import TierError
-from runner.tiers.base import Confinement, Network
+from runner.tiers.base import Confinement, Network, Port
+from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.pods import pod_of
+from runner.tiers.kubernetes.policies import policies
+from runner.workspace.mounts import Role
 from tests.support.boundary.guarded_host import CANARY, TOKEN
 from tests.support.boundary.pod import pod_launch
 
@@ -43,7 +49,8 @@ def test_a_pods_specification_survives_its_way() -> None:
     assert (spec.forbidden, spec.door, spec.socket) == ((API,), DOOR, "")
     assert spec.checks == (*CHECKS, POLICIES)
     assert {"/state", "/.oxydra", "/vault", "/ipc"} <= set(spec.absent)
-    assert (spec.private, spec.other_users, spec.host_addresses) == ((), (), ())
+    assert (spec.private, spec.other_users) == ((), ())
+    assert spec.host_addresses == tuple(host_addresses())
     assert TOKEN not in spec.to_json().decode()
     assert not specified(own_kernel=True).host_tmpfs
 
@@ -52,6 +59,7 @@ def test_an_agents_specification_survives_its_way() -> None:
     spec = pod_ways_out(Surroundings((API,), DOOR))
     assert Spec.from_json(spec.to_json()) == spec
     assert (spec.policed, spec.forbidden, spec.door) == (True, (API,), DOOR)
+    assert spec.host_addresses == tuple(host_addresses())
 
 
 def test_both_sides_call_the_network_the_same() -> None:
@@ -69,6 +77,74 @@ def test_the_volumes_of_a_pod_are_those_that_it_is_given() -> None:
 def test_what_proves_nothing_is_refused(forbidden: tuple[Target, ...]) -> None:
     with pytest.raises(ValueError):
         Surroundings(forbidden)
+
+
+NEIGHBOURS = Neighbours(
+    api=(Target("10.96.0.1", 443), Target("fd96::1", 443)),
+    names=("10.96.0.10",),
+    nodes=("10.0.0.1",),
+    guests={
+        Role.AGENT: ("10.1.0.1", "fd01::1"),
+        Role.SHELL: ("10.1.0.2",),
+        Role.EGRESS: ("10.1.0.3",),
+        Role.EMBEDDER: ("10.1.0.4",),
+    },
+    others=("10.1.9.9",),
+)
+EVERYBODY: set[tuple[str, int]] = {
+    *{("10.96.0.1", 443), ("fd96::1", 443), ("10.96.0.10", 53)},
+    *(("10.0.0.1", port) for port in (22, 10250, 10255)),
+    *(("10.1.9.9", port) for port in range(7001, 7006)),
+}
+
+
+@pytest.mark.parametrize(
+    ("role", "own", "door"),
+    [
+        (
+            Role.SHELL,
+            {
+                *{("10.1.0.1", 7001), ("fd01::1", 7001), ("10.1.0.4", 7006)},
+                *{("10.1.0.3", 7003), ("10.1.0.3", 7004)},
+            },
+            "tcp:10.1.0.3:7005",
+        ),
+        (Role.AGENT, {("10.1.0.3", 7003), ("10.1.0.3", 7005)}, "tcp:10.1.0.3:7004"),
+    ],
+)
+def test_a_guest_may_reach_only_whom_its_policy_names(
+    role: Role, own: set[tuple[str, int]], door: str
+) -> None:
+    around = NEIGHBOURS.of(role)
+    assert {target[:2] for target in around.forbidden} == EVERYBODY | own
+    assert len(around.forbidden) == len(EVERYBODY | own)
+    assert all(target.label for target in around.forbidden)
+    assert around.door == door
+
+
+@pytest.mark.parametrize("role", [Role.AGENT, Role.SHELL])
+def test_what_is_forbidden_is_what_the_policies_do_not_open(role: Role) -> None:
+    name = Owner("alice").name(role.value)
+    made = policies(Owner("alice"), KubernetesSettings())
+    (policy,) = (each for each in made if each["metadata"]["name"] == name)
+    opened = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+    own = {
+        target.port
+        for target in NEIGHBOURS.of(role).forbidden
+        if target.address.startswith("10.1.0.")
+    }
+    itself = Port.GATEWAY if role is Role.AGENT else Port.SHELL
+    assert own == {port.value for port in Port} - opened - {itself.value}
+
+
+def test_a_crowd_of_others_is_bounded() -> None:
+    others = tuple(f"10.2.0.{number}" for number in range(200))
+    assert len(replace(NEIGHBOURS, others=others).of(Role.SHELL).forbidden) < 120
+
+
+def test_what_is_not_there_yet_is_left_out() -> None:
+    around = Neighbours(api=(API,)).of(Role.SHELL)
+    assert (around.forbidden, around.door) == ((API,), "")
 
 
 def report(failed: dict[str, str]) -> control_pb2.BoundaryReport:
@@ -118,6 +194,40 @@ async def test_other_hits_are_not_waited_for(runs: tuple[dict[str, str], ...]) -
     found = await until_enforced(reports(*runs), pause_s=0)
     with pytest.raises(TierError, match="the boundary of the shell guest does not hold"):
         require_enforced(found)
+
+
+@pytest.mark.parametrize("guest", ["", AGENT])
+async def test_the_proof_may_be_late_but_is_no_matter_of_the_network(guest: str) -> None:
+    unproven = {guest + PROOF: "nobody answers"}
+    require_enforced(await until_enforced(reports(unproven, ENFORCED, ENFORCED), pause_s=0))
+    with pytest.raises(TierError, match="the boundary of the shell guest does not hold"):
+        require_enforced(await until_enforced(reports(unproven), within_s=0, pause_s=0))
+
+
+async def test_policies_are_looked_at_again_until_they_fail_twice() -> None:
+    run = reports(ENFORCED, UNENFORCED, ENFORCED, UNENFORCED, BROKEN)
+    found = await until_broken(run, every_s=0, pause_s=0)
+    assert found == report(BROKEN)
+
+
+async def test_policies_are_looked_at_when_pods_change() -> None:
+    changed, runs = asyncio.Event(), asyncio.Queue[None]()
+
+    async def run() -> control_pb2.BoundaryReport:
+        runs.put_nowait(None)
+        return report(UNENFORCED if told else ENFORCED)
+
+    told = False
+    watching = asyncio.create_task(until_broken(run, changed=changed, pause_s=0))
+    await asyncio.sleep(0)
+    assert runs.empty()
+    changed.set()
+    await runs.get()
+    assert not changed.is_set()
+    told = True
+    changed.set()
+    assert not (await asyncio.wait_for(watching, 10)).passed
+    assert runs.qsize() == 2
 
 
 async def test_a_probe_that_does_not_work_is_not_waited_for() -> None:

@@ -1,12 +1,15 @@
 """The ways out of a guest that has a network, in which only policies keep it from anything."""
 
 import json
+import os
+import resource
 import socket
 import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -52,7 +55,14 @@ def proc(tmp_path: Path) -> Path:
     (tmp_path / "net/dev").write_text("a\nb\n lo: 0\n eth0: 0\n")
     route = "Iface Dest Gateway Flags\neth0 00000000 010011AC 0003 0\n"
     (tmp_path / "net/route").write_text(route)
+    routes = [_route("fd00::1", "00000003"), _route("fe80::1", "00000003"), _route("::", "1")]
+    (tmp_path / "net/ipv6_route").write_text("".join(routes))
     return tmp_path
+
+
+def _route(gateway: str, flags: str) -> str:
+    address = socket.inet_pton(socket.AF_INET6, gateway).hex()
+    return f"{'0' * 32} 00 {'0' * 32} 00 {address} 00000400 1 0 {flags} eth0\n"
 
 
 @pytest.fixture
@@ -91,6 +101,8 @@ def test_routes_and_interfaces_are_no_way_out(
         (("10.96.0.1", 443), "10.96.0.1 can be reached at port 443 (the API server)"),
         (("172.17.0.1", 10250), "172.17.0.1 can be reached at port 10250 (the node, its kubelet)"),
         (("172.17.0.1", 22), "172.17.0.1 can be reached at port 22 (the node, its SSH)"),
+        (("fd00::1", 22), "fd00::1 can be reached at port 22 (the node, its SSH)"),
+        (("fe80::1%eth0", 22), "fe80::1%eth0 can be reached at port 22 (the node, its SSH)"),
     ],
 )
 def test_who_answers_was_reached(
@@ -102,6 +114,37 @@ def test_who_answers_was_reached(
 ) -> None:
     reached[place] = outcome
     assert _found(proc)["peers"] == found
+
+
+def test_the_runner_listens_at_its_addresses(
+    proc: Path, reached: dict[tuple[str, int], str]
+) -> None:
+    spec = Spec(1234, host_addresses=("10.0.0.9",), policed=True, forbidden=(API,))
+    found = {way.name: way.found for way in try_all(spec, proc)}
+    assert found["loopback"] == ""
+    reached["10.0.0.9", 1234] = "connected"
+    found = {way.name: way.found for way in try_all(spec, proc)}
+    assert found["loopback"] == "the runner can be reached at 10.0.0.9"
+
+
+def test_a_public_name_server_is_tried_by_tcp(
+    proc: Path, reached: dict[tuple[str, int], str]
+) -> None:
+    reached["8.8.8.8", 53] = "connected"
+    assert _found(proc)["dns"] == "8.8.8.8 can be reached at port 53"
+
+
+def test_connections_by_descriptors_that_select_does_not_know() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as held:
+            for _ in range(1100):
+                held.callback(os.close, os.dup(server.fileno()))
+            target = Target("127.0.0.1", server.getsockname()[1])
+            assert ways_out.connect([target]) == {target: "connected"}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_what_a_filter_rejects_was_not_reached(
@@ -173,9 +216,10 @@ def _inside(*rules: str) -> dict[str, str]:
 def test_everything_that_answers_is_found() -> None:
     assert _inside() == {
         "ipv4": "1.1.1.1 can be reached at port 443",
-        "dns": "name server 8.8.8.8 answers; name server 10.96.0.10 answers",
+        "dns": "name server 8.8.8.8 answers; name server 10.96.0.10 answers; "
+        "8.8.8.8 can be reached at port 53",
         "quic": "QUIC servers answer: 1.1.1.1",
-        "icmp": "1.1.1.1 answers to ICMP",
+        "icmp": "1.1.1.1, 10.96.0.10 answers to ICMP",
         "peers": "10.96.0.10 can be reached at port 53 (the cluster's DNS); "
         "10.96.0.10 can be reached at port 443 (the API server)",
     }
