@@ -37,6 +37,7 @@ _ENGINE_SOCKETS: Final = (
 _FILES_MAX: Final = 64
 _RUNTIME_FILES_MAX: Final = 1000
 _OTHER_DIRECTORIES_MAX: Final = 40_000
+_OF_A_POD: Final = "/volumes/kubernetes.io~empty-dir/"
 _HOST_ADDRESSES_MAX: Final = 16
 
 
@@ -210,10 +211,11 @@ def _other_users(workspace: Path) -> list[tuple[int, int]]:
 
 
 def host_tmpfs() -> Iterable[str]:
-    """The device numbers of the host's in-memory file systems, whose names are not unique."""
+    """The device numbers of the host's in-memory file systems, whose names are not unique. Those
+    that a kubelet has made for its pods are theirs."""
     for line in (_PROC / "mountinfo").read_text().splitlines():
         fields = line.split(" ")
-        if fields[fields.index("-") + 1] == "tmpfs":
+        if fields[fields.index("-") + 1] == "tmpfs" and _OF_A_POD not in fields[4]:
             yield fields[2]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 from wire.errors import Code, WireError
@@ -20,6 +20,7 @@ from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
 from runner.audit.watcher import Watcher
 from runner.boundary.check import admit, require_passed, set_egress, together
+from runner.boundary.enforcement import require_enforced
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
@@ -46,6 +47,12 @@ all else in the agent's envelope."""
 AgentProbe = Callable[[grpc.aio.Channel, LaunchSpec], Awaitable[control_pb2.BoundaryReport]]
 """Has the agent guest try its ways out, over a connection to its gateway."""
 
+Guard = Callable[
+    [Role, grpc.aio.Channel, LaunchSpec, asyncio.Event], Awaitable[control_pb2.BoundaryReport]
+]
+"""Repeats what the self-test has found of a guest's network, also whenever the event is set;
+returns once it is otherwise."""
+
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value, Role.EGRESS.value)
 
 
@@ -55,7 +62,8 @@ class Guests:
     `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
     descriptions. In `runtime` is what the next runner recovers from; of what the last one has left
     in a `handover`, what would be the same today is adopted. `watcher` records what the agent tells
-    of its calls, `egress_watcher` what leaves. Egress runs in the tier of `beside`.
+    of its calls, `egress_watcher` what leaves. Egress runs in the tier of `beside`. Where policies
+    of a network keep guests apart, `guard` looks after the agent and the shell.
     """
 
     def __init__(
@@ -73,8 +81,12 @@ class Guests:
         beside: TierDriver,
         handover: Handover,
         policy: Policy | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._driver = driver
+        self._guard = guard
+        self._require_passed = require_passed if guard is None else require_enforced
+        self._moved = {Role.AGENT: asyncio.Event(), Role.SHELL: asyncio.Event()}
         self._watcher = watcher
         self._launchers = launchers
         self._embedder = embedder
@@ -101,6 +113,7 @@ class Guests:
             on_handle=partial(self._record, Role.AGENT),
             verify=self._attend,
             adopt=partial(self._adopt, Role.AGENT),
+            guard=self._guard_of(Role.AGENT),
         )
         self.shell: Supervisor | None = None
         if launchers.shell is not None:
@@ -110,6 +123,7 @@ class Guests:
                 on_handle=partial(self._record, Role.SHELL),
                 verify=self._verify,
                 adopt=partial(self._adopt, Role.SHELL),
+                guard=self._guard_of(Role.SHELL),
             )
         self.egress = Egress(
             beside,
@@ -214,7 +228,7 @@ class Guests:
 
     async def _attend(self, channel: grpc.aio.Channel) -> None:
         try:
-            require_passed(await self._try_ways_out(channel), Role.AGENT)
+            self._require_passed(await self._try_ways_out(channel), Role.AGENT)
         except WireError as error:
             raise NeedsOperator(error) from None
         await self._watcher.attend(self.agent.current.peer)
@@ -228,7 +242,7 @@ class Guests:
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
         try:
-            require_passed(await self._probe_shell(channel))
+            self._require_passed(await self._probe_shell(channel), Role.SHELL)
         except WireError as error:
             raise NeedsOperator(error) from None
         assert self._launchers.shell is not None
@@ -236,6 +250,27 @@ class Guests:
         self._admitted = channel
         await self._tell_shell()
         await self._tell_agent()
+
+    def _guard_of(
+        self, role: Role
+    ) -> Callable[[grpc.aio.Channel], Coroutine[Any, Any, NoReturn]] | None:
+        """See `Supervisor`. A guest whose network is open is ended, and not started again."""
+        guard = self._guard
+        if guard is None:
+            return None
+
+        async def watch(channel: grpc.aio.Channel) -> NoReturn:
+            supervisor = self.agent if role is Role.AGENT else self.shell
+            assert supervisor is not None
+            report = await guard(role, channel, supervisor.current.spec, self._moved[role])
+            self._reports[role] = report
+            try:
+                self._require_passed(report, role)
+            except WireError as error:
+                raise NeedsOperator(error) from None
+            raise AssertionError("a guard has returned a report that passes")
+
+        return watch
 
     async def _tell_agent(self) -> None:
         """Say to an agent on another machine where the other guests are. One that starts hears it
@@ -333,6 +368,8 @@ class Guests:
         else:
             self._handles[role] = handle
         self._rooms.moved(self._handles)
+        for event in self._moved.values():
+            event.set()
         self._save()
 
     def _save(self) -> None:

@@ -58,6 +58,7 @@ from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from runner.host.cluster_embedder import ClusterEmbedder
+    from runner.host.pod_boundary import PodBoundary
     from runner.telemetry.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -352,6 +353,7 @@ class Host:
         if self.tier == "micro_vm":
             self._beside = driver_for("container", config.container)
         self._embedder = self._new_embedder(home, driver)
+        self._pods = self._pod_boundary(driver)
         self.workspace.check()
         stack.push_async_callback(self._end, "connections of the tier", driver.close)
         self.notices += await driver.check()
@@ -398,6 +400,7 @@ class Host:
             beside=self._beside,
             handover=self._handover,
             policy=self._policy,
+            guard=self._guard if remote else None,
         )
         stack.push_async_callback(self._end, "control socket", control.stop)
         await control.start()
@@ -429,6 +432,15 @@ class Host:
         assert isinstance(driver, KubernetesDriver)
         moved = self._embedder_moved
         return ClusterEmbedder(home, driver.cluster, self.user_id, on_moved=moved)
+
+    def _pod_boundary(self, driver: TierDriver) -> "PodBoundary | None":
+        if not self._capabilities.remote:
+            return None
+        from runner.host.pod_boundary import PodBoundary
+        from runner.tiers.kubernetes.driver import KubernetesDriver
+
+        assert isinstance(driver, KubernetesDriver)
+        return PodBoundary(driver.cluster, self.user_id, self._environ)
 
     async def _embedder_moved(self) -> None:
         if self._started:
@@ -506,6 +518,8 @@ class Host:
         self, channel: grpc.aio.Channel, shell: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> control_pb2.BoundaryReport:
         promised = self._tier_driver.confinement(shell)
+        if self._pods is not None:
+            return await self._pods.of_shell(channel, shell, promised, tokens, canary)
         private = []
         if self._capabilities.own_programs:
             from runner.tiers.container.engine import find_socket  # imports docker
@@ -526,10 +540,21 @@ class Host:
     async def _probe_agent(
         self, channel: grpc.aio.Channel, agent: LaunchSpec
     ) -> control_pb2.BoundaryReport:
+        if self._pods is not None:
+            return await self._pods.of_agent(channel)
         seen = GuestMounts(agent.mounts, Role.AGENT in self._capabilities.own_files)
         spec = ways_out_spec(seen.path(self.workspace.agent_door))
         known = {} if self._capabilities.own_network else {"abstract": _NO_NAMESPACE}
         return await check_ways_out(channel, spec, known)
+
+    async def _guard(
+        self, role: Role, channel: grpc.aio.Channel, launch: LaunchSpec, changed: asyncio.Event
+    ) -> control_pb2.BoundaryReport:
+        assert self._pods is not None
+        if role is Role.AGENT:
+            return await self._pods.until_agent_is_open(channel, changed)
+        promised = self._tier_driver.confinement(launch)
+        return await self._pods.until_shell_is_open(channel, launch, promised, changed)
 
     async def _stop_quietly(self) -> None:
         try:

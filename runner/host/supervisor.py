@@ -130,6 +130,8 @@ class Supervisor:
     and no failure ends the supervision.
 
     `adopt` is asked before each start for an equal guest that an earlier runner has left running.
+    `guard` runs beside each guest that is ready, with a connection to it; once it raises, the guest
+    is ended.
     """
 
     def __init__(
@@ -143,8 +145,10 @@ class Supervisor:
         verify: Callable[[grpc.aio.Channel], Awaitable[None]] | None = None,
         shared: Callable[[], AbstractAsyncContextManager[Handle | None]] | None = None,
         adopt: Adopt | None = None,
+        guard: Callable[[grpc.aio.Channel], Awaitable[NoReturn]] | None = None,
     ) -> None:
         self._adopt = adopt
+        self._guard = guard
         self._verify = verify
         self._shared = shared
         self._driver = driver
@@ -325,7 +329,7 @@ class Supervisor:
             await self._bring_up()
             if not settled.done():
                 settled.set_result(None)
-            await self._watch()
+            await self._guarded()
         except NeedsOperator as found:
             return found.error, True
         except WireError as found:
@@ -416,6 +420,20 @@ class Supervisor:
             return True
         await channel.close()
         return False
+
+    async def _guarded(self) -> NoReturn:
+        """Watch a guest that is ready, and have it guarded meanwhile. Raises why it is to end."""
+        watching = [asyncio.create_task(self._watch())]
+        if self._guard is not None:
+            assert self._channel is not None
+            watching.append(asyncio.ensure_future(self._guard(self._channel)))
+        try:
+            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+            await done.pop()
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
     async def _watch(self) -> NoReturn:
         """Watch a guest that is ready. Raises when it has ended or hangs."""

@@ -40,9 +40,11 @@ _MADE: Final = {
 }
 _MAKE: Final = (
     'umask 077; while [ "$1" != -- ]; do '
-    '[ -d "$1" ] && [ ! -L "$1" ] || { rm -f "$1"; mkdir -p "$1"; }; shift; done; shift; exec "$@"'
+    '[ -d "$1" ] && [ ! -L "$1" ] || { rm -f "$1"; mkdir -p "$1"; }; shift; done; '
+    'cd "$2"; shift 2; exec "$@"'
 )
-"""Makes the directories of a new volume. What a command has put in the place of one goes."""
+"""Makes the directories of a new volume, and goes to the guest's own: the runtime would make that
+one as root. What a command has put in the place of one goes."""
 _IMAGES: Final = {
     Role.AGENT: ImageRole.AGENT,
     Role.SHELL: ImageRole.SHELL_POD,
@@ -144,13 +146,13 @@ def _container(spec: LaunchSpec, settings: KubernetesSettings, images: str) -> d
     made = _MADE.get(spec.role, ())
     command = [*spec.command]
     if made:
-        command = ["/bin/sh", "-c", _MAKE, "sh", *made, "--", *command]
+        command = ["/bin/sh", "-c", _MAKE, "sh", *made, "--", str(spec.working_directory), *command]
     return {
         "name": CONTAINER,
         "image": image_of(spec.role, settings, images),
         "imagePullPolicy": settings.image_pull_policy,
         "command": command,
-        "workingDir": str(spec.working_directory),
+        "workingDir": "/" if made else str(spec.working_directory),
         "env": [{"name": name, "value": value} for name, value in sorted(spec.environment.items())],
         "stdin": True,
         "stdinOnce": True,

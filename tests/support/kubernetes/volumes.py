@@ -183,8 +183,8 @@ class Volumes:
             subprocess.run(command, check=True, capture_output=True)
         return place
 
-    def _made(self, name: str) -> Path:
-        place = self._scratch / name
+    def _made(self, name: str, kind: str = "kubernetes.io~empty-dir") -> Path:
+        place = self._scratch / "volumes" / kind / name
         place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o777)
         return place
@@ -226,7 +226,7 @@ class Volumes:
         return place
 
     async def _filled(self, name: str, sources: list[Object], options: Object) -> Mounted:
-        place = self._made(name)
+        place = self._made(name, "kubernetes.io~projected")
         mode = int(options.get("defaultMode", 0o644))
         for source in sources:
             for path, content in (await self.content(source)).items():

@@ -205,9 +205,22 @@ async def test_the_proof_may_be_late_but_is_no_matter_of_the_network(guest: str)
 
 
 async def test_policies_are_looked_at_again_until_they_fail_twice() -> None:
-    run = reports(ENFORCED, UNENFORCED, ENFORCED, UNENFORCED, BROKEN)
+    run = reports(ENFORCED, UNENFORCED, ENFORCED, UNENFORCED, UNENFORCED)
     found = await until_broken(run, every_s=0, pause_s=0)
-    assert found == report(BROKEN)
+    assert found == report(UNENFORCED)
+
+
+async def test_a_run_that_proves_nothing_ends_nobody() -> None:
+    nothing = [{PROOF: "nobody answers"}, {"probe": "no answer"}]
+    asked = reports(*nothing, *nothing, UNENFORCED, UNENFORCED)
+    away = [TierError(Code.UNAVAILABLE, "the cluster does not answer")] * 3
+
+    async def run() -> control_pb2.BoundaryReport:
+        if away:
+            raise away.pop()
+        return await asked()
+
+    assert await until_broken(run, every_s=0, pause_s=0) == report(UNENFORCED)
 
 
 async def test_policies_are_looked_at_when_pods_change() -> None:
