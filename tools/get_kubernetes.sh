@@ -6,13 +6,18 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PACKAGE=http://deb.debian.org/debian/pool/main/k/kubernetes
+POOL=http://deb.debian.org/debian/pool/main
 VERSION=1.20.5+really1.20.2
 SHA256=b83c0780efb182d928dc63d46488a847f161f04e40a94b96bf5247dd671ecdfc
+# The one in the sources overwrites memory when it is built with Go 1.18 or newer.
+REFLECT=golang-github-modern-go-reflect2
+REFLECT_VERSION=1.0.2-2
+REFLECT_SHA256=af150a5172cf4c19bb321a53e67103e7fb18d07c1baa1e816a235155265d3948
 PROGRAMS=(kube-apiserver kube-scheduler kube-controller-manager)
 
 place=.venv/kubernetes
-[ "$(cat "$place/version" 2>/dev/null || true)" = "$VERSION" ] && exit 0
+built="$VERSION $REFLECT_VERSION"
+[ "$(cat "$place/version" 2>/dev/null || true)" = "$built" ] && exit 0
 
 exec >&2 </dev/null
 here=$PWD
@@ -20,14 +25,23 @@ PATH=/usr/lib/go-1.19/bin:$PATH
 command -v go >/dev/null || { echo "there is no Go: apt-get install golang-1.19-go"; exit 1; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-archive=$scratch/kubernetes.tar.gz
-curl -fsSL --retry 5 -o "$archive" "$PACKAGE/kubernetes_$VERSION.orig.tar.gz"
-echo "$SHA256  $archive" | sha256sum --check --quiet
+
+# get PATH CHECKSUM FILE
+get() {
+  curl -fsSL --retry 5 -o "$3" "$POOL/$1"
+  echo "$2  $3" | sha256sum --check --quiet
+}
+get "k/kubernetes/kubernetes_$VERSION.orig.tar.gz" "$SHA256" "$scratch/kubernetes.tar.gz"
+get "g/$REFLECT/$REFLECT-dev_${REFLECT_VERSION}_all.deb" "$REFLECT_SHA256" "$scratch/reflect.deb"
 
 export GOPATH=$scratch/go GOCACHE=$scratch/cache GO111MODULE=off GOFLAGS=-trimpath
 source=$GOPATH/src/k8s.io/kubernetes
 mkdir -p "$source"
-tar xzf "$archive" -C "$source" --strip-components=1
+tar xzf "$scratch/kubernetes.tar.gz" -C "$source" --strip-components=1
+dpkg-deb -x "$scratch/reflect.deb" "$scratch/reflect"
+reflect=github.com/modern-go/reflect2
+rm -r "$source/vendor/$reflect"
+cp -r "$scratch/reflect/usr/share/gocode/src/$reflect" "$source/vendor/$reflect"
 cd "$source"
 
 # The one part of the sources that is generated: the description of the API.
@@ -48,4 +62,4 @@ cd "$here"
 mkdir -p "$place"
 for program in "${PROGRAMS[@]}"; do mv "$scratch/$program" "$place/"; done
 "$place/kube-apiserver" --version
-echo "$VERSION" >"$place/version"
+echo "$built" >"$place/version"

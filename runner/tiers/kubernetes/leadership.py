@@ -18,14 +18,14 @@ from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectio
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from runner.tiers.kubernetes.cluster import UNREACHABLE, Cluster
+from runner.tiers.kubernetes.names import LEASE
 
 log = logging.getLogger(__name__)
 
-LEASE: Final = "oxydra-runner"
-LEASE_S: Final = 90.0
+LEASE_S: Final = 90
 """So long after its last sign of life, the active runner counts as gone."""
-_RENEW_S: Final = 75.0
-_RETRY_S: Final = 3.0
+_RENEW_S: Final = 75
+_RETRY_S: Final = 3
 _ANSWER_S: Final = 10.0
 
 
@@ -84,15 +84,20 @@ async def leading(
 
     election = LeaderElection(Config(lock, LEASE_S, _RENEW_S, _RETRY_S, lead, stopped))
     running = asyncio.create_task(election.run())
+    running.add_done_callback(lambda _: lost.set())
     telling = asyncio.create_task(_tell(lock, identity, began, waiting))
+    beginning = asyncio.create_task(began.wait())
     try:
-        await began.wait()
+        await asyncio.wait({running, beginning}, return_when=asyncio.FIRST_COMPLETED)
+        if not began.is_set():
+            running.result()
         yield lost
     finally:
-        for task in (running, telling):
+        held = began.is_set() and not lost.is_set()
+        for task in (running, telling, beginning):
             task.cancel()
-        await asyncio.wait({running, telling})
-        if began.is_set() and not lost.is_set():
+        await asyncio.wait({running, telling, beginning})
+        if held:
             await _give_back(cluster, identity)
 
 

@@ -22,6 +22,8 @@ ANNOTATION_USER: Final = "oxydra.io/user-id"
 
 APP: Final = "oxydra"
 MANAGER: Final = "oxydra-runner"
+LEASE: Final = "oxydra-runner"
+"""The one that says which runner is active."""
 OURS: Final = {LABEL_NAME: APP, LABEL_MANAGER: MANAGER}
 RUNNER: Final = {LABEL_NAME: APP, LABEL_ROLE: Party.RUNNER.value}
 EMBEDDER: Final = {LABEL_NAME: APP, LABEL_ROLE: Role.EMBEDDER.value}

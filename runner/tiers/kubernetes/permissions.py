@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from runner.tiers.kubernetes.cluster import Cluster
+from runner.tiers.kubernetes.names import LEASE
 
 NEEDED: Final = (
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
@@ -29,6 +30,8 @@ async def missing_permissions(cluster: Cluster) -> list[str]:
 async def _allowed(cluster: Cluster, group: str, resource: str, verb: str) -> bool:
     name, _, part = resource.partition("/")
     asked = {"namespace": cluster.namespace, "group": group, "resource": name, "verb": verb}
+    if name == "leases" and verb != "create":
+        asked["name"] = LEASE
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

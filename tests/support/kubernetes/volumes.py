@@ -57,10 +57,10 @@ async def provision(api: Api, directory: Path, claims: list[Object]) -> None:
         marks = claim["metadata"].get("annotations") or {}
         if claim["spec"].get("volumeName") or marks.get(_BY) != PROVISIONER:
             continue
-        if node := marks.get(_SELECTED):
+        if marks.get(_SELECTED):
             if (policy := await _reclaim_policy(api, claim)) is None:
                 continue
-            volume = _volume(claim, directory, node, policy)
+            volume = _volume(claim, directory, policy)
             Path(volume["spec"]["hostPath"]["path"]).mkdir(parents=True, exist_ok=True)
             await api.insist(lambda made=volume: _made(api, made))  # type: ignore[misc]
 
@@ -97,9 +97,8 @@ async def _made(api: Api, volume: Object) -> None:
             raise
 
 
-def _volume(claim: Object, directory: Path, node: str, policy: str) -> Object:
+def _volume(claim: Object, directory: Path, policy: str) -> Object:
     meta = claim["metadata"]
-    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     name = f"pvc-{meta['uid']}"
     return {
         "metadata": {
@@ -119,7 +118,6 @@ def _volume(claim: Object, directory: Path, node: str, policy: str) -> Object:
                 "name": meta["name"],
                 "uid": meta["uid"],
             },
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
         },
     }
 
@@ -216,6 +214,8 @@ class Volumes:
             raise NotYetError(f"the claim {claim}: {error}") from None
         if found.get("status", {}).get("phase") != "Bound":
             raise NotYetError(f"the claim {claim} is not bound")
+        if elsewhere := await self._user_elsewhere(claim):
+            raise NotYetError(f"Multi-Attach error: the claim {claim} is in use by {elsewhere}")
         volume = await self._api.get(f"/api/v1/persistentvolumes/{found['spec']['volumeName']}")
         if "hostPath" not in volume["spec"]:
             raise NoSuchVolumeError("the stand-in mounts volumes with a hostPath only")
@@ -224,6 +224,19 @@ class Volumes:
             place.mkdir(parents=True)
             place.chmod(0o755)
         return place
+
+    async def _user_elsewhere(self, claim: str) -> str:
+        """A pod of another node that has the claim: a volume is one node's at a time."""
+        for pod in (await self._api.get(f"{self._namespace}/pods"))["items"]:
+            names = [
+                (each.get("persistentVolumeClaim") or {}).get("claimName")
+                for each in pod["spec"].get("volumes") or ()
+            ]
+            node = pod["spec"].get("nodeName") or self._pod["spec"]["nodeName"]
+            ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+            if claim in names and node != self._pod["spec"]["nodeName"] and not ended:
+                return str(pod["metadata"]["name"])
+        return ""
 
     async def _filled(self, name: str, sources: list[Object], options: Object) -> Mounted:
         place = self._made(name, "kubernetes.io~projected")

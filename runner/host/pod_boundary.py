@@ -1,0 +1,181 @@
+"""The boundary self-test of one user's pods, with the targets that the cluster has at that moment,
+and its repetition for as long as they run: policies may go as they came."""
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc
+from wire.boundary import POLICED_CHECKS, BoundarySpec
+from wire.errors import Code
+from wire.v1 import control_pb2
+from wire.ways_out import Target
+
+from runner.boundary.check import check_boundary, check_ways_out
+from runner.boundary.enforcement import until_broken, until_enforced
+from runner.boundary.pods import Neighbours, Surroundings, pod_spec, pod_ways_out
+from runner.errors import TierError
+from runner.tiers.base import Confinement, LaunchSpec
+from runner.tiers.kubernetes.cluster import Cluster
+from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, selector
+from runner.tiers.kubernetes.pods import role_in
+from runner.tiers.kubernetes.watching import Pod
+from runner.workspace.mounts import Role
+
+log = logging.getLogger(__name__)
+
+_OTHERS_MAX: Final = 16
+_RESOLVERS: Final = Path("/etc/resolv.conf")
+_TLS_PORT: Final = 443
+
+
+class PodBoundary:
+    """Tries the ways out of one user's agent and shell pods. The methods that return a report raise
+    `TierError` only if the cluster does not say what is around the pods."""
+
+    def __init__(
+        self, cluster: Cluster, user_id: str, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._cluster = cluster
+        self._owner = Owner(user_id)
+        self._environ = environ
+
+    async def of_shell(
+        self,
+        channel: grpc.aio.Channel,
+        launch: LaunchSpec,
+        promised: Confinement,
+        tokens: Mapping[str, str],
+        canary: str,
+    ) -> control_pb2.BoundaryReport:
+        """The whole self-test of the shell's pod, again and again for a while where policies may
+        still come. See `pod_spec`."""
+
+        async def run() -> control_pb2.BoundaryReport:
+            around = await self._around(Role.SHELL)
+            spec = pod_spec(launch, promised, tokens=tokens, canary=canary, surroundings=around)
+            return await check_boundary(channel, spec)
+
+        return await until_enforced(run)
+
+    async def of_agent(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
+        """The ways out of the agent's pod, in the same manner."""
+        return await until_enforced(lambda: self._ways_out(channel))
+
+    async def until_shell_is_open(
+        self,
+        channel: grpc.aio.Channel,
+        launch: LaunchSpec,
+        promised: Confinement,
+        changed: asyncio.Event,
+    ) -> control_pb2.BoundaryReport:
+        """Try what policies shut for the shell's pod, from time to time and whenever `changed` is
+        set. Returns what was found once it is open."""
+
+        async def run() -> control_pb2.BoundaryReport:
+            around = await self._around(Role.SHELL)
+            spec: BoundarySpec = pod_spec(
+                launch, promised, tokens={}, canary="", surroundings=around
+            )
+            return await check_boundary(channel, spec._replace(checks=POLICED_CHECKS))
+
+        return await until_broken(run, changed=changed)
+
+    async def until_agent_is_open(
+        self, channel: grpc.aio.Channel, changed: asyncio.Event
+    ) -> control_pb2.BoundaryReport:
+        """The same for the agent's pod."""
+        return await until_broken(lambda: self._ways_out(channel), changed=changed)
+
+    async def _ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
+        return await check_ways_out(channel, pod_ways_out(await self._around(Role.AGENT)))
+
+    async def _around(self, role: Role) -> Surroundings:
+        """What there is besides the user's guest of `role`, as the API server knows it now."""
+        others = f"{selector(OURS)},{LABEL_USER}!={self._owner.slug}"
+        api, own, strangers, embedders = await asyncio.gather(
+            asyncio.to_thread(self._api),
+            self._pods(selector(self._owner.labels)),
+            self._pods(others),
+            self._pods(selector(EMBEDDER)),
+        )
+        guests: dict[Role, tuple[str, ...]] = {
+            Role.EMBEDDER: tuple(each for pod in embedders for each in _addresses(pod))
+        }
+        for pod in own:
+            with suppress(ValueError):
+                guests[Role(role_in(pod))] = tuple(_addresses(pod))
+        found = Neighbours(
+            api=api,
+            names=tuple(_name_servers()),
+            nodes=tuple(dict.fromkeys(node for pod in own for node in _node(pod))),
+            guests=guests,
+            others=tuple(each for pod in strangers for each in _addresses(pod)),
+        )
+        try:
+            return found.of(role)
+        except ValueError as error:
+            raise TierError(
+                Code.FAILED_PRECONDITION,
+                "the network of this cluster cannot be tried",
+                details=str(error),
+                resolution="run the runner as a pod: deploy/kubernetes",
+            ) from None
+
+    async def _pods(self, select: str) -> list[Pod]:
+        core = self._cluster.core
+        found = await self._cluster.ask(
+            "list pods",
+            core.list_namespaced_pod,
+            self._cluster.namespace,
+            label_selector=select,
+            limit=_OTHERS_MAX,
+        )
+        return list(found["items"])
+
+    def _api(self) -> tuple[Target, ...]:
+        """Where the API server is for the runner, and where pods are told that it is. Blocks."""
+        asked = urlsplit(self._cluster.host)
+        told = self._environ.get("KUBERNETES_SERVICE_HOST", "")
+        port = self._environ.get("KUBERNETES_SERVICE_PORT", "")
+        places = [(asked.hostname or "", asked.port or _TLS_PORT)]
+        places += [(told, int(port))] if told and port.isdecimal() else []
+        found = [Target(each, port) for host, port in places for each in _resolved(host)]
+        return tuple(dict.fromkeys(found))
+
+
+def _resolved(host: str) -> Iterator[str]:
+    """The addresses of a host that are not this machine's own alone."""
+    with suppress(OSError):
+        for *_, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            if not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+                yield str(place[0])
+
+
+def _name_servers() -> Iterator[str]:
+    """Those of the runner, which are the cluster's in a pod."""
+    with suppress(OSError):
+        for line in _RESOLVERS.read_text().splitlines():
+            words = line.split()
+            if words[:1] == ["nameserver"] and len(words) > 1:
+                with suppress(ValueError):
+                    if not ipaddress.ip_address(words[1]).is_loopback:
+                        yield words[1]
+
+
+def _addresses(pod: Pod) -> Iterator[str]:
+    status: dict[str, Any] = pod.get("status") or {}
+    found = [each["ip"] for each in status.get("podIPs") or ()] or [status.get("podIP")]
+    yield from filter(None, found)
+
+
+def _node(pod: Pod) -> Iterator[str]:
+    if found := (pod.get("status") or {}).get("hostIP"):
+        yield str(found)

@@ -1,0 +1,225 @@
+"""The chart in a cluster: two users are brought up, talk, and lose nothing they were promised,
+whatever is killed."""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.kubernetes.cluster import Cluster
+from tests.support.kubernetes.fixtures import cluster
+from tests.support.kubernetes.installation import Installation
+
+__all__ = ["cluster"]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.model, pytest.mark.xdist_group("kubernetes")]
+
+USERS = ("alice", "bob")
+ROLES = ("agent", "shell")
+LEASE_S = 30
+VALUES: dict[str, Any] = {
+    "users": [*USERS],
+    "kubernetes": {"leaseSeconds": LEASE_S},
+    "runner": {"nodeSelector": {"kubernetes.io/hostname": "node-1"}},
+}
+ACKNOWLEDGED = re.compile(r"remember", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def installation(cluster: Cluster) -> Iterator[Installation]:
+    namespace = "oxydra-installed"
+    cluster.make_namespace(namespace)
+    made = Installation(cluster, namespace, VALUES)
+    made.install()
+    made.until_active()
+    made.until_running(USERS)
+    yield made
+    cluster.remove_namespace(namespace)
+
+
+def uids(installation: Installation, user: str) -> dict[str, str]:
+    """The pods of a user's guests, by role."""
+    found = installation.pods()
+    return {
+        pod["metadata"]["labels"]["oxydra.io/role"]: pod["metadata"]["uid"]
+        for pod in found
+        if (pod["metadata"].get("annotations") or {}).get("oxydra.io/user-id") == user
+    }
+
+
+def until(is_so: Callable[[], object], *, within_s: float = 120.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not become so"
+        time.sleep(0.5)
+
+
+def until_ready(installation: Installation, user: str) -> None:
+    until(
+        lambda: all(
+            guest["state"] in ("ready", "disabled")
+            for guest in installation.status(user)["guests"]
+            if guest["role"] != "embedder"
+        )
+    )
+
+
+def knows(installation: Installation, user: str, about: str, what: str) -> bool:
+    return what in installation.say(user, f"what do you know about the {about}")
+
+
+def kill(container: str) -> None:
+    subprocess.run(["docker", "kill", "--signal", "KILL", container], check=True)
+
+
+def test_two_users_talk_and_neither_knows_what_the_other_has_said(
+    installation: Installation,
+) -> None:
+    assert ACKNOWLEDGED.search(
+        installation.say("alice", "remember that the spare key is under the blue pot")
+    )
+    assert ACKNOWLEDGED.search(installation.say("bob", "remember that the bike is in the cellar"))
+    assert knows(installation, "alice", "key", "blue pot")
+    assert knows(installation, "bob", "bike", "cellar")
+    assert not knows(installation, "bob", "key", "blue pot")
+    assert not knows(installation, "alice", "bike", "cellar")
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_the_boundary_holds(installation: Installation, user: str) -> None:
+    found = installation.command("--user", user, "doctor", "--boundary")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "the boundary holds" in found.stdout
+
+
+def test_search_is_by_meaning_with_the_clusters_embedder(installation: Installation) -> None:
+    until(
+        lambda: any(
+            guest["role"] == "embedder" and guest["state"] == "ready"
+            for guest in installation.status("alice")["guests"]
+        )
+    )
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_guest_that_is_killed_comes_back(installation: Installation, role: str) -> None:
+    word = f"the {role} was killed"
+    installation.say("alice", f"remember that the day of {word} was rainy")
+    before, others = uids(installation, "alice"), uids(installation, "bob")
+    (pod,) = (
+        each["metadata"]["name"]
+        for each in installation.pods(role=role)
+        if each["metadata"]["uid"] == before[role]
+    )
+    kill(installation.cluster.container(f"{installation.namespace}/{pod}"))
+    until(lambda: uids(installation, "alice").get(role, before[role]) != before[role])
+    until_ready(installation, "alice")
+    after = uids(installation, "alice")
+    assert {**after, role: ""} == {**before, role: ""}
+    assert uids(installation, "bob") == others
+    assert knows(installation, "alice", f"day of {word}", "rainy")
+
+
+def test_the_successor_of_a_runner_that_leaves_goes_on_with_all_guests(
+    installation: Installation,
+) -> None:
+    before = {user: uids(installation, user) for user in USERS}
+    left = installation.holder
+    installation.cluster.request("DELETE", f"{installation.pods_path}/{left}")
+    assert installation.until_active(but=left) != left
+    installation.until_running(USERS)
+    assert {user: uids(installation, user) for user in USERS} == before
+    assert knows(installation, "alice", "key", "blue pot")
+
+
+def test_a_runner_that_is_killed_goes_on_with_all_guests(installation: Installation) -> None:
+    before = {user: uids(installation, user) for user in USERS}
+    killed = installation.holder
+    kill(installation.cluster.container(f"{installation.namespace}/{killed}"))
+    until(lambda: installation.command("--user", "bob", "status").returncode == 0)
+    until_ready(installation, "alice")
+    assert {user: uids(installation, user) for user in USERS} == before
+    assert knows(installation, "bob", "bike", "cellar")
+
+
+def test_users_talk_while_the_api_server_is_away_for_a_minute(installation: Installation) -> None:
+    before, active = {user: uids(installation, user) for user in USERS}, installation.holder
+    plane = installation.cluster.plane
+    plane.kill_api_server()
+    try:
+        ends = time.monotonic() + 60
+        while time.monotonic() < ends:
+            for user, about, what in (("alice", "key", "blue pot"), ("bob", "bike", "cellar")):
+                found = installation.command(
+                    "--user",
+                    user,
+                    "chat",
+                    stdin=f"what do you know about the {about}\n",
+                    pod=active,
+                )
+                assert what in found.stdout, found.stderr
+            time.sleep(5)
+    finally:
+        plane.start_api_server()
+    until(lambda: installation.holder == active)
+    assert {user: uids(installation, user) for user in USERS} == before
+
+
+def test_nothing_of_an_envelope_is_in_the_store_of_the_cluster(installation: Installation) -> None:
+    place = "/var/lib/oxydra/run"
+    container = installation.cluster.container(f"{installation.namespace}/{installation.holder}")
+    listing = ["docker", "exec", container, "grep", "-rho", "--include=runtime.handover"]
+    found = subprocess.run(
+        [*listing, r'"[A-Za-z0-9_-]\{32,\}"', place], capture_output=True, text=True, check=True
+    )
+    secrets = {line.strip().strip('"').encode() for line in found.stdout.splitlines()}
+    assert len(secrets) >= 2 * len(USERS)
+    stored = [
+        path.read_bytes()
+        for path in Path(installation.cluster.plane.etcd_directory).rglob("*")
+        if path.is_file()
+    ]
+    assert any(b"oxydra.io/launch" in content for content in stored)
+    for content in stored:
+        assert not [secret for secret in secrets if secret in content]
+        assert b"PRIVATE KEY" not in content
+
+
+def test_a_lost_node_loses_no_acknowledged_note(installation: Installation) -> None:
+    cluster = installation.cluster
+    _cordon(cluster, "node-1", True)
+    try:
+        for user in USERS:
+            assert installation.command("--user", user, "restart").returncode == 0
+    finally:
+        _cordon(cluster, "node-1", False)
+    for user in USERS:
+        assert ACKNOWLEDGED.search(
+            installation.say(user, f"remember that the last word of {user} was plum")
+        )
+    before = {user: uids(installation, user) for user in USERS}
+    cluster.kill_node("node-2")
+    try:
+        until(
+            lambda: all(
+                {
+                    uids(installation, user).get(role, before[user][role]) for role in ROLES
+                }.isdisjoint(before[user].values())
+                for user in USERS
+            ),
+            within_s=300,
+        )
+        for user in USERS:
+            until_ready(installation, user)
+            assert knows(installation, user, f"last word of {user}", "plum")
+    finally:
+        cluster.start_node("node-2")
+
+
+def _cordon(cluster: Cluster, node: str, closed: bool) -> None:
+    found = cluster.request("GET", f"/api/v1/nodes/{node}")
+    found["spec"]["unschedulable"] = closed
+    cluster.request("PUT", f"/api/v1/nodes/{node}", found)
