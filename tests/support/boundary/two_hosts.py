@@ -16,10 +16,10 @@ import socket
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -35,6 +35,7 @@ from wire.settings import (
     ContainerSettings,
     EmbedderSettings,
     EncryptionSettings,
+    KubernetesSettings,
     MemorySettings,
     ShellSettings,
 )
@@ -48,6 +49,8 @@ from runner.host.host import Host
 from runner.host.launch import Launchers, ShellLauncher
 from runner.host.runtime import Runtime
 from runner.host.supervisor import Policy
+from runner.tiers.base import Port
+from runner.workspace.mounts import Role
 from tests.support import parties
 from tests.support.boundary.guarded_host import shell_image
 from tests.support.guests.shell_backends import Guest, OverGrpc, Ran
@@ -222,12 +225,15 @@ class TwoHosts:
         ]
 
     async def guests(self) -> dict[str, tuple[str, int]]:
-        """State and pid of all four guests, when none of them is merely slow to answer: one
-        that hangs is replaced."""
+        """State and pid (in a cluster, restarts) of all four guests, when none of them is merely
+        slow to answer: one that hangs is replaced."""
         async with asyncio.timeout(90):
             while True:
                 found = {
-                    f"{user_host.host.user_id} {guest.role}": (guest.state, guest.pid)
+                    f"{user_host.host.user_id} {guest.role}": (
+                        guest.state,
+                        guest.pid or guest.restarts,
+                    )
                     for user_host in (self.alice, self.bob)
                     for guest in (await user_host.host.status()).guests
                 }
@@ -339,7 +345,7 @@ def may_set_floors() -> bool:
     return bool(int(status.partition("CapEff:")[2].split()[0], 16) & _CAP_SYS_RESOURCE)
 
 
-HostileTier = Literal["process", "container", "micro_vm"]
+HostileTier = Literal["process", "container", "micro_vm", "kubernetes"]
 """The tiers in which commands attack; micro_vm is gVisor's kernel."""
 
 
@@ -386,9 +392,20 @@ def service_of_the_host() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+Write = Callable[[str, str, str], None]
+"""Writes into a file of a user, below the workspace: the user's id, the path and the text."""
+
+
+def _write(workspaces: Path, user_id: str, path: str, text: str) -> None:
+    (workspaces / user_id / path).write_text(text)
+
+
 @asynccontextmanager
-async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
-    """A running host of one user, with a note in memory and a deed in the vault."""
+async def user_host(
+    config: Config, user_id: str, inside: Write | None = None
+) -> AsyncIterator[UserHost]:
+    """A running host of one user, with a note in memory and a deed in the vault. Where files are
+    not on this machine, `inside` writes them."""
     key = f"sk-{_mark(user_id)}"
     memory_key = f"mk-{_mark(user_id)}"
     async with AsyncExitStack() as stack:
@@ -412,7 +429,8 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
         link = made[-1].shell
         assert link is not None, host.no_shell
-        shell_as_agent = parties.linked(link.link, Party.SHELL)
+        place = host._guests._rooms.link(Role.SHELL, Port.SHELL, link.link)
+        shell_as_agent = parties.linked(place, Party.SHELL)
         to_shell = await stack.enter_async_context(open_channel(shell_as_agent))
         marks = {"memory": f"the note {_mark(user_id)}", "vault": _mark(f"{user_id}-deed")}
         marks["own file"] = _mark(f"{user_id}-own")
@@ -422,8 +440,9 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
             )
         )
         assert not saved.is_error, saved.text
-        (host.workspace.path / "vault" / "deed.txt").write_text(marks["vault"])
-        (host.workspace.internal / "own.txt").write_text(marks["own file"])
+        write = inside or partial(_write, config.workspace_root)
+        write(user_id, "vault/deed.txt", marks["vault"])
+        write(user_id, ".oxydra/own.txt", marks["own file"])
         shell = Guest(OverGrpc(to_shell), host.workspace.path)
         runtime = Runtime.locate(config, user_id)
         marks |= {
@@ -437,9 +456,15 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
 
 
 @asynccontextmanager
-async def two_hosts(tier: HostileTier, disk: str = "") -> AsyncIterator[TwoHosts]:
+async def two_hosts(
+    tier: HostileTier,
+    disk: str = "",
+    *,
+    kubernetes: KubernetesSettings | None = None,
+    inside: Write | None = None,
+) -> AsyncIterator[TwoHosts]:
     """Alice and bob in `tier`, ready. With `disk`, their workspaces lie on a tmpfs of their
-    own with these options."""
+    own with these options. `kubernetes` says in which cluster, and `inside` writes files there."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="ht-"))
     root.chmod(0o755)
     place = TwoHosts(root, tier)
@@ -455,6 +480,7 @@ async def two_hosts(tier: HostileTier, disk: str = "") -> AsyncIterator[TwoHosts
         tier=tier,
         embedder=EmbedderSettings(backend="none"),
         container=container_section(tier),
+        kubernetes=kubernetes or KubernetesSettings(),
         agent=AgentSettings(
             provider="openai",
             model="m",
@@ -467,8 +493,8 @@ async def two_hosts(tier: HostileTier, disk: str = "") -> AsyncIterator[TwoHosts
     try:
         with service_of_the_host() as place.port:
             async with (
-                user_host(config, "alice") as place.alice,
-                user_host(config, "bob") as place.bob,
+                user_host(config, "alice", inside) as place.alice,
+                user_host(config, "bob", inside) as place.bob,
             ):
                 for one in (place.alice, place.bob):
                     name = one.host.user_id
@@ -476,9 +502,9 @@ async def two_hosts(tier: HostileTier, disk: str = "") -> AsyncIterator[TwoHosts
                     place.secrets |= {
                         f"{name}'s {what}": mark for what, mark in one.secrets.items()
                     }
-                notes = place.bob.workspace / "shared" / "notes.txt"
                 place.secrets["bob's shared file"] = _mark("bob-shared")
-                notes.write_text(place.secrets["bob's shared file"])
+                write = inside or partial(_write, place.root / "ws")
+                write("bob", "shared/notes.txt", place.secrets["bob's shared file"])
                 await place.remember()
                 yield place
     finally:

@@ -1,0 +1,92 @@
+"""A host in a cluster whose network takes policies and does nothing with them, or does so late, or
+no longer."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+from wire.settings import EmbedderSettings, KubernetesSettings
+
+from runner.config.models import Config
+from runner.errors import TierError
+from runner.host.host import Host
+from tests.support.kubernetes.cluster import RUNNER, Cluster
+from tests.support.kubernetes.fixtures import cluster, namespace
+
+__all__ = ["cluster", "namespace"]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+
+
+@pytest.fixture
+def config(cluster: Cluster, namespace: str, tmp_path: Path) -> Config:
+    return Config(
+        workspace_root=tmp_path / "ws",
+        runtime_dir=tmp_path / "rt",
+        tier="kubernetes",
+        embedder=EmbedderSettings(backend="none"),
+        kubernetes=KubernetesSettings(
+            kubeconfig=cluster.plane.kubeconfig(namespace, namespace=namespace), start_s=60
+        ),
+    )
+
+
+@pytest.fixture
+def pods(cluster: Cluster, namespace: str) -> Callable[[], list[str]]:
+    """The names of the pods that are there."""
+
+    def names() -> list[str]:
+        found = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        return [pod["metadata"]["name"] for pod in found]
+
+    return names
+
+
+async def test_a_network_that_enforces_nothing_is_refused(
+    cluster: Cluster, config: Config, pods: Callable[[], list[str]]
+) -> None:
+    with (
+        cluster.network(enforces_policies=False, host_is=RUNNER),
+        pytest.raises(TierError) as refused,
+    ):
+        await Host(config, "alice").start()
+    assert refused.value.code is Code.FAILED_PRECONDITION
+    assert refused.value.brief == "this cluster's network does not enforce NetworkPolicy"
+    assert "Calico or Cilium" in refused.value.resolution
+    assert pods() == []
+
+
+async def test_policies_that_come_late_are_waited_for(cluster: Cluster, config: Config) -> None:
+    with cluster.network(policies_after_s=6, host_is=RUNNER):
+        async with Host(config, "alice") as host:
+            report = (await host.status()).boundary
+            assert report.passed
+
+
+async def test_guests_end_when_policies_are_no_longer_enforced(
+    cluster: Cluster, config: Config, pods: Callable[[], list[str]]
+) -> None:
+    with cluster.network(host_is=RUNNER):
+        async with Host(config, "alice") as host:
+            with cluster.network(enforces_policies=False, host_is=RUNNER):
+                with pytest.raises(TierError, match="does not enforce NetworkPolicy"):
+                    await host.restart("shell")
+
+                async def agent() -> str:
+                    return next(
+                        guest.state
+                        for guest in (await host.status()).guests
+                        if guest.role == "agent"
+                    )
+
+                async with asyncio.timeout(90):
+                    while await agent() != "failed":
+                        await asyncio.sleep(0.5)
+                    while pods():
+                        await asyncio.sleep(0.5)
+                reasons = {guest.role: guest.reason for guest in (await host.status()).guests}
+                for role in ("agent", "shell"):
+                    assert "does not enforce NetworkPolicy" in reasons[role]
+            await host.restart()
+            assert (await host.status()).boundary.passed
