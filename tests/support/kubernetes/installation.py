@@ -4,6 +4,7 @@ replica that is active."""
 import copy
 import json
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -86,13 +87,11 @@ class Installation:
         return str(found["spec"]["holderIdentity"])
 
     def until_running(self, users: Sequence[str], *, within_s: float = 120.0) -> None:
-        """Wait until the hosts of these users answer."""
-        import time
-
+        """Wait until all guests of these users are ready."""
         deadline = time.monotonic() + within_s
         while True:
-            said = [self.command("--user", user, "status") for user in users]
-            if all(each.returncode == 0 for each in said):
+            said = [self.command("--user", user, "status", "--json") for user in users]
+            if all(each.returncode == 0 and _is_ready(json.loads(each.stdout)) for each in said):
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError("\n".join(each.stdout + each.stderr for each in said))
@@ -126,3 +125,9 @@ class Installation:
         command = ["docker", "logs", container]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
         return found.stdout + found.stderr
+
+
+def _is_ready(status: Object) -> bool:
+    states = {each["role"]: each["state"] for each in status["guests"]}
+    states.pop("embedder", "")
+    return states["agent"] == states["shell"] == "ready" and "starting" not in states.values()
