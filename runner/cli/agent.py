@@ -48,6 +48,7 @@ async def connect_host(config: Config, user_id: str, *, resolution: str) -> Cont
     """
     control = await connect_control(config, user_id)
     if control is None:
+        await refuse_in_waiting_replica(config)
         raise HostError(
             Code.FAILED_PRECONDITION,
             f"no runner runs for user {user_id}",
@@ -55,6 +56,22 @@ async def connect_host(config: Config, user_id: str, *, resolution: str) -> Cont
             resolution=resolution,
         )
     return control
+
+
+async def refuse_in_waiting_replica(config: Config) -> None:
+    """Raise `HostError` in a pod of a cluster in which another one runs the hosts."""
+    if config.tier != "kubernetes":
+        return
+    from runner.tiers.kubernetes.leadership import active_elsewhere
+
+    namespace, active = await active_elsewhere(config.kubernetes)
+    if active:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            f"this replica waits; {active} is the active runner of {namespace}",
+            details="one runner at a time serves a namespace",
+            resolution=f"kubectl -n {namespace} exec -it {active} -c runner -- runner …",
+        )
 
 
 async def connect_agent(config: Config, user_id: str, *, resolution: str) -> GatewayClient:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from wire.errors import WireError
+from wire.installation import adding
 
 from runner.config.models import Config
 from runner.config.user_id import DEFAULT_USER_ID, check_user_id
@@ -48,6 +49,8 @@ def _checks(
     config: Config, user_id: str, environ: Mapping[str, str]
 ) -> Iterable[Callable[[], list[Finding]]]:
     own = config.for_user(user_id)
+    if config.tier == "kubernetes":
+        return _in_cluster(config, user_id, environ)
     in_containers = config.tier != "process"
     own_uids = in_containers and os.geteuid() == 0
     shell_here = not in_containers and own.shell.enabled
@@ -76,6 +79,32 @@ def _checks(
         lambda: [kernel.control_groups()] if shell_here else [],
         lambda: _engine(config, environ, needed=in_containers),
     )
+
+
+def _in_cluster(
+    config: Config, user_id: str, environ: Mapping[str, str]
+) -> Iterable[Callable[[], list[Finding]]]:
+    """What concerns the runner, which is all that is on this machine, and the cluster."""
+    own = config.for_user(user_id)
+    return (
+        lambda: [settings.credential(own.agent, environ)],
+        lambda: [settings.egress(user_id, own, environ)],
+        lambda: [settings.access(config)],
+        lambda: [places.workspace(config, user_id)],
+        lambda: [places.runtime_directory(config, user_id)],
+        lambda: [places.room("disk", config.workspace_root)],
+        lambda: memory.memory(config, user_id, environ),
+        lambda: _cluster(config, user_id),
+    )
+
+
+def _cluster(config: Config, user_id: str) -> list[Finding]:
+    try:
+        from runner.doctor.cluster import cluster  # imports kubernetes_asyncio
+    except ModuleNotFoundError:
+        what = "the kubernetes tier needs packages that are not installed"
+        return [problem("cluster", what, adding("runner", "kubernetes"))]
+    return cluster(config.kubernetes, config.container, user_id)
 
 
 def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list[Finding]:

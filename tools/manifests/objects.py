@@ -196,10 +196,12 @@ class Objects:
             "ports": [{"protocol": "TCP", "port": Value("serve.port")}],
             "from": If(Set("serve.from"), Value("serve.from")),
         }
+        # The replica that waits leads connections to the active one.
+        among = {"ports": coming["ports"], "from": [{"podSelector": _selected("runner")}]}
         return self._policy(
             "oxydra-runner",
             _selected("runner"),
-            ingress=If(Set("serve.enabled"), [coming]),
+            ingress=If(Set("serve.enabled"), [coming, If(Set("serve.from"), among)]),
             egress=[{}],
         )
 
@@ -209,7 +211,7 @@ class Objects:
         return self._policy("oxydra-default", ours, ingress=[], egress=[])
 
     def service(self) -> Node:
-        """Leads to the replica that serves."""
+        """Leads to either replica."""
         return {
             "apiVersion": "v1",
             "kind": "Service",

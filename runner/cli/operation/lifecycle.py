@@ -15,13 +15,12 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import typer
 from wire.errors import Code, WireError
 
-from runner.cli.agent import host_runs
+from runner.cli.agent import host_runs, refuse_in_waiting_replica
 from runner.cli.operation.launching import Launched, Nursery, launch
 from runner.cli.operation.signals import at_first_signal
 from runner.cli.operation.status import show_summary
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_S: Final = 2.0
+_AGAIN_S: Final = 30.0
+"""How long after a failed start a user of a cluster is started again."""
 _LEAVE_S: Final = 15.0
 """How long a host may take to leave its guests to the next one."""
 
@@ -123,6 +124,7 @@ async def _host(
 ) -> int:
     from runner.host.host import Host
 
+    await refuse_in_waiting_replica(config)
     host = Host(config, options.user_id, reload=options.load_for_hosting)
     with at_first_signal(host.request_leave, _STOP_SIGNALS) as received:
         try:
@@ -198,7 +200,8 @@ async def start_all(
     async with AsyncExitStack() as stack:
         received = stack.enter_context(at_first_signal(ended.set, _STOP_SIGNALS))
         remote = config.tier == "kubernetes" and not detach
-        if remote and not await _lead(config, stack, ended):
+        serves = server is not None
+        if remote and not await _lead(config, stack, ended, serves=serves):
             return _exit_code(received)
         if server is not None:
             await stack.enter_async_context(server)
@@ -212,14 +215,21 @@ async def start_all(
 
         nursery = stack.enter_context(Nursery(options))
 
+        down: set[str] = set()
+
         async def start(user_id: str) -> bool:
-            return ended.is_set() or await _start_one(
+            down.add(user_id)
+            started = ended.is_set() or await _start_one(
                 config, options, user_id, nursery, stays=detach
             )
+            down.discard(user_id)
+            return started
 
         failed = await _each(options, users, start)
         if not detach:
-            await _stay(config, options, users, ended, nursery)
+            again = down if remote else set()
+            await _stay(config, options, users, ended, start, again)
+            failed = len(down) if remote else failed
             failed += await (leave_all(config, users) if remote else stop_all(options))
             failed += remote and not received  # another runner is the active one
         elif listens:
@@ -227,10 +237,14 @@ async def start_all(
     return 1 if failed else _exit_code(received)
 
 
-async def _lead(config: Config, stack: AsyncExitStack, ended: asyncio.Event) -> bool:
+async def _lead(
+    config: Config, stack: AsyncExitStack, ended: asyncio.Event, *, serves: bool
+) -> bool:
     """Wait until this runner is the active one of its namespace; sets `ended` once it no longer is.
-    Returns false if `ended` came first."""
+    One that `serves` leads connections to the active one meanwhile. Returns false if `ended` came
+    first."""
     from runner.tiers.kubernetes.cluster import Cluster
+    from runner.tiers.kubernetes.forwarding import Active, forwarding
     from runner.tiers.kubernetes.leadership import leading
 
     cluster = Cluster(config.kubernetes)
@@ -243,7 +257,12 @@ async def _lead(config: Config, stack: AsyncExitStack, ended: asyncio.Event) -> 
         stack.enter_async_context(leading(cluster, socket.gethostname(), waiting))
     )
     told = asyncio.create_task(ended.wait())
-    await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
+    async with AsyncExitStack() as meanwhile:
+        if serves and config.serve.listen:
+            host, _, port = config.serve.listen.rpartition(":")
+            led = forwarding(host.strip("[]"), int(port), Active(cluster).address)
+            await meanwhile.enter_async_context(led)
+        await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
     if not entering.done():
         entering.cancel()
         await asyncio.wait({entering})
@@ -335,20 +354,26 @@ async def _stay(
     options: Options,
     users: Sequence[str],
     ended: asyncio.Event,
-    nursery: Nursery,
+    start: Callable[[str], Awaitable[bool]],
+    again: set[str],
 ) -> None:
-    """Wait until `ended`, or until all hosts were stopped.
+    """Wait until `ended`, or until all hosts were stopped. Those of `again`, which a failed start
+    adds to and a good one takes from, are tried again from time to time.
 
     A host that was killed leaves its control token behind; one that was stopped does not.
     """
+    loop = asyncio.get_running_loop()
+    next_try = loop.time() + _AGAIN_S
     while not ended.is_set():
         idle = [user_id for user_id in users if not runs_now(config, user_id)]
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
         for user_id in killed:
             typer.echo(f"{user_id}: the host was killed and is started again", err=True)
-        restart = partial(_start_one, config, options, nursery=nursery, stays=False)
-        await _each(options, killed, restart)
-        if len(idle) == len(users) and not killed:
+        due = sorted(again - {*killed}) if loop.time() >= next_try else []
+        if due:
+            next_try = loop.time() + _AGAIN_S
+        await _each(options, [*killed, *due], start)
+        if len(idle) == len(users) and not killed and not again:
             return
         try:
             async with asyncio.timeout(_LOOK_S):

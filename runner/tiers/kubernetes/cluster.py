@@ -27,7 +27,7 @@ _PATIENCE_S: Final = 30.0
 """How long a request is repeated that the API server could not take."""
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 5.0
-_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _CODES: Final = {
     400: Code.INVALID_ARGUMENT,
@@ -221,9 +221,9 @@ class Cluster:
 
     async def _configure(self, configuration: client.Configuration) -> str:
         """Fill in how the API server is reached. Returns the namespace that goes with it."""
-        if self._settings.kubeconfig is None and _NAMESPACE_FILE.exists():
+        if self._settings.kubeconfig is None and NAMESPACE_FILE.exists():
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            return _NAMESPACE_FILE.read_text().strip()
+            return NAMESPACE_FILE.read_text().strip()
         path = str(self._settings.kubeconfig) if self._settings.kubeconfig is not None else None
         await config.load_kube_config(config_file=path, client_configuration=configuration)
         _, active = config.list_kube_config_contexts(config_file=path)

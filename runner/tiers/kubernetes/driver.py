@@ -89,7 +89,29 @@ class KubernetesDriver:
                 details=f"it lacks: {', '.join(missing)}",
                 resolution="kubectl apply -k deploy/kubernetes/plain, or helm upgrade",
             )
+        await self._check_runtime_class()
         return []
+
+    async def _check_runtime_class(self) -> None:
+        """Refuse a runtime class that is not there, as far as the runner may look. If it may not,
+        the API server refuses the pods."""
+        wanted = self._settings.runtime_class
+        if not wanted:
+            return
+        try:
+            await self.cluster.ask(
+                f"read the runtime class {wanted}", self.cluster.node.read_runtime_class, wanted
+            )
+        except RefusedError as refused:
+            if refused.status == 404:
+                raise TierError(
+                    Code.FAILED_PRECONDITION,
+                    f"this cluster has no runtime class {wanted}",
+                    details="guests start with it or not at all",
+                    resolution="kubectl get runtimeclass, then set kubernetes.runtime_class",
+                ) from None
+            if refused.status != 403:
+                raise
 
     async def start(self, spec: LaunchSpec) -> Handle:
         await self.cluster.open()

@@ -7,6 +7,7 @@ an API server that is away for a minute: nobody can take the Lease then either.
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, cast
 
@@ -16,8 +17,9 @@ from kubernetes_asyncio.leaderelection.electionconfig import Config
 from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
 from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
+from wire.settings import KubernetesSettings
 
-from runner.tiers.kubernetes.cluster import UNREACHABLE, Cluster
+from runner.tiers.kubernetes.cluster import NAMESPACE_FILE, UNREACHABLE, Cluster
 from runner.tiers.kubernetes.names import LEASE
 
 log = logging.getLogger(__name__)
@@ -107,6 +109,19 @@ async def holder(cluster: Cluster) -> str:
     lock = _Lock(LEASE, cluster.namespace, "", cluster.api)
     await lock.get(LEASE, cluster.namespace)
     return lock.holder
+
+
+async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:
+    """The namespace and the pod of the active runner, if this process is in another pod of that
+    namespace; both are empty if it is not, or if none is active."""
+    if settings.kubeconfig is not None or not NAMESPACE_FILE.exists():
+        return "", ""
+    cluster = Cluster(settings)
+    try:
+        found = await holder(cluster)
+        return (cluster.namespace, found) if found not in ("", socket.gethostname()) else ("", "")
+    finally:
+        await cluster.close()
 
 
 async def _tell(

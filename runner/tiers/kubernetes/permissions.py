@@ -1,6 +1,7 @@
 """What the runner must be allowed to do in its namespace, asked of the API server."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from runner.tiers.kubernetes.cluster import Cluster
@@ -19,12 +20,32 @@ NEEDED: Final = (
 )
 """Group, resource and verb of each. To attach is "get" or, in newer versions, "create"."""
 
+UNNEEDED: Final = (
+    ("", "secrets", "get"),
+    ("", "secrets", "list"),
+    ("", "configmaps", "get"),
+    ("", "pods/exec", "create"),
+    ("rbac.authorization.k8s.io", "rolebindings", "create"),
+)
+"""What would be of use to whoever gets hold of the runner."""
+
 
 async def missing_permissions(cluster: Cluster) -> list[str]:
     """What is not allowed, in words such as "create pods"."""
-    answers = await asyncio.gather(*(_allowed(cluster, *each) for each in NEEDED))
-    pairs = zip(NEEDED, answers, strict=True)
-    return [f"{verb} {resource}" for (_, resource, verb), allowed in pairs if not allowed]
+    return await _among(cluster, NEEDED, allowed=False)
+
+
+async def excessive_permissions(cluster: Cluster) -> list[str]:
+    """What is allowed that the runner has no use for, in such words."""
+    return await _among(cluster, UNNEEDED, allowed=True)
+
+
+async def _among(
+    cluster: Cluster, actions: Sequence[tuple[str, str, str]], *, allowed: bool
+) -> list[str]:
+    answers = await asyncio.gather(*(_allowed(cluster, *each) for each in actions))
+    pairs = zip(actions, answers, strict=True)
+    return [f"{verb} {resource}" for (_, resource, verb), answer in pairs if answer is allowed]
 
 
 async def _allowed(cluster: Cluster, group: str, resource: str, verb: str) -> bool:

@@ -371,7 +371,11 @@ def test_nobody_connects_to_a_runner_that_serves_nothing() -> None:
         {
             "ports": [{"protocol": "TCP", "port": 8443}],
             "from": [{"ipBlock": {"cidr": "198.51.100.0/24"}}],
-        }
+        },
+        {
+            "ports": [{"protocol": "TCP", "port": 8443}],
+            "from": [{"podSelector": {"matchLabels": dict(names.RUNNER)}}],
+        },
     ]
 
 
