@@ -5,16 +5,17 @@ or the new memory is then in place.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from wire.errors import Code
 from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
-from wire.v1.bootstrap_pb2 import MaintenanceJob
+from wire.v1.bootstrap_pb2 import MaintenanceJob, Restore
 
 from guest.config import GuestConfig
 from guest.errors import GuestError
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
 
 _EVERY_S: Final = 0.2
+_PART_BYTES: Final = 256 * 1024
 
 
 async def do(config: GuestConfig, job: MaintenanceJob) -> None:
@@ -41,7 +43,8 @@ async def do(config: GuestConfig, job: MaintenanceJob) -> None:
         case "rekey":
             result = await asyncio.to_thread(_rekey, memory, backups, job_key, progress)
         case "restore":
-            result = await asyncio.to_thread(_restore, memory, job.restore.path, job_key, progress)
+            with _backup_of(job.restore, config.paths.internal, progress) as path:
+                result = await asyncio.to_thread(_restore, memory, path, job_key, progress)
         case "move":
             from guest.memory.transfer.move import move
 
@@ -55,6 +58,44 @@ async def do(config: GuestConfig, job: MaintenanceJob) -> None:
                 resolution="use the same version of Oxydra for the runner and its guests",
             )
     log.info("maintenance done", extra={"event": MAINTENANCE_DONE, "result": result})
+
+
+@contextlib.contextmanager
+def _backup_of(job: Restore, internal: Path, progress: Progress) -> Iterator[str]:
+    """The path of the backup to restore: where it lies, or of a file that is made of what follows
+    the envelope and removed at the end. Raises `GuestError` if less comes than announced."""
+    if not job.incoming_bytes:
+        yield job.path
+        return
+    target, left = internal / "restoring.db", job.incoming_bytes
+    target.unlink(missing_ok=True)  # a restore that was killed may have left it
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with (
+            open(0, "rb", closefd=False) as source,
+            os.fdopen(os.open(target, flags, 0o600), "wb") as file,
+        ):
+            while part := source.read(min(left, _PART_BYTES)):
+                file.write(part)
+                left -= len(part)
+                progress("receiving the backup", job.incoming_bytes - left, job.incoming_bytes)
+        if left:
+            raise GuestError(
+                Code.UNAVAILABLE,
+                "the backup did not arrive as a whole",
+                details=f"{left} of {job.incoming_bytes} bytes are missing; nothing was changed",
+                resolution="the same command again",
+            )
+        yield str(target)
+    except OSError as error:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"the backup cannot be kept in {target.parent} while it is restored",
+            details=error.strerror or str(error),
+            resolution="give the user a larger volume: kubernetes.state_size",
+        ) from None
+    finally:
+        target.unlink(missing_ok=True)
 
 
 def _restore(memory: MemoryConfig, path: str, job_key: str, progress: Progress) -> dict[str, Any]:

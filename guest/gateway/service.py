@@ -361,6 +361,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         async for part in self._files.read(request):
             yield part
 
+    async def ReadBackup(
+        self, request: pb.ReadBackupRequest, context: Context
+    ) -> AsyncIterator[pb.BackupPart]:
+        async for part in self._transfer.read_backup(request):
+            yield part
+
     async def ExportMemory(
         self, request: pb.ExportMemoryRequest, context: Context
     ) -> AsyncIterator[pb.ExportMemoryReply]:

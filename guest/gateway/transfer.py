@@ -1,5 +1,6 @@
 """Exports, imports and backups behind the gateway."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -58,3 +59,8 @@ class Transfer:
 
     async def back_up(self, _: pb.BackupMemoryRequest) -> pb.BackupMemoryReply:
         return convert.message(pb.BackupMemoryReply, await self._backups.make())
+
+    async def read_backup(self, request: pb.ReadBackupRequest) -> AsyncIterator[pb.BackupPart]:
+        parts = self._backups.read(request.name)
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            yield pb.BackupPart(data=part)

@@ -71,6 +71,7 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "ExportMemory": _ADMIN,
     "ImportMemory": _ADMIN,
     "BackupMemory": _ADMIN,
+    "ReadBackup": _ADMIN,
     "ReembedMemory": _ADMIN,
     "SetMemoryToken": None,
     "SetProviderKey": None,

@@ -1,4 +1,4 @@
-"""Brings a backup that the agent guest has made out of the workspace."""
+"""Brings a backup that the agent guest has made out of its workspace, or out of its pod."""
 
 import hashlib
 import os
@@ -7,9 +7,10 @@ from typing import BinaryIO, Final
 
 from wire.errors import Code
 
+from runner.client.gateway import GatewayClient
 from runner.errors import HostError
 from runner.workspace.directories import descriptor, whole_file
-from runner.workspace.workspace import Workspace
+from runner.workspace.workspace import VolumeWorkspace, Workspace
 
 DIRECTORY: Final = "backups"
 _SAFE: Final = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -17,7 +18,9 @@ _BLOCK: Final = 1024 * 1024
 
 
 def path_of(workspace: Workspace, name: str) -> Path:
-    """Where the guest has written the backup `name`."""
+    """Where the guest has written the backup `name`; on a volume, as the guest sees it."""
+    if isinstance(workspace, VolumeWorkspace):
+        return workspace.inside("internal") / DIRECTORY / name
     return workspace.internal / DIRECTORY / name
 
 
@@ -31,6 +34,21 @@ def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None
         with _open(workspace, name) as source, whole_file(target) as copy:
             digest = hashlib.sha256()
             while block := source.read(_BLOCK):
+                digest.update(block)
+                copy.write(block)
+            if digest.hexdigest() != sha256:
+                raise _failed(target, "its content differs from what the agent has announced")
+    except OSError as error:
+        raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
+
+
+async def fetch(agent: GatewayClient, name: str, sha256: str, target: Path) -> None:
+    """The same for an agent whose files are on another machine, over its gateway. Raises
+    `WireError`."""
+    try:
+        with whole_file(target) as copy:
+            digest = hashlib.sha256()
+            async for block in agent.read_backup(name):
                 digest.update(block)
                 copy.write(block)
             if digest.hexdigest() != sha256:

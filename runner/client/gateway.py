@@ -359,6 +359,15 @@ class GatewayClient:
         """Write a consistent, checked copy of the memory into the workspace."""
         return await _call(self._stub.BackupMemory, gateway_pb2.BackupMemoryRequest(), _BACKUP_S)
 
+    async def read_backup(self, name: str) -> AsyncGenerator[bytes, None]:
+        """The content of a backup that `back_up_memory` has made, in parts."""
+        call = self._stub.ReadBackup(gateway_pb2.ReadBackupRequest(name=name))
+        try:
+            while isinstance(part := await _part(call.read()), gateway_pb2.BackupPart):
+                yield part.data
+        finally:
+            call.cancel()
+
     async def export_memory(self) -> AsyncGenerator[gateway_pb2.ExportMemoryReply, None]:
         """Everything in the user's memory, in parts of whole lines."""
         call = self._stub.ExportMemory(gateway_pb2.ExportMemoryRequest())

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +30,11 @@ from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.egress import Egress
 from runner.host.launch import AgentLauncher, EgressLauncher, Launchers
+from runner.host.placement import Rooms
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
-from runner.tiers.base import TierDriver
+from runner.tiers.base import Handle, Port, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.clearing import clear, clear_unless_file
@@ -63,6 +65,7 @@ async def run_job(
     (ALREADY_EXISTS) if a host runs for the user, and the `WireError` of a guest that fails.
     """
     driver = driver_for(config.tier, config.container, config.kubernetes)
+    remote, rooms = driver.capabilities.remote, Rooms(driver.capabilities.remote)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
     launchers = Launchers(
@@ -70,35 +73,42 @@ async def run_job(
     )
     launcher = launchers.agent
     workspace.check()
-    await driver.check()
-    runtime.create()
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(driver.close)
+        await driver.check()
+        runtime.create()
         stack.enter_context(_nobody_running(runtime.lock))
         stack.enter_context(workspace.held())
         stack.enter_context(host_log(runtime.log, user_id, config.log_level))
         await clear_leftovers(runtime, workspace, driver, config.container)
-        if incoming is not None:
+        if incoming is not None and remote:
+            job.restore.incoming_bytes = _size(incoming)
+        elif incoming is not None:
             job.restore.path = stack.enter_context(_lent(incoming, workspace, launcher))
         workspace.adopt()
         if job.HasField("move"):
-            await stack.enter_async_context(_way_out(config, user_id, driver, launchers.egress))
+            await stack.enter_async_context(
+                _way_out(config, user_id, driver, launchers.egress, rooms)
+            )
         launch = launcher.prepare(
             bootstrap_pb2.Link(),
             bootstrap_pb2.Link(unavailable_reason=_NO_SHELL),
             maintenance=job,
             job_key=job_key,
-            egress=launchers.egress.link,
+            egress=rooms.link(Role.EGRESS, Port.AGENT_DOOR, launchers.egress.link),
             upstreams=launchers.egress.upstreams,
         )
+        if remote:
+            launch = replace(launch, spec=replace(launch.spec, incoming=incoming))
         return await _done(driver, launch, progress)
 
 
 @contextlib.asynccontextmanager
 async def _way_out(
-    config: Config, user_id: str, driver: TierDriver, launcher: EgressLauncher
+    config: Config, user_id: str, driver: TierDriver, launcher: EgressLauncher, rooms: Rooms
 ) -> AsyncIterator[None]:
     """An egress guest for the time of the job, whose requests are recorded like all others. Nobody
-    is there to be asked."""
+    is there to be asked. `rooms` hears where it is."""
 
     async def ask(_: gateway_pb2.AskRequest) -> gateway_pb2.AskReply:
         raise HostError(Code.UNAVAILABLE, _NO_SHELL)
@@ -110,7 +120,11 @@ async def _way_out(
     audit.open()
     beside = driver_for("container", config.container) if config.tier == "micro_vm" else driver
     watcher = EgressWatcher(audit, ask, lambda _role, _grant: None)
-    egress = Egress(beside, launcher, watcher, on_handle=lambda _: None, configured=heard)
+
+    def moved(handle: Handle | None) -> None:
+        rooms.moved({Role.EGRESS: handle} if handle is not None else {})
+
+    egress = Egress(beside, launcher, watcher, on_handle=moved, configured=heard)
     try:
         await egress.start()
         yield
@@ -164,6 +178,18 @@ def _nobody_running(lock: Path) -> Iterator[None]:
             "the agent is running, and this needs its memory for itself",
             details=error.details,
             resolution="runner stop, then the same command again",
+        ) from None
+
+
+def _size(source: Path) -> int:
+    try:
+        return source.stat().st_size
+    except OSError as error:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            f"cannot read {source}",
+            details=error.strerror or str(error),
+            resolution=f"ls -l {source}",
         ) from None
 
 

@@ -1,5 +1,6 @@
 """Everything that this machine holds of one user, and its removal."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -36,7 +37,8 @@ class Part:
 class Belongings:
     """What one user has on this machine.
 
-    `engine_objects` are names of containers and networks that a killed host left. `elsewhere` says
+    `engine_objects` are names of containers and networks that a killed host left, or of what a
+    cluster has of the user. `elsewhere` says
     what a removal does not reach, and how to be rid of it.
     """
 
@@ -84,12 +86,17 @@ async def remove(config: Config, user_id: str) -> None:
     not everything can be removed; then it can be repeated.
     """
     runtime = Runtime.locate(config, user_id)
-    config = config.model_copy(update={"tier": _tier(runtime)})
+    config = config.model_copy(update={"tier": _tier(config, runtime)})
     workspace = Workspace.locate(config, user_id)
     runtime.create()
     with host_lock(runtime.lock), workspace.held():
         driver = driver_for(config.tier, config.container, config.kubernetes)
-        await clear_leftovers(runtime, workspace, driver, config.container)
+        try:
+            await clear_leftovers(runtime, workspace, driver, config.container)
+            if config.tier == "kubernetes":
+                await _remove_from_cluster(config, user_id)
+        finally:
+            await driver.close()
         _remove_tree(workspace.path)
         audit = Place.locate(config, user_id)
         audit.check()
@@ -98,14 +105,21 @@ async def remove(config: Config, user_id: str) -> None:
         _remove_tree(runtime.directory)
 
 
-def _tier(runtime: Runtime) -> str:
-    """The tier whose guests may be left: the one that was used last."""
+def _tier(config: Config, runtime: Runtime) -> str:
+    """The tier whose guests may be left: the one that was used last. A cluster keeps what is a
+    user's without this machine."""
     last = LastStart.load(runtime) if runtime.directory.is_dir() else None
-    return last.tier if last else "process"
+    if last:
+        return last.tier
+    return "kubernetes" if config.tier == "kubernetes" else "process"
 
 
 def _engine_objects(config: Config, runtime: Runtime, workspace: Workspace) -> Iterator[str]:
-    if _tier(runtime) == "process":
+    tier = _tier(config, runtime)
+    if tier == "process":
+        return
+    if tier == "kubernetes":
+        yield from asyncio.run(_in_cluster(config, workspace.user_id))
         return
     from runner.tiers.container.engine import Engine
     from runner.tiers.container.names import Place
@@ -116,6 +130,46 @@ def _engine_objects(config: Config, runtime: Runtime, workspace: Workspace) -> I
             yield f"container {each['Names'][0].lstrip('/')}"
         for each in client.networks(filters=filters):
             yield f"network {each['Name']}"
+
+
+async def _in_cluster(config: Config, user_id: str) -> list[str]:
+    """The user's pods and policies, and the claims that go with them."""
+    from runner.tiers.kubernetes.claims import claims_of
+    from runner.tiers.kubernetes.cluster import Cluster
+    from runner.tiers.kubernetes.names import Owner, selector
+
+    cluster, owner = Cluster(config.kubernetes), Owner(user_id)
+    try:
+        await cluster.open()
+        pods = await cluster.ask(
+            "list pods",
+            cluster.core.list_namespaced_pod,
+            cluster.namespace,
+            label_selector=selector(owner.labels),
+        )
+        found = [f"pod {pod['metadata']['name']}" for pod in pods["items"]]
+        fate = "stays, with what it holds" if config.kubernetes.keep_claims else "goes"
+        for name, size in await claims_of(cluster, owner):
+            found.append(f"claim {name} of {size}, which {fate}")
+        return found
+    finally:
+        await cluster.close()
+
+
+async def _remove_from_cluster(config: Config, user_id: str) -> None:
+    """Remove the user's policies and, unless they are to be kept, the claims."""
+    from runner.tiers.kubernetes import claims, policies
+    from runner.tiers.kubernetes.cluster import Cluster
+    from runner.tiers.kubernetes.names import Owner
+
+    cluster, owner = Cluster(config.kubernetes), Owner(user_id)
+    try:
+        await cluster.open()
+        await policies.remove(cluster, owner, config.kubernetes)
+        if not config.kubernetes.keep_claims:
+            await claims.remove(cluster, owner)
+    finally:
+        await cluster.close()
 
 
 def _elsewhere(config: Config, workspace: Workspace) -> Iterator[str]:
@@ -134,6 +188,13 @@ def _elsewhere(config: Config, workspace: Workspace) -> Iterator[str]:
         database = resolve_db_path(memory.db_path, workspace, mounted_only=False)
         if not database.is_relative_to(workspace.path) and database.exists():
             yield f"the database outside the workspace stays; to be rid of it: rm {database}*"
+    if config.tier == "kubernetes" and config.kubernetes.keep_claims:
+        from runner.tiers.kubernetes.names import LABEL_USER, Owner
+
+        yield (
+            "the claims stay (kubernetes.keep_claims); to be rid of what they hold: "
+            f"kubectl delete pvc -l {LABEL_USER}={Owner(user_id).slug}"
+        )
     if user_id in config.users:
         yield f"the section [users.{user_id}] of the configuration stays: runner config edit"
 

@@ -83,6 +83,8 @@ class LaunchSpec:
     directories: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Device and inode of the directories to be mounted, by their virtual paths, as they were found
     over no link. The engine mounts by name: what it has mounted is compared with these inside."""
+    incoming: Path | None = None
+    """A file that the guest reads behind the envelope; for tiers whose guests are `remote`."""
 
 
 @dataclass(frozen=True)

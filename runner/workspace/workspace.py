@@ -248,6 +248,10 @@ class VolumeWorkspace(Workspace):
     def sockets(self) -> tuple[Path, ...]:
         return ()
 
+    def inside(self, name: str) -> Path:
+        """Where guests have the mount `name`."""
+        return Path(_PLACES[name])
+
     def mounts(self, role: Role) -> tuple[BoundMount, ...]:
         return tuple(_bound(self.path, mount) for mount in _mounted(role))
 

@@ -113,6 +113,8 @@ class Tier:
                 await asyncio.sleep(0.02)
 
     async def answers(self) -> bool:
+        if self.remote and not self.started:
+            return False
         peer = parties.gateway(self.endpoint, TOKEN)
         if self.remote:
             peer = replace(peer, launch_id=self.started[-1].launch_id)

@@ -504,16 +504,20 @@ class Restore(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
+    INCOMING_BYTES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """as the guest sees it"""
+    incoming_bytes: _builtins.int
+    """Instead of a path: so many bytes follow the envelope on standard input."""
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
+        incoming_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incoming_bytes", b"incoming_bytes", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

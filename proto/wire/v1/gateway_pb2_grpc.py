@@ -211,6 +211,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryReply.FromString,
                 _registered_method=True)
+        self.ReadBackup = channel.unary_stream(
+                '/wire.v1.Gateway/ReadBackup',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ReadBackupRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.BackupPart.FromString,
+                _registered_method=True)
         self.ExportMemory = channel.unary_stream(
                 '/wire.v1.Gateway/ExportMemory',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ExportMemoryRequest.SerializeToString,
@@ -494,6 +499,13 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadBackup(self, request, context):
+        """What such a file holds, for who does not see this guest's files.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportMemory(self, request, context):
         """All of this user's memory as JSON Lines (docs/guide/moving.md).
         """
@@ -737,6 +749,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.BackupMemory,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryReply.SerializeToString,
+            ),
+            'ReadBackup': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadBackup,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ReadBackupRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.BackupPart.SerializeToString,
             ),
             'ExportMemory': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportMemory,
@@ -1731,6 +1748,33 @@ class Gateway:
             '/wire.v1.Gateway/BackupMemory',
             wire_dot_v1_dot_gateway__pb2.BackupMemoryRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.BackupMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.Gateway/ReadBackup',
+            wire_dot_v1_dot_gateway__pb2.ReadBackupRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.BackupPart.FromString,
             options,
             channel_credentials,
             insecure,

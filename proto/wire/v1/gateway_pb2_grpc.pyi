@@ -94,6 +94,8 @@ class GatewayStub:
     MemoryStatistics: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.MemoryStatisticsRequest, _gateway_pb2.MemoryStatisticsReply]
     BackupMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.BackupMemoryRequest, _gateway_pb2.BackupMemoryReply]
     """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
+    ReadBackup: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ReadBackupRequest, _gateway_pb2.BackupPart]
+    """What such a file holds, for who does not see this guest's files."""
     ExportMemory: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ExportMemoryRequest, _gateway_pb2.ExportMemoryReply]
     """All of this user's memory as JSON Lines (docs/guide/moving.md)."""
     ImportMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ImportMemoryRequest, _gateway_pb2.ImportMemoryReply]
@@ -185,6 +187,8 @@ class GatewayAsyncStub(GatewayStub):
     MemoryStatistics: _aio.UnaryUnaryMultiCallable[_gateway_pb2.MemoryStatisticsRequest, _gateway_pb2.MemoryStatisticsReply]  # type: ignore[assignment]
     BackupMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.BackupMemoryRequest, _gateway_pb2.BackupMemoryReply]  # type: ignore[assignment]
     """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
+    ReadBackup: _aio.UnaryStreamMultiCallable[_gateway_pb2.ReadBackupRequest, _gateway_pb2.BackupPart]  # type: ignore[assignment]
+    """What such a file holds, for who does not see this guest's files."""
     ExportMemory: _aio.UnaryStreamMultiCallable[_gateway_pb2.ExportMemoryRequest, _gateway_pb2.ExportMemoryReply]  # type: ignore[assignment]
     """All of this user's memory as JSON Lines (docs/guide/moving.md)."""
     ImportMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ImportMemoryRequest, _gateway_pb2.ImportMemoryReply]  # type: ignore[assignment]
@@ -483,6 +487,14 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.BackupMemoryReply, _abc.Awaitable[_gateway_pb2.BackupMemoryReply]]:
         """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
+
+    @_abc_1.abstractmethod
+    def ReadBackup(
+        self,
+        request: _gateway_pb2.ReadBackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.BackupPart], _abc.AsyncIterator[_gateway_pb2.BackupPart]]:
+        """What such a file holds, for who does not see this guest's files."""
 
     @_abc_1.abstractmethod
     def ExportMemory(

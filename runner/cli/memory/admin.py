@@ -18,10 +18,11 @@ from runner.cli.memory.transfer import refuse_existing, shown
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import as_json, confirm, fact_table, print_json, print_table
 from runner.client import backups
+from runner.client.gateway import GatewayClient
 from runner.errors import ConfigError
 from runner.logs import printable
 from runner.workspace.credentials import read_memory_key, read_memory_token
-from runner.workspace.workspace import Workspace
+from runner.workspace.workspace import VolumeWorkspace, Workspace
 
 _STEPS_MIN: Final = 1
 
@@ -55,16 +56,26 @@ def backup(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
-    """Copy the whole memory into one file, consistently, while the agent runs."""
+    """Copy the whole memory into one file, consistently, while the agent runs.
+
+    In a cluster, what stays in the workspace is on its volume `state`.
+    """
     if file is not None:
         refuse_existing(file, force=force)
     options: Options = context.obj
     workspace = Workspace.locate(options.load(), options.user_id)
-    made = ask_agent(options, lambda agent: agent.back_up_memory())
-    place = backups.path_of(workspace, made.name)
-    if file is not None:
+    in_pod = isinstance(workspace, VolumeWorkspace)
+
+    async def made_and_fetched(agent: GatewayClient) -> gateway_pb2.BackupMemoryReply:
+        made = await agent.back_up_memory()
+        if in_pod and file is not None:
+            await backups.fetch(agent, made.name, made.sha256, file)
+        return made
+
+    made = ask_agent(options, made_and_fetched)
+    place = file or backups.path_of(workspace, made.name)
+    if file is not None and not in_pod:
         backups.take_out(workspace, made.name, made.sha256, file)
-        place = file
     typer.echo(
         printable(
             f"{place}: {made.notes:,} notes, {made.sessions:,} sessions, "

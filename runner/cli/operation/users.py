@@ -80,7 +80,7 @@ def remove(
     found = belongings(config, user)
     tokens = [token.name for token in Tokens.locate(config).all() if token.user_id == user]
     _show(user, config, found, tokens)
-    if not found.parts and not tokens:
+    if not (found.parts or found.engine_objects or tokens):
         return
     if not yes:
         confirm(

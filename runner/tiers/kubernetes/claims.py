@@ -76,6 +76,26 @@ async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: Kubernete
         _check(found, wanted)
 
 
+async def claims_of(cluster: Cluster, owner: Owner) -> list[tuple[str, str]]:
+    """The names and sizes of a user's claims that there are."""
+    found = []
+    for which in (STATE, WORK):
+        name = owner.name(which)
+        try:
+            claim = await cluster.ask(
+                f"read the claim {name}",
+                cluster.core.read_namespaced_persistent_volume_claim,
+                name,
+                cluster.namespace,
+            )
+        except RefusedError as refused:
+            if refused.reason != "NotFound":
+                raise
+            continue
+        found.append((name, str(claim["spec"]["resources"]["requests"]["storage"])))
+    return found
+
+
 async def remove(cluster: Cluster, owner: Owner) -> list[str]:
     """Remove all claims of a user, and with them what they hold, as their class says. Returns
     their names."""

@@ -63,7 +63,6 @@ class KubernetesDriver:
         self.cluster = Cluster(settings)
         self._pods: dict[str, Pods] = {}
         self._guests: dict[str, _Guest] = {}
-        self._lingering: set[asyncio.Task[None]] = set()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -147,14 +146,15 @@ class KubernetesDriver:
                     details=why_waiting(pod) or reason_of_end(pod) or "it was removed",
                     resolution=f"kubectl -n {self.cluster.namespace} describe pod {name}",
                 )
+            lingering = None
             if is_running(pod):
-                lingering = await send_envelope(self.cluster, name, spec.envelope)
-                self._lingering.add(lingering)
-                lingering.add_done_callback(self._lingering.discard)
+                lingering = await send_envelope(
+                    self.cluster, name, spec.envelope, incoming=spec.incoming
+                )
             undo.pop_all()
         following = Output(self.cluster, name, output)
         following.begin()
-        self._guests[spec.launch_id] = self._guest(pods, name, uid, following, spec)
+        self._guests[spec.launch_id] = self._guest(pods, name, uid, following, spec, lingering)
         return Handle(
             TIER,
             spec.role,
@@ -209,15 +209,13 @@ class KubernetesDriver:
         output = OutputLog(Path(data["log"]), Path(data["home"]), handle.role, handle.user_id)
         following = Output(self.cluster, data["pod"], output)
         following.begin(adopted=True)
-        self._guests[handle.launch_id] = self._guest(
-            pods, data["pod"], data["uid"], following, None
-        )
+        self._guests[handle.launch_id] = self._guest(pods, data["pod"], data["uid"], following)
         return True
 
     async def close(self) -> None:
         for guest in self._guests.values():
             guest.life.cancel()
-        tasks = [guest.life for guest in self._guests.values()] + [*self._lingering]
+        tasks = [guest.life for guest in self._guests.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=_ENDING_S)
         self._guests.clear()
@@ -234,10 +232,13 @@ class KubernetesDriver:
         return self._pods[key]
 
     async def _create(self, wanted: Pod, pods: Pods) -> Pod:
-        """Create a pod. One of an earlier launch that bears its name goes first; if another runner
-        was faster, its pod stays."""
+        """Create a pod. One of an earlier launch that bears its name goes first, if it is this
+        driver's, or about to go; another runner's stays."""
         name = wanted["metadata"]["name"]
         if (found := pods.get(name)) is not None:
+            ours = _uid(found) in {guest.uid for guest in self._guests.values()}
+            if not (ours or has_ended(found) or found["metadata"].get("deletionTimestamp")):
+                raise self._taken(name)
             await self._gone(pods, found, _CLEAR_GRACE_S)
         try:
             pod = await self.cluster.ask(
@@ -263,16 +264,25 @@ class KubernetesDriver:
         )
         if launch_in(pod) == launch_in(wanted):
             return pod
-        raise TierError(
+        raise self._taken(name) from refused
+
+    def _taken(self, name: str) -> TierError:
+        return TierError(
             Code.ALREADY_EXISTS,
             f"the pod {name} is there already",
             details="another runner has started it, or it is somebody else's",
             resolution=f"kubectl -n {self.cluster.namespace} get pod {name} --show-labels; one "
             "runner at a time serves a namespace",
-        ) from refused
+        )
 
     def _guest(
-        self, pods: Pods, name: str, uid: str, output: Output, spec: LaunchSpec | None
+        self,
+        pods: Pods,
+        name: str,
+        uid: str,
+        output: Output,
+        spec: LaunchSpec | None = None,
+        lingering: "asyncio.Task[None] | None" = None,
     ) -> _Guest:
         ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
@@ -281,7 +291,11 @@ class KubernetesDriver:
                 pod = await pods.until(lambda: _over(pods.get(name), uid))
             except asyncio.CancelledError:
                 await output.abandon()
+                if lingering is not None:
+                    await asyncio.wait({lingering})
                 raise
+            if lingering is not None:
+                lingering.cancel()
             code = exit_code(pod)
             code = guest.exit_code if code is None else code
             await output.finish(_last_line(pod, spec))

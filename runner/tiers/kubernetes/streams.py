@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from wire.errors import Code
@@ -26,8 +27,10 @@ _PAUSE_S: Final = 0.5
 _LAST_S: Final = 10.0
 
 
-async def send_envelope(cluster: Cluster, pod: str, envelope: bytes) -> "asyncio.Task[None]":
-    """Send the envelope to the pod's standard input.
+async def send_envelope(
+    cluster: Cluster, pod: str, envelope: bytes, *, incoming: Path | None = None
+) -> "asyncio.Task[None]":
+    """Send the envelope to the pod's standard input, and behind it what the file `incoming` holds.
 
     Returns the task that ends the connection a little later. Raises `TierError` if the envelope
     did not go out as a whole.
@@ -40,6 +43,10 @@ async def send_envelope(cluster: Cluster, pod: str, envelope: bytes) -> "asyncio
             async with cluster.attached(pod, CONTAINER) as socket:
                 for start in range(0, len(envelope), _PIECE):
                     await socket.send_bytes(_STDIN + envelope[start : start + _PIECE])
+                if incoming is not None:
+                    with incoming.open("rb") as file:
+                        while part := await asyncio.to_thread(file.read, _PIECE):
+                            await socket.send_bytes(_STDIN + part)
                 sent.set_result(None)
                 with contextlib.suppress(TimeoutError, *UNREACHABLE):
                     async with asyncio.timeout(_LINGER_S):

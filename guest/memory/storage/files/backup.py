@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
+import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ Snapshot = Callable[[Path], Awaitable[None]]
 """Writes a copy of a whole memory to a path where no file exists."""
 
 _UNCHECKED: Final = ".unchecked"
+_PART_BYTES: Final = 256 * 1024
 _PROGRAMS: Final = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')"
 
 
@@ -74,6 +76,22 @@ class Backups:
                 draft.with_name(draft.name + scrubbing.SUFFIX).unlink(missing_ok=True)
             return Backup(name, size, digest, found.notes, found.sessions)
 
+    def read(self, name: str) -> Iterator[bytes]:
+        """The content of the backup `name`, in parts. Raises `StorageError` for one that is not
+        there."""
+        if Path(name).name != name:
+            raise _no_backup(name)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._directory / name, flags)
+        except OSError:
+            raise _no_backup(name) from None
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _no_backup(name)
+            while part := file.read(_PART_BYTES):
+                yield part
+
     async def _inspect(self, draft: Path) -> Inspection:
         try:
             return await inspect_apart(draft, self._key)
@@ -105,6 +123,14 @@ def _unused(named: Callable[[str], Path]) -> Path:
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     paths = (named(f"{moment}-{number}" if number > 1 else moment) for number in count(1))
     return next(path for path in paths if not path.exists())
+
+
+def _no_backup(name: str) -> StorageError:
+    return StorageError(
+        Code.NOT_FOUND,
+        f"there is no backup {name!r}",
+        resolution="runner memory backup makes one, and says its name",
+    )
 
 
 def _sha256(path: Path) -> str:
