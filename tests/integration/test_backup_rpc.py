@@ -7,6 +7,7 @@ import re
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2
@@ -56,6 +57,34 @@ async def test_the_reply_says_what_the_file_holds() -> None:
         assert file.parent.stat().st_mode & 0o777 == 0o700
         assert (await client.stub.BackupMemory(BACKUP)).name != made.name
         assert len(names(gateways.memory.store.database.path)) == 2  # type: ignore[attr-defined]
+
+
+async def test_a_backup_is_read_as_it_was_made() -> None:
+    async with open_gateways() as gateways:
+        client = await gateways.serve(ALICE)
+        for number in range(60):
+            await gateways.memory.save(f"{number} " * 5_000, ["drink"], ORIGIN)
+        made = await client.stub.BackupMemory(BACKUP)
+        request = gateway_pb2.ReadBackupRequest(name=made.name)
+        parts = [part.data async for part in client.stub.ReadBackup(request)]
+        assert len(parts) > 1
+        assert hashlib.sha256(b"".join(parts)).hexdigest() == made.sha256
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "nothing.db", "../memory.db", "a/b", "/etc/passwd", "link.db", "pipe.db"],
+)
+async def test_what_is_no_backup_is_not_read(name: str) -> None:
+    async with open_gateways() as gateways:
+        client = await gateways.serve(ALICE)
+        await client.stub.BackupMemory(BACKUP)
+        (gateways.path / "backups" / "link.db").symlink_to(gateways.path / "memory.db")
+        os.mkfifo(gateways.path / "backups" / "pipe.db")
+        request = gateway_pb2.ReadBackupRequest(name=name)
+        with pytest.raises(grpc.RpcError) as refused:
+            _ = [part async for part in client.stub.ReadBackup(request)]
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("key", ["", KEY])

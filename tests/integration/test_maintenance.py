@@ -63,12 +63,13 @@ class Place:
         self.envelope.secrets.job_key = old
         return self.done(MaintenanceJob(rekey=Rekey()))
 
-    def done(self, job: MaintenanceJob) -> dict[str, Any]:
-        """Let a guest do `job`; its result, or its failure raised."""
+    def done(self, job: MaintenanceJob, following: bytes = b"") -> dict[str, Any]:
+        """Let a guest do `job`, to whom comes `following` behind the envelope; its result, or its
+        failure raised."""
         self.envelope.maintenance.CopyFrom(job)
         ended = subprocess.run(
             [sys.executable, "-m", "guest.app", "--bootstrap-stdin"],
-            input=framing.encode(self.envelope),
+            input=framing.encode(self.envelope) + following,
             stderr=subprocess.PIPE,
             check=False,
         )
@@ -126,6 +127,32 @@ async def test_a_backup_takes_the_place_of_the_memory_which_is_kept(place: Place
     assert place.path.stat().st_mode & 0o777 == 0o600
     back = place.restore(kept)
     assert back["notes"] == 2
+    assert await place.texts() == ["likes coffee", "likes tea"]
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+async def test_a_backup_may_follow_the_envelope(place: Place, key: str) -> None:
+    """It comes so into a pod, whose files the runner does not see."""
+    place.configure(key)
+    await place.fill("likes tea", *(f"{n}" * 7_000 for n in range(1, 60)), key=key)
+    content = (await place.back_up(key)).read_bytes()
+    await place.fill("likes coffee", key=key)
+    job = MaintenanceJob(restore=Restore(incoming_bytes=len(content)))
+    result = place.done(job, content + b"what follows is not of the backup")
+    assert result["notes"] == 60
+    assert "likes coffee" not in await place.texts(key)
+    assert not [name for name in place.beside() if "restoring" in name]
+
+
+async def test_a_backup_that_is_cut_short_changes_nothing(place: Place) -> None:
+    await place.fill("likes tea")
+    content = (await place.back_up()).read_bytes()
+    await place.fill("likes coffee")
+    job = MaintenanceJob(restore=Restore(incoming_bytes=len(content)))
+    with pytest.raises(WireError, match="did not arrive as a whole") as refused:
+        place.done(job, content[:-1])
+    assert refused.value.details.startswith("1 of ")
+    assert place.beside() == ["memory.db"]
     assert await place.texts() == ["likes coffee", "likes tea"]
 
 

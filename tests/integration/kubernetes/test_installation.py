@@ -113,6 +113,28 @@ def test_a_guest_that_is_killed_comes_back(installation: Installation, role: str
     assert knows(installation, "alice", f"day of {word}", "rainy")
 
 
+def test_a_backup_brings_the_memory_back_as_it_was(installation: Installation) -> None:
+    file = "/var/lib/oxydra/bob.backup"
+
+    def bob(*words: str) -> str:
+        found = installation.command("--user", "bob", *words)
+        assert found.returncode == 0, found.stdout + found.stderr
+        return found.stdout
+
+    installation.say("bob", "remember that the first bird was a heron")
+    assert bob("memory", "backup", file).startswith(f"{file}: ")
+    assert bob("memory", "backup").startswith("/state/.oxydra/backups/memory-")
+    installation.say("bob", "remember that the second bird was a crane")
+    refused = installation.command("--user", "bob", "memory", "restore", file, "--yes")
+    assert "the agent is running" in refused.stderr
+    bob("stop")
+    bob("memory", "restore", file, "--yes")
+    bob("start", "--detach")
+    installation.until_running(["bob"])
+    assert knows(installation, "bob", "first bird", "heron")
+    assert not knows(installation, "bob", "second bird", "crane")
+
+
 def test_the_successor_of_a_runner_that_leaves_goes_on_with_all_guests(
     installation: Installation,
 ) -> None:
@@ -156,6 +178,43 @@ def test_users_talk_while_the_api_server_is_away_for_a_minute(installation: Inst
         plane.start_api_server()
     until(lambda: installation.holder == active)
     assert {user: uids(installation, user) for user in USERS} == before
+
+
+def test_a_command_in_the_replica_that_waits_says_which_one_is_active(
+    installation: Installation,
+) -> None:
+    active = installation.holder
+    waiting = [
+        pod["metadata"]["name"]
+        for pod in installation.pods(role="runner")
+        if pod["metadata"]["name"] != active
+    ]
+    found = installation.command("--user", "nobody-yet", "status", pod=waiting[0])
+    assert found.returncode == 1
+    found = installation.command("--user", "nobody-yet", "start", pod=waiting[0])
+    assert found.returncode == 1
+    assert f"{active} is the active runner of {installation.namespace}" in found.stderr
+    assert f"kubectl -n {installation.namespace} exec -it {active}" in found.stderr
+
+
+def test_a_user_who_is_removed_keeps_the_claims_if_told_so(installation: Installation) -> None:
+    started = installation.command("--user", "carol", "start", "--detach")
+    assert started.returncode == 0, started.stderr
+    installation.say("carol", "remember that the door is green")
+    found = installation.command("users", "remove", "carol", "--stop", "--yes")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "which stays, with what it holds" in found.stdout
+    assert "kubectl delete pvc -l oxydra.io/user=carol-" in found.stdout
+    assert uids(installation, "carol") == {}
+    path = f"/api/v1/namespaces/{installation.namespace}/persistentvolumeclaims"
+    names = [
+        each["metadata"]["name"] for each in installation.cluster.request("GET", path)["items"]
+    ]
+    assert [name for name in names if "carol" in name]
+    started = installation.command("--user", "carol", "start", "--detach")
+    assert started.returncode == 0, started.stderr
+    assert knows(installation, "carol", "door", "green")
+    assert installation.command("--user", "carol", "stop").returncode == 0
 
 
 def test_nothing_of_an_envelope_is_in_the_store_of_the_cluster(installation: Installation) -> None:
