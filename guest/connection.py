@@ -9,7 +9,7 @@ from wire.endpoint import LOST_AFTER_S
 from wire.identity import Peer
 from wire.transport import open_channel
 
-_GRACE_S: Final = 2.0 * LOST_AFTER_S
+GRACE_S: Final = 2.0 * LOST_AFTER_S
 """How long calls to a guest that was replaced may go on. Where it is gone, they end before."""
 
 
@@ -76,5 +76,5 @@ class Connection:
 
 async def _close_later(channel: grpc.aio.Channel) -> None:
     """Not with gRPC's own grace: then nothing could close the channel before that."""
-    await asyncio.sleep(_GRACE_S)
+    await asyncio.sleep(GRACE_S)
     await channel.close()

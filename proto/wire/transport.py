@@ -30,7 +30,7 @@ from wire.tls import own_name
 
 log = logging.getLogger(__name__)
 
-_OPTIONS = (
+OPTIONS = (
     ("grpc.max_receive_message_length", GRPC_MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
     ("grpc.so_reuseport", 0),
@@ -42,7 +42,7 @@ _OPTIONS = (
     # Whoever connects and says nothing must not hold a descriptor for two minutes.
     ("grpc.server_handshake_timeout_ms", 10_000),
 )
-_NOTICING_LOSS = (
+NOTICING_LOSS = (
     ("grpc.keepalive_time_ms", PROBE_AFTER_S * 1000),
     ("grpc.keepalive_timeout_ms", (LOST_AFTER_S - PROBE_AFTER_S) * 1000),
     # For pings that gRPC sends anyhow: while one is under way, it sends none of these.
@@ -157,7 +157,7 @@ def open_channel(peer: Peer) -> grpc.aio.Channel:
 
 
 def _options(endpoint: Endpoint) -> tuple[tuple[str, Any], ...]:
-    return _OPTIONS if endpoint.is_here else (*_OPTIONS, *_NOTICING_LOSS)
+    return OPTIONS if endpoint.is_here else (*OPTIONS, *NOTICING_LOSS)
 
 
 class _Guard(grpc.aio.ServerInterceptor):

@@ -138,7 +138,7 @@ class _Trial:
         self.spec = spec
         self.proc = proc
         self.patience = POLICED_PATIENCE_S if spec.policed else PATIENCE_S
-        self.name = _Resolution(self.patience)
+        self.name = Resolution(self.patience)
         public = [Target(address, _HTTPS) for address in _PUBLIC.values()]
         self.metadata = [Target(address, _HTTP) for address in METADATA]
         self.listeners = self._listeners()
@@ -147,7 +147,7 @@ class _Trial:
         self.name_servers = [*public_names, *(each for each in self.peers if each.port == _DNS)]
         targets = [*public, *self.metadata, *self.listeners, *public_names, *self.peers]
         deadline = time.monotonic() + self.patience
-        with _Datagrams() as datagrams:
+        with Datagrams() as datagrams:
             if spec.policed:
                 for address in _PUBLIC.values():
                     datagrams.send(Target(address, _HTTPS), _quic_packet())
@@ -381,7 +381,7 @@ POLICED: Final = (
 """Those that policies shut, where a guest has a network. Its kernel or engine shuts the others."""
 
 
-class _Resolution:
+class Resolution:
     """The system's resolver, asked for a public name. It may think longer than we wait."""
 
     def __init__(self, patience: float) -> None:
@@ -400,13 +400,13 @@ class _Resolution:
             self._outcome = f"the system's resolver knows {_NAME}"
 
 
-class _Datagrams:
+class Datagrams:
     """Datagrams that ask for an answer, each sent twice because any may be lost."""
 
     def __init__(self) -> None:
         self._sent: list[tuple[str, Target, socket.socket]] = []
 
-    def __enter__(self) -> "_Datagrams":
+    def __enter__(self) -> "Datagrams":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -415,13 +415,13 @@ class _Datagrams:
 
     def send(self, target: Target, content: bytes) -> None:
         """One by UDP."""
-        self._send("udp", target, content, socket.IPPROTO_UDP)
+        self.send_of("udp", target, content, socket.IPPROTO_UDP)
 
     def echo(self, address: str) -> None:
         """The kernel fills in checksum and id."""
         target = Target(address, 0)
         packet = struct.pack("!BBHHH", _ECHO[target.family], 0, 0, 0, 1)
-        self._send("icmp", target, packet, _ICMP[target.family])
+        self.send_of("icmp", target, packet, _ICMP[target.family])
 
     def answered(self, deadline: float) -> list[tuple[str, Target]]:
         """Of which an answer has come, or comes until `deadline`, by `udp` or `icmp` and the
@@ -436,7 +436,7 @@ class _Datagrams:
                 del waiting[client]
         return [(kind, target) for kind, target, client in self._sent if client not in waiting]
 
-    def _send(self, kind: str, target: Target, content: bytes, protocol: int) -> None:
+    def send_of(self, kind: str, target: Target, content: bytes, protocol: int) -> None:
         try:
             client = socket.socket(target.family, socket.SOCK_DGRAM, protocol)
         except OSError as error:

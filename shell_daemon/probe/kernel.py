@@ -12,7 +12,7 @@ from shell_daemon.probe.world import BoundaryHit, World, fields
 _SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd")
 _AMBIENT: Final = "CapAmb"
 _SECCOMP_FILTER: Final = 2
-_OF_THE_NODE: Final = {"ipc": 0xEFFFFFFF, "uts": 0xEFFFFFFE, "pid": 0xEFFFFFFC}
+OF_THE_NODE: Final = {"ipc": 0xEFFFFFFF, "uts": 0xEFFFFFFE, "pid": 0xEFFFFFFC}
 """The numbers that Linux gives to the namespaces that it starts with."""
 _KUBELETS_FILES: Final = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 _INTO_MACHINES: Final = ("virtiofs", "9p")
@@ -91,7 +91,7 @@ def namespaces(world: World) -> str:
     has started with are known by their numbers."""
     if world.spec.own_kernel:
         return "a kernel of its own"
-    hosts = _OF_THE_NODE if world.elsewhere else world.spec.namespaces
+    hosts = OF_THE_NODE if world.elsewhere else world.spec.namespaces
     found = []
     for kind, host in hosts.items():
         if (world.proc / "self/ns" / kind).stat().st_ino == host:

@@ -20,8 +20,8 @@ GUARD_S = 25
 async def test_a_call_to_one_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = {"grpc.keepalive_time_ms": 1000}
     quick |= dict.fromkeys(("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"), 500)
-    options = {**dict(transport._NOTICING_LOSS), **quick}
-    monkeypatch.setattr(transport, "_NOTICING_LOSS", tuple(options.items()))
+    options = {**dict(transport.NOTICING_LOSS), **quick}
+    monkeypatch.setattr(transport, "NOTICING_LOSS", tuple(options.items()))
     async with (
         asyncio.timeout(GUARD_S),
         on_ports(Party.SHELL, tmp_path) as guest,

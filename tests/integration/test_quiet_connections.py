@@ -38,9 +38,9 @@ class Quiet(gateway_pb2_grpc.GatewayServicer):
 @pytest.fixture
 async def quiet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Quiet, str]]:
     """A server as between machines, where all that takes time goes faster."""
-    options = transport._NOTICING_LOSS
+    options = transport.NOTICING_LOSS
     faster = tuple((name, n // FASTER if name.endswith("_ms") else n) for name, n in options)
-    monkeypatch.setattr(transport, "_NOTICING_LOSS", faster)
+    monkeypatch.setattr(transport, "NOTICING_LOSS", faster)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     service = Quiet()  # type: ignore[abstract]
@@ -80,5 +80,5 @@ def test_grpc_knows_every_option() -> None:
     assert spec is not None
     assert spec.origin is not None
     library = Path(spec.origin).read_bytes()
-    for name, _ in (*transport._OPTIONS, *transport._NOTICING_LOSS):
+    for name, _ in (*transport.OPTIONS, *transport.NOTICING_LOSS):
         assert name.encode() in library, f"gRPC has no {name} and would ignore it"

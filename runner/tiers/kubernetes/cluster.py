@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 30.0
 """How long one request may take."""
-_PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 30.0
 """How long a request is repeated that the API server could not take."""
-_PAUSE_S: Final = 0.5
+PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 5.0
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
@@ -141,7 +141,7 @@ class Cluster:
         answer.
         """
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + _PATIENCE_S, _PAUSE_S
+        deadline, pause = loop.time() + PATIENCE_S, PAUSE_S
         while True:
             try:
                 return await self._asked(what, call, *arguments, **options)

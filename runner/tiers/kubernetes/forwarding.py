@@ -14,7 +14,7 @@ from runner.tiers.kubernetes.leadership import holder
 
 log = logging.getLogger(__name__)
 
-_OPEN_MAX: Final = 256
+OPEN_MAX: Final = 256
 """Connections at a time; each further one is closed at once."""
 _CONNECT_S: Final = 5.0
 _KNOWN_S: Final = 5.0
@@ -80,7 +80,7 @@ class _Forwarder:
         task = asyncio.current_task()
         assert task is not None
         async with contextlib.aclosing(_Closing(writer)):
-            if len(self._open) >= _OPEN_MAX:
+            if len(self._open) >= OPEN_MAX:
                 return
             self._open.add(task)
             try:

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 LEASE_S: Final = 90
 """So long after its last sign of life, the active runner counts as gone."""
-_RENEW_S: Final = 75
-_RETRY_S: Final = 3
+RENEW_S: Final = 75
+RETRY_S: Final = 3
 _ANSWER_S: Final = 10.0
 
 
@@ -84,7 +84,7 @@ async def leading(
     async def stopped() -> None:
         lost.set()
 
-    election = LeaderElection(Config(lock, LEASE_S, _RENEW_S, _RETRY_S, lead, stopped))
+    election = LeaderElection(Config(lock, LEASE_S, RENEW_S, RETRY_S, lead, stopped))
     running = asyncio.create_task(election.run())
     running.add_done_callback(lambda _: lost.set())
     telling = asyncio.create_task(_tell(lock, identity, began, waiting))
@@ -131,7 +131,7 @@ async def _tell(
         if lock.holder and lock.holder != identity:
             waiting(lock.holder)
             return
-        await asyncio.sleep(_RETRY_S / 3)
+        await asyncio.sleep(RETRY_S / 3)
 
 
 async def _give_back(cluster: Cluster, identity: str) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 _WATCH_S: Final = 300
 """After so long the API server ends a watch, and another one begins where it was."""
-_PAUSE_S: Final = 0.5
+PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _GONE: Final = 410
 _ENDED: Final = ("Succeeded", "Failed")
@@ -94,12 +94,12 @@ class Pods:
         return str(found["metadata"]["resourceVersion"])
 
     async def _follow(self, version: str) -> None:
-        pause = _PAUSE_S
+        pause = PAUSE_S
         while True:
             try:
                 version = version or await self._list()
                 version = await self._watch(version)
-                pause = _PAUSE_S
+                pause = PAUSE_S
                 continue
             except RefusedError as refused:
                 if refused.status != _GONE:

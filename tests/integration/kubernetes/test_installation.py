@@ -189,8 +189,6 @@ def test_a_command_in_the_replica_that_waits_says_which_one_is_active(
         for pod in installation.pods(role="runner")
         if pod["metadata"]["name"] != active
     ]
-    found = installation.command("--user", "nobody-yet", "status", pod=waiting[0])
-    assert found.returncode == 1
     found = installation.command("--user", "nobody-yet", "start", pod=waiting[0])
     assert found.returncode == 1
     assert f"{active} is the active runner of {installation.namespace}" in found.stderr

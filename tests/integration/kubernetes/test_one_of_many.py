@@ -193,7 +193,7 @@ async def test_a_quota_that_is_used_up_is_told(
 async def test_one_of_two_runners_holds_the_lease(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leadership, "_RETRY_S", 1)
+    monkeypatch.setattr(leadership, "RETRY_S", 1)
     told: list[str] = []
     async with runner.api() as first, runner.api() as second:
         async with leading(first, "one", told.append) as lost:
@@ -217,8 +217,8 @@ async def _lead(api: ApiServer, name: str, told: list[str]) -> None:
 async def test_a_runner_whose_lease_another_one_has_is_told(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leadership, "_RETRY_S", 1)
-    monkeypatch.setattr(leadership, "_RENEW_S", 3)
+    monkeypatch.setattr(leadership, "RETRY_S", 1)
+    monkeypatch.setattr(leadership, "RENEW_S", 3)
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{runner.namespace}/leases/oxydra-runner"
     async with runner.api() as api, leading(api, "one", print) as lost:
         found = runner.cluster.request("GET", leases)

@@ -18,7 +18,7 @@ import tempfile
 import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import chain
@@ -45,6 +45,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.config.models import Config
 from runner.host import host as host_module
+from runner.host.handover import Handover
 from runner.host.host import Host
 from runner.host.launch import Launchers, ShellLauncher
 from runner.host.runtime import Runtime
@@ -429,8 +430,11 @@ async def user_host(
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
         link = made[-1].shell
         assert link is not None, host.no_shell
-        place = host._guests._rooms.link(Role.SHELL, Port.SHELL, link.link)
-        shell_as_agent = parties.linked(place, Party.SHELL)
+        shell_as_agent = parties.linked(link.link, Party.SHELL)
+        if handover := Handover.load(Runtime.locate(config, user_id).handover):
+            handle = handover.guests[Role.SHELL].handle
+            place = handle.endpoint(Port.SHELL)
+            shell_as_agent = replace(shell_as_agent, endpoint=place, launch_id=handle.launch_id)
         to_shell = await stack.enter_async_context(open_channel(shell_as_agent))
         marks = {"memory": f"the note {_mark(user_id)}", "vault": _mark(f"{user_id}-deed")}
         marks["own file"] = _mark(f"{user_id}-own")

@@ -154,7 +154,7 @@ async def test_one_that_does_not_come_is_said_to_be_away(two: Two) -> None:
 async def test_a_command_on_a_shell_that_stays_too_long_is_lost(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_GRACE_S", 0.1)
+    monkeypatch.setattr(connection, "GRACE_S", 0.1)
     await two.start(0)
     await two.start(1)
     client = two.client()

@@ -76,8 +76,8 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
 
     monkeypatch.setattr(ways_out, "connect", connect)
     monkeypatch.setattr(ways_out, "has_route", lambda *_: True)
-    monkeypatch.setattr(ways_out._Datagrams, "_send", lambda *_: None)
-    monkeypatch.setattr(ways_out._Resolution, "found", lambda _: "")
+    monkeypatch.setattr(ways_out.Datagrams, "send_of", lambda *_: None)
+    monkeypatch.setattr(ways_out.Resolution, "found", lambda _: "")
     return outcomes
 
 

@@ -122,8 +122,8 @@ async def hangs(_: web.Request) -> web.StreamResponse:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(watching, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(cluster_module, "PAUSE_S", 0.01)
+    monkeypatch.setattr(watching, "PAUSE_S", 0.01)
 
 
 async def ask(cluster: Cluster) -> dict[str, Any]:
@@ -141,7 +141,7 @@ async def test_what_a_busy_api_server_refuses_is_asked_again(tmp_path: Path, sta
 async def test_an_api_server_that_stays_busy_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(cluster_module, "PATIENCE_S", 0.1)
     async with serving(tmp_path, says(429, "TooManyRequests")) as (_, cluster):
         with pytest.raises(RefusedError) as refused:
             await ask(cluster)
@@ -164,7 +164,7 @@ async def test_a_refusal_is_final_and_says_what_was_asked(
 async def test_nobody_there_is_an_error_with_the_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(cluster_module, "PATIENCE_S", 0.1)
     async with serving(tmp_path, breaks_off) as (_, cluster):
         with pytest.raises(TierError) as error:
             await ask(cluster)

@@ -73,7 +73,7 @@ async def test_an_active_runner_that_does_not_listen_closes_too() -> None:
 
 
 async def test_one_connection_too_many_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_OPEN_MAX", 2)
+    monkeypatch.setattr(module, "OPEN_MAX", 2)
     async with active() as port, forwarding(HERE, port, there):
         held = [await asyncio.open_connection(HERE, port) for _ in range(2)]
         for reader, writer in held:

@@ -7,7 +7,7 @@ import pytest
 from wire.boundary import KERNEL_OF_GVISOR, KERNEL_OF_MACHINE, POLICY, SharedDirectory
 from wire.ways_out import POLICED, WAYS, Spec, Target, WayOut
 
-from shell_daemon.probe import kernel, mounts, network, paths
+from shell_daemon.probe import kernel, listeners, mounts, network, paths
 from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import BoundaryHit, Budget, Budgets
 from tests.support.boundary.probed_guest import ProbedGuest
@@ -100,7 +100,7 @@ def test_namespaces_of_another_machine_are_known_by_their_numbers(
     itself.touch()
     _namespaces(pod, itself)
     assert kernel.namespaces(pod.look()) == "own ipc, uts, pid"
-    monkeypatch.setitem(kernel._OF_THE_NODE, "pid", itself.stat().st_ino)
+    monkeypatch.setitem(kernel.OF_THE_NODE, "pid", itself.stat().st_ino)
     with pytest.raises(BoundaryHit, match="the pid namespace is the host's"):
         kernel.namespaces(pod.look())
 
@@ -150,7 +150,7 @@ def test_too_much_in_run_is_a_hit_in_pods_too(pod: ProbedGuest) -> None:
 def test_a_socket_in_the_volume_that_is_served_outside_is_a_hit(
     pod: ProbedGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shell_daemon.probe.listeners.is_served_outside", lambda _: True)
+    monkeypatch.setattr(listeners, "is_served_outside", lambda _: True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(pod.root / "work/engine.sock"))
         with pytest.raises(BoundaryHit, match=r"/work/engine\.sock is served from outside"):
