@@ -64,7 +64,7 @@ class Outside:
 
     def clear(self) -> None:
         """Remove the files of the daemon before this one, which may not come again."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, WireError):
             self._write_files({})
 
     @contextmanager
@@ -107,11 +107,28 @@ class Outside:
             ) from None
         return bundle
 
+    def _open_home(self) -> int:
+        """A descriptor of the directory that commands have as their home. Raises `WireError`."""
+        home = self._settings.tmp
+        try:
+            if (
+                home.is_symlink()
+            ):  # of the image, into the volume of a pod; nothing there is followed
+                home = home.parent / home.readlink()
+            return os.open(home, _DIRECTORY)
+        except OSError as error:
+            raise WireError(
+                Code.FAILED_PRECONDITION,
+                f"the home of commands cannot be opened: {error.strerror}",
+                details=f"{home}: only a command can have put something else there",
+                resolution="runner restart --role shell",
+            ) from None
+
     def _write_files(self, files: Mapping[str, bytes]) -> None:
         """A file that cannot be written, because of what a command has put there, is left out."""
         listed = {_LIST: "\n".join(files).encode()} if files else {}
         wanted = {**listed, **files}
-        home = os.open(self._settings.tmp, _DIRECTORY)
+        home = self._open_home()
         try:
             for name in sorted(_listed(home) - set(wanted)):
                 with contextlib.suppress(OSError), _parent(home, name) as (directory, last):

@@ -120,7 +120,7 @@ def root(
         str, typer.Option(help="Whose agent.", autocompletion=user_names)
     ] = DEFAULT_USER_ID,
     tier: Annotated[
-        Literal["process", "container", "micro_vm"] | None,
+        Literal["process", "container", "micro_vm", "kubernetes"] | None,
         typer.Option(help="How guests are confined.", show_default=False),
     ] = None,
     insecure: Annotated[

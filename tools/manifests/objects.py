@@ -160,9 +160,6 @@ class Objects:
                 ),
             ],
         }
-        # The replica that waits serves nothing, so it never gets ready where the readiness is the
-        # server's; a strategy that waited for it would wait for ever.
-        away = Either(1, '{{ if $.Values.serve.enabled }}"100%"{{ else }}1{{ end }}')
         return {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -172,7 +169,7 @@ class Objects:
                 "minReadySeconds": 5,
                 "strategy": {
                     "type": "RollingUpdate",
-                    "rollingUpdate": {"maxUnavailable": away, "maxSurge": 0},
+                    "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0},
                 },
                 "selector": _selected("runner"),
                 "template": {

@@ -2,12 +2,16 @@
 no longer."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from wire.errors import Code
-from wire.settings import EmbedderSettings, KubernetesSettings
+from wire.settings import EgressSettings, EmbedderSettings, KubernetesSettings
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.config.models import Config
 from runner.errors import TierError
@@ -62,6 +66,33 @@ async def test_policies_that_come_late_are_waited_for(cluster: Cluster, config: 
         async with Host(config, "alice") as host:
             report = (await host.status()).boundary
             assert report.passed
+
+
+async def test_commands_have_their_door_and_no_other_way_out(
+    cluster: Cluster, config: Config
+) -> None:
+    command = (
+        "python3 -c 'import os, urllib.request as r\n"
+        'print(bool(os.environ.get("http_proxy")))\n'
+        'try: r.urlopen("http://not-allowed.example/")\n'
+        "except Exception as error: print(error)'"
+    )
+    allowed = config.model_copy(
+        update={"egress": EgressSettings.model_validate({"shell": {"allow": ["allowed.example"]}})}
+    )
+    with cluster.network(host_is=RUNNER):
+        async with Host(allowed, "alice") as host, open_channel(await host.gateway()) as channel:
+            gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
+            arguments = json.dumps({"command": command})
+            request = gateway_pb2.CallToolRequest(name="shell_exec", arguments_json=arguments)
+            said = (await gateway.CallTool(request)).text
+            assert "True" in said
+            assert "403" in said
+            assert (await host.check_boundary()).passed
+            counts = (await host.egress()).counters.counts
+            assert [(each.role, each.host, each.refused) for each in counts] == [
+                ("shell", "not-allowed.example", 1)
+            ]
 
 
 async def test_guests_end_when_policies_are_no_longer_enforced(

@@ -248,6 +248,23 @@ async def test_the_next_daemon_removes_the_files_of_the_last(pair: Pair) -> None
     assert left == ["mine"]
 
 
+async def test_a_home_may_be_a_link_of_the_image_but_what_it_names_no_link(tmp_path: Path) -> None:
+    """In a pod, /tmp of the read-only image is a link into the volume."""
+    for name in ("shared", "volume", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "tmp").symlink_to("volume")
+    outside = Outside(
+        Settings(tmp_path / "shared", tmp_path / "tmp"), parties.identity(Party.SHELL)
+    )
+    outside.set(shell_pb2.SetEgressRequest(files={".netrc": b"one"}))
+    assert (tmp_path / "volume/.netrc").read_bytes() == b"one"
+    (tmp_path / "volume").rename(tmp_path / "moved")
+    (tmp_path / "volume").symlink_to("elsewhere")
+    with pytest.raises(WireError, match="the home of commands cannot be opened"):
+        outside.set(shell_pb2.SetEgressRequest(files={".netrc": b"two"}))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 @pytest.mark.parametrize("spoilt", [b"../shared/x", b"\xff", b"", b"/etc/passwd\n.netrc"])
 async def test_a_list_that_a_command_has_spoilt_removes_nothing_else(
     pair: Pair, spoilt: bytes

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Awaitable
 from datetime import UTC, datetime
@@ -344,12 +345,18 @@ class Worker:
         for each in container_in(self._pod).get("ports") or ():
             if each.get("name") == port:
                 port = each["containerPort"]
-        reader, writer = await asyncio.open_connection(self.ip, int(port))
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        tls = unverified if probe[kind].get("scheme") == "HTTPS" else None
+        reader, writer = await asyncio.open_connection(self.ip, int(port), ssl=tls)
         try:
             if kind == "tcpSocket":
                 return True
             path = probe[kind].get("path", "/")
-            writer.write(f"GET {path} HTTP/1.0\r\nHost: {self.ip}\r\n\r\n".encode())
+            given = {each["name"]: each["value"] for each in probe[kind].get("httpHeaders") or ()}
+            headers = {"Host": self.ip, **given}
+            lines = [f"GET {path} HTTP/1.0", *(f"{name}: {headers[name]}" for name in headers)]
+            writer.write("\r\n".join([*lines, "", ""]).encode())
             status = (await reader.readline()).split()
             return len(status) > 1 and 200 <= int(status[1]) < 400
         finally:
