@@ -32,6 +32,8 @@ from runner.workspace.mounts import Role
 log = logging.getLogger(__name__)
 
 _OTHERS_MAX: Final = 16
+_FROM_MEMORY: Final = "0"
+"""What the API server has in memory will do; its store would read all pods of the namespace."""
 _RESOLVERS: Final = Path("/etc/resolv.conf")
 _TLS_PORT: Final = 443
 
@@ -102,9 +104,9 @@ class PodBoundary:
         others = f"{selector(OURS)},{LABEL_USER}!={self._owner.slug}"
         api, own, strangers, embedders = await asyncio.gather(
             asyncio.to_thread(self._api),
-            self._pods(selector(self._owner.labels)),
-            self._pods(others),
-            self._pods(selector(EMBEDDER)),
+            self._pods(selector(self._owner.labels), resource_version=_FROM_MEMORY),
+            self._pods(others, limit=_OTHERS_MAX),
+            self._pods(selector(EMBEDDER), resource_version=_FROM_MEMORY),
         )
         guests: dict[Role, tuple[str, ...]] = {
             Role.EMBEDDER: tuple(each for pod in embedders for each in _addresses(pod))
@@ -129,14 +131,14 @@ class PodBoundary:
                 resolution="run the runner as a pod: deploy/kubernetes",
             ) from None
 
-    async def _pods(self, select: str) -> list[Pod]:
+    async def _pods(self, select: str, **options: Any) -> list[Pod]:
         core = self._cluster.core
         found = await self._cluster.ask(
             "list pods",
             core.list_namespaced_pod,
             self._cluster.namespace,
             label_selector=select,
-            limit=_OTHERS_MAX,
+            **options,
         )
         return list(found["items"])
 
