@@ -57,8 +57,8 @@ from runner.workspace.room import check_room, keep_reserve, make_room
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from runner.host.cluster_embedder import ClusterEmbedder
-    from runner.host.pod_boundary import PodBoundary
+    from runner.host.cluster.boundary import PodBoundary
+    from runner.host.cluster.embedder import ClusterEmbedder
     from runner.telemetry.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -426,7 +426,7 @@ class Host:
     def _new_embedder(self, home: EmbedderHome, driver: TierDriver) -> "Embedder | ClusterEmbedder":
         if not self._capabilities.remote:
             return Embedder(home, self._beside, environ=self._environ)
-        from runner.host.cluster_embedder import ClusterEmbedder
+        from runner.host.cluster.embedder import ClusterEmbedder
         from runner.tiers.kubernetes.driver import KubernetesDriver
 
         assert isinstance(driver, KubernetesDriver)
@@ -436,7 +436,7 @@ class Host:
     def _pod_boundary(self, driver: TierDriver) -> "PodBoundary | None":
         if not self._capabilities.remote:
             return None
-        from runner.host.pod_boundary import PodBoundary
+        from runner.host.cluster.boundary import PodBoundary
         from runner.tiers.kubernetes.driver import KubernetesDriver
 
         assert isinstance(driver, KubernetesDriver)

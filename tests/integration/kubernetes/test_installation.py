@@ -94,6 +94,26 @@ def test_search_is_by_meaning_with_the_clusters_embedder(installation: Installat
     )
 
 
+def test_an_embedder_that_is_killed_gets_its_envelope_again(installation: Installation) -> None:
+    (pod,) = installation.pods(role="embedder")
+    name = pod["metadata"]["name"]
+    kill(installation.cluster.container(f"{installation.namespace}/{name}"))
+    path = f"{installation.pods_path}/{name}"
+
+    def is_ready(found: dict[str, Any]) -> bool:
+        (container,) = found["status"]["containerStatuses"]
+        return bool(container["restartCount"] and container["ready"])
+
+    installation.cluster.wait_for(path, is_ready)
+    until(
+        lambda: all(
+            guest["state"] == "ready"
+            for guest in installation.status("bob")["guests"]
+            if guest["role"] == "embedder"
+        )
+    )
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_a_guest_that_is_killed_comes_back(installation: Installation, role: str) -> None:
     word = f"the {role} was killed"

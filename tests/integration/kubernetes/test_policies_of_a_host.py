@@ -3,6 +3,7 @@ no longer."""
 
 import asyncio
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from runner.config.models import Config
 from runner.errors import TierError
 from runner.host.host import Host
+from runner.tiers.kubernetes.names import Owner
 from tests.support.kubernetes.cluster import RUNNER, Cluster
 from tests.support.kubernetes.fixtures import cluster, namespace
 
@@ -69,7 +71,7 @@ async def test_policies_that_come_late_are_waited_for(cluster: Cluster, config: 
 
 
 async def test_commands_have_their_door_and_no_other_way_out(
-    cluster: Cluster, config: Config
+    cluster: Cluster, namespace: str, config: Config
 ) -> None:
     command = (
         "python3 -c 'import os, urllib.request as r\n"
@@ -85,14 +87,26 @@ async def test_commands_have_their_door_and_no_other_way_out(
             gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
             arguments = json.dumps({"command": command})
             request = gateway_pb2.CallToolRequest(name="shell_exec", arguments_json=arguments)
-            said = (await gateway.CallTool(request)).text
-            assert "True" in said
-            assert "403" in said
-            assert (await host.check_boundary()).passed
+
+            async def said() -> str:
+                return str((await gateway.CallTool(request)).text)
+
+            first = await said()
+            assert "True" in first
+            assert "403" in first
             counts = (await host.egress()).counters.counts
             assert [(each.role, each.host, each.refused) for each in counts] == [
                 ("shell", "not-allowed.example", 1)
             ]
+            assert (await host.check_boundary()).passed
+
+            killed = cluster.container(f"{namespace}/{Owner('alice').name('egress')}")
+            subprocess.run(["docker", "kill", "--signal", "KILL", killed], check=True)
+            async with asyncio.timeout(60):
+                while "403" not in await said() or not (await host.egress()).counters.counts:
+                    await asyncio.sleep(0.5)
+            restarts = {guest.role: guest.restarts for guest in (await host.status()).guests}
+            assert restarts == {"agent": 0, "shell": 0, "egress": 1, "embedder": 0}
 
 
 async def test_guests_end_when_policies_are_no_longer_enforced(
