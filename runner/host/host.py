@@ -347,7 +347,8 @@ class Host:
             self._handover = Handover.load(self._runtime.handover) or self._handover
         self._launchers = self._new_launchers(config)
         home = EmbedderHome.locate(config, self._runtime.base)
-        _ = home.endpoint
+        if not remote:
+            _ = home.endpoint
         # Its sockets and locks need the host's kernel.
         self._beside = driver
         if self.tier == "micro_vm":

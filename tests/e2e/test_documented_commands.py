@@ -324,7 +324,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
 
 PAGES_NOT_HERE: Final[Mapping[str, str]] = {
     "docs/guide/kubernetes.md": "needs kubectl, Helm and a cluster; what its lines do is done by "
-    "tests/integration/kubernetes/test_installation.py"
+    "tests/integration/kubernetes/test_cluster_installation.py"
 }
 """The same for all lines of a page."""
 

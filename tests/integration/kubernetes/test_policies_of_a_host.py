@@ -4,7 +4,8 @@ no longer."""
 import asyncio
 import json
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,24 @@ from runner.host.host import Host
 from runner.tiers.kubernetes.names import Owner
 from tests.support.kubernetes.cluster import RUNNER, Cluster
 from tests.support.kubernetes.fixtures import cluster, namespace
+from tests.support.scratch import SCRATCH
 
 __all__ = ["cluster", "namespace"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 
 @pytest.fixture
-def config(cluster: Cluster, namespace: str, tmp_path: Path) -> Config:
+def place() -> Iterator[Path]:
+    """A directory with a path that is short enough for sockets."""
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxh-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def config(cluster: Cluster, namespace: str, place: Path) -> Config:
     return Config(
-        workspace_root=tmp_path / "ws",
-        runtime_dir=tmp_path / "rt",
+        workspace_root=place / "ws",
+        runtime_dir=place / "rt",
         tier="kubernetes",
         embedder=EmbedderSettings(backend="none"),
         kubernetes=KubernetesSettings(
