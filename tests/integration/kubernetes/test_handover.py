@@ -96,7 +96,7 @@ async def test_guests_that_would_be_the_same_go_on_and_others_are_started_anew(
         smaller = ShellSettings(memory_mb=config.shell.memory_mb // 2)
         async with Host(config.model_copy(update={"shell": smaller}), "alice") as third:
             after = pods()
-            assert {role for role in before if after[role] != before[role]} == {"shell"}
+            assert {role for role in before if after[role] != before[role]} == {"agent", "shell"}
             assert "here" in await call(third, "shell_exec", command="echo here")
             assert "under the pot" in await call(third, "memory_search", query="key")
         assert pods() == {}
