@@ -16,9 +16,7 @@ from kubernetes_asyncio.stream import WsApiClient
 from runner.images.naming import ImageRole, image_name
 from tests.support.kubernetes.api import ApiError
 from tests.support.kubernetes.cluster import RUNNER, Cluster
-from tests.support.kubernetes.fixtures import cluster, namespace
 
-__all__ = ["cluster", "namespace"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 Object = dict[str, Any]

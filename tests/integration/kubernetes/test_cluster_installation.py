@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.kubernetes.cluster import Cluster
-from tests.support.kubernetes.fixtures import cluster
 from tests.support.kubernetes.installation import Installation
 
-__all__ = ["cluster"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.model, pytest.mark.xdist_group("kubernetes")]
 
 USERS = ("alice", "bob")

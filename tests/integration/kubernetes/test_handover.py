@@ -20,10 +20,8 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from runner.config.models import Config
 from runner.host.host import Host
 from tests.support.kubernetes.cluster import RUNNER, Cluster
-from tests.support.kubernetes.fixtures import cluster, namespace
 from tests.support.scratch import SCRATCH
 
-__all__ = ["cluster", "namespace"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 

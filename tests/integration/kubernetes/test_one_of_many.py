@@ -26,10 +26,8 @@ from runner.workspace.mounts import Role
 from tests.support.guests import engine
 from tests.support.guests.engine import GUEST_UID
 from tests.support.kubernetes.cluster import Cluster
-from tests.support.kubernetes.fixtures import cluster, namespace
 from tests.support.kubernetes.installation import Installation
 
-__all__ = ["cluster", "namespace"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 Object = dict[str, Any]

@@ -20,10 +20,8 @@ from runner.errors import TierError
 from runner.host.host import Host
 from runner.tiers.kubernetes.names import Owner
 from tests.support.kubernetes.cluster import RUNNER, Cluster
-from tests.support.kubernetes.fixtures import cluster, namespace
 from tests.support.scratch import SCRATCH
 
-__all__ = ["cluster", "namespace"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 

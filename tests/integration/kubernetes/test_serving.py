@@ -8,10 +8,8 @@ import pytest
 
 from tests.support.kubernetes.certificates import Authority
 from tests.support.kubernetes.cluster import Cluster
-from tests.support.kubernetes.fixtures import cluster, namespace
 from tests.support.kubernetes.installation import Installation
 
-__all__ = ["cluster", "namespace"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 PORT = 8443

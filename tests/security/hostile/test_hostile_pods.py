@@ -29,9 +29,7 @@ from tests.support.boundary.two_hosts import (
     two_hosts,
 )
 from tests.support.kubernetes.cluster import RUNNER, Cluster
-from tests.support.kubernetes.fixtures import cluster
 
-__all__ = ["cluster"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 _NAMESPACE = "oxydra-hostile"
