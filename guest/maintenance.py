@@ -67,9 +67,19 @@ def _backup_of(job: Restore, internal: Path, progress: Progress) -> Iterator[str
     if not job.incoming_bytes:
         yield job.path
         return
-    target, left = internal / "restoring.db", job.incoming_bytes
-    target.unlink(missing_ok=True)  # a restore that was killed may have left it
+    target = internal / "restoring.db"
     try:
+        _receive(target, job.incoming_bytes, progress)
+        yield str(target)
+    finally:
+        target.unlink(missing_ok=True)
+
+
+def _receive(target: Path, size: int, progress: Progress) -> None:
+    """Make `target` of what follows the envelope. Raises `GuestError`."""
+    left = size
+    try:
+        target.unlink(missing_ok=True)  # a restore that was killed may have left it
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with (
             open(0, "rb", closefd=False) as source,
@@ -78,15 +88,7 @@ def _backup_of(job: Restore, internal: Path, progress: Progress) -> Iterator[str
             while part := source.read(min(left, _PART_BYTES)):
                 file.write(part)
                 left -= len(part)
-                progress("receiving the backup", job.incoming_bytes - left, job.incoming_bytes)
-        if left:
-            raise GuestError(
-                Code.UNAVAILABLE,
-                "the backup did not arrive as a whole",
-                details=f"{left} of {job.incoming_bytes} bytes are missing; nothing was changed",
-                resolution="the same command again",
-            )
-        yield str(target)
+                progress("receiving the backup", size - left, size)
     except OSError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -94,8 +96,13 @@ def _backup_of(job: Restore, internal: Path, progress: Progress) -> Iterator[str
             details=error.strerror or str(error),
             resolution="give the user a larger volume: kubernetes.state_size",
         ) from None
-    finally:
-        target.unlink(missing_ok=True)
+    if left:
+        raise GuestError(
+            Code.UNAVAILABLE,
+            "the backup did not arrive as a whole",
+            details=f"{left} of {size} bytes are missing; nothing was changed",
+            resolution="the same command again",
+        )
 
 
 def _restore(memory: MemoryConfig, path: str, job_key: str, progress: Progress) -> dict[str, Any]:

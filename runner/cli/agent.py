@@ -33,8 +33,22 @@ _TEXT_CELLS: Final = 40
 _T = TypeVar("_T")
 
 
+async def connect_if_running(config: Config, user_id: str) -> ControlClient | None:
+    """Connect to the user's host; None if none runs. Raises `HostError` in a replica that waits,
+    where that says nothing: another one runs the hosts."""
+    try:
+        control = await connect_control(config, user_id)
+    except HostError:  # on a volume of several nodes its lock can be seen, and it cannot be reached
+        await refuse_in_waiting_replica(config)
+        raise
+    if control is None:
+        await refuse_in_waiting_replica(config)
+    return control
+
+
 async def host_runs(config: Config, user_id: str) -> bool:
-    control = await connect_control(config, user_id)
+    """Whether a host runs for the user. Raises what `connect_if_running` raises."""
+    control = await connect_if_running(config, user_id)
     if control is None:
         return False
     await control.close()
@@ -46,9 +60,8 @@ async def connect_host(config: Config, user_id: str, *, resolution: str) -> Cont
 
     Connect again for each question: a restarted host has another token.
     """
-    control = await connect_control(config, user_id)
+    control = await connect_if_running(config, user_id)
     if control is None:
-        await refuse_in_waiting_replica(config)
         raise HostError(
             Code.FAILED_PRECONDITION,
             f"no runner runs for user {user_id}",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from wire.errors import Code
+from wire.v1 import gateway_pb2
 
 from runner.client.gateway import GatewayClient
 from runner.errors import HostError
@@ -42,16 +43,19 @@ def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None
         raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
 
 
-async def fetch(agent: GatewayClient, name: str, sha256: str, target: Path) -> None:
+async def fetch(agent: GatewayClient, made: gateway_pb2.BackupMemoryReply, target: Path) -> None:
     """The same for an agent whose files are on another machine, over its gateway. Raises
     `WireError`."""
     try:
         with whole_file(target) as copy:
-            digest = hashlib.sha256()
-            async for block in agent.read_backup(name):
+            digest, left = hashlib.sha256(), made.bytes
+            async for block in agent.read_backup(made.name):
+                left -= len(block)
+                if left < 0:
+                    break
                 digest.update(block)
                 copy.write(block)
-            if digest.hexdigest() != sha256:
+            if left or digest.hexdigest() != made.sha256:
                 raise _failed(target, "its content differs from what the agent has announced")
     except OSError as error:
         raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None

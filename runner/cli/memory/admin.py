@@ -12,7 +12,7 @@ from wire.errors import Code
 from wire.settings import EncryptionSettings
 from wire.v1 import bootstrap_pb2, gateway_pb2
 
-from runner.cli.agent import ask_agent, ask_host
+from runner.cli.agent import ask_agent, ask_host, refuse_in_waiting_replica
 from runner.cli.memory.output import replica_age_s
 from runner.cli.memory.transfer import refuse_existing, shown
 from runner.cli.options import AsJson, Options, Yes
@@ -69,7 +69,7 @@ def backup(
     async def made_and_fetched(agent: GatewayClient) -> gateway_pb2.BackupMemoryReply:
         made = await agent.back_up_memory()
         if in_pod and file is not None:
-            await backups.fetch(agent, made.name, made.sha256, file)
+            await backups.fetch(agent, made, file)
         return made
 
     made = ask_agent(options, made_and_fetched)
@@ -172,6 +172,7 @@ def _work(
     from runner.host.maintenance import run_job
 
     config = options.load_for_hosting()
+    asyncio.run(refuse_in_waiting_replica(config))
     bars = Bars(console=Console(stderr=True))
     with shown(bars) as task:
 

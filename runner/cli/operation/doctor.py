@@ -8,13 +8,12 @@ from rich.text import Text
 from wire.errors import WireError
 from wire.v1 import control_pb2
 
-from runner.cli.agent import start_command
+from runner.cli.agent import connect_if_running, start_command
 from runner.cli.options import Options, as_called
 from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
 from runner.config.models import Config
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, problem, refused
-from runner.host.control import connect_control
 from runner.logs import printable
 
 _LOOKS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red"}
@@ -40,7 +39,7 @@ async def show_boundary(options: Options, *, json: bool) -> int:
     report: control_pb2.BoundaryReport | None = None
     try:
         config = options.load()
-        control = await connect_control(config, options.user_id)
+        control = await connect_if_running(config, options.user_id)
         if control is None:
             findings.append(_no_host(options, config))
         else:

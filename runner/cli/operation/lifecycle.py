@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 from wire.errors import Code, WireError
 
-from runner.cli.agent import host_runs, refuse_in_waiting_replica
+from runner.cli.agent import connect_if_running, host_runs, refuse_in_waiting_replica
 from runner.cli.operation.launching import Launched, Nursery, launch
 from runner.cli.operation.signals import at_first_signal
 from runner.cli.operation.status import show_summary
@@ -28,7 +28,6 @@ from runner.cli.options import Options
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.control import connect_control
 from runner.host.runtime import Runtime, host_lock, lock_holder
 from runner.workspace.workspace import Workspace
 
@@ -97,7 +96,7 @@ async def stop(options: Options) -> None:
 async def _stop(options: Options) -> list[str]:
     """See `stop`. Returns what is to be told."""
     config = options.load()
-    control = await connect_control(config, options.user_id)
+    control = await connect_if_running(config, options.user_id)
     if control is None:
         notices = await _clear(config, options.user_id)
         return [*(f"note: {notice}" for notice in notices), "not running"]
@@ -257,15 +256,20 @@ async def _lead(
         stack.enter_async_context(leading(cluster, socket.gethostname(), waiting))
     )
     told = asyncio.create_task(ended.wait())
-    async with AsyncExitStack() as meanwhile:
-        if serves and config.serve.listen:
-            host, _, port = config.serve.listen.rpartition(":")
-            led = forwarding(host.strip("[]"), int(port), Active(cluster).address)
-            await meanwhile.enter_async_context(led)
-        await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
-    if not entering.done():
-        entering.cancel()
-        await asyncio.wait({entering})
+    try:
+        async with AsyncExitStack() as meanwhile:
+            if serves and config.serve.listen:
+                host, _, port = config.serve.listen.rpartition(":")
+                active = Active(cluster, socket.gethostname())
+                led = forwarding(host.strip("[]"), int(port), active.address)
+                await meanwhile.enter_async_context(led)
+            await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not entering.done():
+            entering.cancel()
+            await asyncio.wait({entering})
+        told.cancel()
+    if entering.cancelled():
         return False
     lost = entering.result()
     typer.echo(f"active: {socket.gethostname()} serves {cluster.namespace}")
@@ -277,7 +281,6 @@ async def _lead(
 
     following = asyncio.create_task(follow())
     stack.callback(following.cancel)
-    stack.callback(told.cancel)
     return True
 
 

@@ -8,10 +8,10 @@ from rich.text import Text
 from wire.boundary import KERNEL_OF_HOST
 from wire.v1 import control_pb2
 
+from runner.cli.agent import connect_if_running
 from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
 from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
-from runner.host.control import connect_control
 from runner.logs import printable
 from runner.workspace.workspace import Workspace
 
@@ -33,7 +33,7 @@ async def show_status(options: Options, *, json: bool) -> int:
     does not answer at once, else what `runner memory stats --json` prints.
     """
     config = options.load()
-    control = await connect_control(config, options.user_id)
+    control = await connect_if_running(config, options.user_id)
     if control is None:
         workspace = Workspace.locate(config, options.user_id)
         if json:

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from wire.errors import Code
 
 from runner.access.tokens import Tokens
+from runner.cli.agent import refuse_in_waiting_replica
 from runner.cli.operation.lifecycle import runs_now, stop
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import confirm, print_json, print_table, table_of
@@ -69,6 +70,7 @@ def remove(
             details=f"no workspace in {config.workspace_root} and no section [users.{user}]",
             resolution="runner users list",
         )
+    asyncio.run(refuse_in_waiting_replica(config))
     if runs_now(config, user) and not end:
         raise HostError(
             Code.FAILED_PRECONDITION,

@@ -10,13 +10,12 @@ import docker
 import typer
 from wire.errors import Code, WireError
 
-from runner.cli.agent import connect_agent, start_command
+from runner.cli.agent import connect_agent, connect_if_running, start_command
 from runner.cli.options import Options
 from runner.cli.output import print_json, print_table, table_of
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.control import connect_control
 from runner.images.archive import list_images
 from runner.images.pruning import old_images
 from runner.tiers.container.engine import Engine
@@ -67,7 +66,7 @@ async def _running(options: Options, config: Config, installed: str) -> list[Fou
     """Every host that runs, and its agent."""
     found = []
     for user_id in known_users(config):
-        control = await connect_control(config, user_id)
+        control = await connect_if_running(config, user_id)
         if control is None:
             continue
         theirs = replace(options, user_id=user_id)

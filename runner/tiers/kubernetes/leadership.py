@@ -19,7 +19,7 @@ from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectio
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
 from wire.settings import KubernetesSettings
 
-from runner.tiers.kubernetes.cluster import NAMESPACE_FILE, UNREACHABLE, Cluster
+from runner.tiers.kubernetes.cluster import NAMESPACE_FILE, UNREACHABLE, Cluster, RefusedError
 from runner.tiers.kubernetes.names import LEASE
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ _ANSWER_S: Final = 10.0
 
 
 class _Lock(LeaseLock):
-    """The Lease. A request without an answer is one that has failed, and no more."""
+    """The Lease. A request without an answer is one that has failed, and no more; so is one with an
+    answer that is no JSON, as load balancers and an API server with too much to do give."""
 
     holder = ""
 
@@ -42,12 +43,12 @@ class _Lock(LeaseLock):
                 found, record = await super().get(name, namespace)
         except UNREACHABLE as error:
             log.warning("the Lease cannot be read: %s", error or type(error).__name__)
-            failure = ApiException(status=503, reason=str(error))
-            failure.body = b'{"code": 503}'
-            return False, failure
+            return False, _failure(503, str(error))
         if found:
             self.holder = cast("LeaderElectionRecord", record).holder_identity or ""
-        return found, record
+            return True, record
+        refused = cast("ApiException", record)
+        return False, _failure(int(refused.status), str(refused.reason))
 
     async def create(
         self, name: str, namespace: str, election_record: LeaderElectionRecord
@@ -62,6 +63,13 @@ class _Lock(LeaseLock):
             async with asyncio.timeout(_ANSWER_S):
                 return await super().update(name, namespace, updated_record)
         return False
+
+
+def _failure(status: int, reason: str) -> ApiException:
+    """The error as the library's election reads it."""
+    failure = ApiException(status=status, reason=reason)
+    failure.body = b'{"code": %d}' % status
+    return failure
 
 
 @contextlib.asynccontextmanager
@@ -104,16 +112,27 @@ async def leading(
 
 
 async def holder(cluster: Cluster) -> str:
-    """Who is the active runner; empty if none is known."""
+    """Who is the active runner; empty if none is. Raises `TierError` if the API server does not
+    say."""
     await cluster.open()
-    lock = _Lock(LEASE, cluster.namespace, "", cluster.api)
-    await lock.get(LEASE, cluster.namespace)
-    return lock.holder
+    try:
+        lease = await cluster.ask(
+            "read the Lease",
+            cluster.coordination.read_namespaced_lease,
+            LEASE,
+            cluster.namespace,
+        )
+    except RefusedError as refused:
+        if refused.status != 404:
+            raise
+        return ""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:
     """The namespace and the pod of the active runner, if this process is in another pod of that
-    namespace; both are empty if it is not, or if none is active."""
+    namespace; both are empty if it is not, or if none is active. Raises `TierError` if the API
+    server does not say."""
     if settings.kubeconfig is not None or not NAMESPACE_FILE.exists():
         return "", ""
     cluster = Cluster(settings)

@@ -124,7 +124,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, control: FakeControl) -> None:
     async def connect(*_: object) -> Any:
         return control
 
-    monkeypatch.setattr(doctor, "connect_control", connect)
+    monkeypatch.setattr(doctor, "connect_if_running", connect)
 
 
 def report(*, passed: bool) -> control_pb2.BoundaryReport:

@@ -119,7 +119,7 @@ async def test_a_host_that_cannot_be_stopped_is_named_and_the_others_are_stopped
     async def connect(config: Config, user_id: str) -> Control | None:
         return {"alice": Control(works=False), "bob": Control(), "carol": None}[user_id]
 
-    monkeypatch.setattr(lifecycle, "connect_control", connect)
+    monkeypatch.setattr(lifecycle, "connect_if_running", connect)
     assert await lifecycle.stop_all(options) == 1
     out, err = capsys.readouterr()
     assert err.startswith("alice: it hangs")

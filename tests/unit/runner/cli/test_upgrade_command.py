@@ -59,13 +59,13 @@ def hosts(
     for user in ("alice", "bob"):
         (tmp_path / "ws" / user).mkdir(parents=True)
 
-    async def connect_control(_: object, user_id: str) -> Control | None:
+    async def connect_if_running(_: object, user_id: str) -> Control | None:
         return Control(running[user_id]) if user_id in running else None
 
     async def no_agent(*_: object, **__: object) -> None:
         raise WireError(Code.UNAVAILABLE, "no agent")
 
-    monkeypatch.setattr(module, "connect_control", connect_control)
+    monkeypatch.setattr(module, "connect_if_running", connect_if_running)
     monkeypatch.setattr(module, "connect_agent", no_agent)
     monkeypatch.setenv("OXYDRA_CONTAINER__ENGINE", "unix:///nowhere/engine.sock")
     return running
