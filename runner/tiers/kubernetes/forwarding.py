@@ -20,8 +20,8 @@ OPEN_MAX: Final = 256
 LINGER_S: Final = 5.0
 """How long a client may take to close once it has the whole answer."""
 _CONNECT_S: Final = 5.0
-_KNOWN_S: Final = 5.0
-_FAILED_S: Final = 1.0
+KNOWN_S: Final = 5.0
+FAILED_S: Final = 1.0
 _ASK_S: Final = 3.0
 _BLOCK: Final = 64 * 1024
 
@@ -62,14 +62,14 @@ class Active:
         self._identity = identity
         self._asking = asyncio.Lock()
         self._address = ""
-        self._asked_at = -_KNOWN_S
+        self._asked_at = -KNOWN_S
 
     async def address(self, failed: str = "") -> str:
         """Empty if no other one is active. While the API server does not say, it is the one that
         was known last. It is asked sooner if the known one is that which has `failed`."""
         async with self._asking:
             age = asyncio.get_running_loop().time() - self._asked_at
-            if age >= (_FAILED_S if failed and failed == self._address else _KNOWN_S):
+            if age >= (FAILED_S if failed and failed == self._address else KNOWN_S):
                 await self._ask()
                 self._asked_at = asyncio.get_running_loop().time()
         return self._address

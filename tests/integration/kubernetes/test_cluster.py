@@ -82,6 +82,12 @@ class Pods:
         }
         self.cluster.request("POST", self.path, pod)
 
+    def claim(self, name: str) -> None:
+        """A claim of a volume that one node may have."""
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"
+        self.cluster.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+
     def runs(self, name: str) -> str:
         """Wait until it runs. Returns its address."""
         found = self.cluster.wait_for(
@@ -324,16 +330,7 @@ def test_grace_may_be_cut_short(pods: Pods) -> None:
 
 
 async def test_two_pods_share_a_claim_and_have_the_confinement_they_ask_for(pods: Pods) -> None:
-    claim = {
-        "metadata": {"name": "work"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-    pods.cluster.request(
-        "POST", f"/api/v1/namespaces/{pods.namespace}/persistentvolumeclaims", claim
-    )
+    pods.claim("work")
     spec = {
         "securityContext": {"runAsUser": 1234, "runAsGroup": 1234, "fsGroup": 1234},
         "volumes": [
@@ -380,11 +377,23 @@ else:
     reads = "import sys; sys.exit(open('/work/a').read() != 'shared')"
     pods.create("reader", reads, spec=spec, **container)
     assert pods.ended("reader")["exitCode"] == 0
-    nodes = {
-        pods.cluster.request("GET", f"{pods.path}/{name}")["spec"]["nodeName"]
-        for name in ("writer", "reader")
-    }
-    assert len(nodes) == 1
+
+
+def test_a_claim_is_one_nodes_at_a_time(pods: Pods) -> None:
+    pods.claim("work")
+    mounts = [{"name": "work", "mountPath": "/work"}]
+    for node in ("node-1", "node-2"):
+        spec = {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": "work"}}],
+        }
+        pods.create(node, SLEEPS, spec=spec, volumeMounts=mounts)
+        if node == "node-1":
+            pods.runs(node)
+    pods.waits("node-2", "ContainerCreating")
+    path = f"{pods.path}/node-1"
+    pods.cluster.request("DELETE", path, {"gracePeriodSeconds": 0})
+    pods.runs("node-2")
 
 
 def test_a_pod_reaches_the_api_server_with_its_token(pods: Pods) -> None:

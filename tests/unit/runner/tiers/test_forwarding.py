@@ -216,7 +216,7 @@ async def looked_up(
 ) -> AsyncIterator[tuple[ApiServer, Active]]:
     """What `three` hears of the others, without a memory of its own."""
     monkeypatch.setattr(cluster_module, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(module, "_KNOWN_S", 0.0)
+    monkeypatch.setattr(module, "KNOWN_S", 0.0)
     server = ApiServer()
     async with serving(tmp_path, server.answer) as (_, cluster):
         yield server, Active(cluster, "three")
@@ -246,8 +246,8 @@ async def test_while_the_api_server_is_away_the_last_address_counts(
 async def test_only_a_failure_of_the_known_address_is_asked_about_sooner(
     looked_up: tuple[ApiServer, Active], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_KNOWN_S", 600.0)
-    monkeypatch.setattr(module, "_FAILED_S", 0.0)
+    monkeypatch.setattr(module, "KNOWN_S", 600.0)
+    monkeypatch.setattr(module, "FAILED_S", 0.0)
     server, found = looked_up
     assert await found.address() == "10.0.0.1"
     server.holder = "two"
