@@ -20,7 +20,10 @@ from runner.workspace.mounts import Role
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _DEFAULT_POLICY: Final = "oxydra-default"
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
-_SHARED_DISKS: Final = ("nfs", "smb", "cifs", "efs", "azurefile", "filestore", "glusterfs")
+_SHARED_DISKS: Final = (
+    *("nfs", "smb", "cifs", "efs", "azure-file", "file.csi.azure", "filestore", "glusterfs"),
+    *("cephfs", "fsx", "lustre"),
+)
 _APPLY: Final = "kubectl apply -k deploy/kubernetes/plain, or helm upgrade"
 _UNKNOWN: Final = "not known: the runner may not read it (rbac.clusterReader gives that right)"
 
@@ -171,7 +174,7 @@ class _Examination:
         return [ok("images", ", ".join(images))]
 
     async def _claims(self) -> list[Finding]:
-        said = []
+        said, lost = [], False
         for which in (STATE, WORK):
             name = self._owner.name(which)
             try:
@@ -187,6 +190,10 @@ class _Examination:
                 said.append(f"{name} is made at the first start")
                 continue
             said.append(_described(name, found))
+            lost = lost or (found.get("status") or {}).get("phase") == "Lost"
+        if lost:
+            fix = f"kubectl -n {self._cluster.namespace} describe pvc; restore a backup"
+            return [problem("volumes", ", ".join(said), fix)]
         return [ok("volumes", ", ".join(said))]
 
     async def _active(self) -> list[Finding]:

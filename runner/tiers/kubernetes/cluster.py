@@ -37,6 +37,16 @@ _CODES: Final = {
     410: Code.FAILED_PRECONDITION,
     422: Code.INVALID_ARGUMENT,
 }
+_ROLE: Final = "kubectl apply -f deploy/kubernetes/plain/runner-role.yaml, or helm upgrade"
+_WAYS: Final = {
+    "exceeded quota": "kubectl describe resourcequota, then raise it or stop other users",
+    "RuntimeClass": "kubectl get runtimeclass, then set kubernetes.runtime_class to one of them",
+    "PodSecurity": "kubectl get namespace --show-labels; the runner's pods need no more than "
+    "restricted",
+    "LimitRange": "kubectl describe limitrange, then change it or the limits of guests",
+    "usage per ": "kubectl describe limitrange, then change it or the limits of guests",
+}
+"""What mends a refusal that is not for want of rights, by a word of it."""
 UNREACHABLE: Final = (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError)
 """What a request raises that got no answer."""
 
@@ -47,7 +57,7 @@ class RefusedError(TierError):
     def __init__(self, status: int, what: str, reason: str, message: str) -> None:
         fix = "runner --tier kubernetes doctor"
         if status == 403:
-            fix = "kubectl apply -f deploy/kubernetes/plain/runner-role.yaml, or helm upgrade"
+            fix = next((way for word, way in _WAYS.items() if word in message), _ROLE)
         super().__init__(
             _CODES.get(status, Code.UNAVAILABLE),
             f"the cluster refuses to {what}",

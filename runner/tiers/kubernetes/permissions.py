@@ -24,7 +24,7 @@ UNNEEDED: Final = (
     ("", "secrets", "get"),
     ("", "secrets", "list"),
     ("", "configmaps", "get"),
-    ("", "pods/exec", "create"),
+    *(("", "pods/exec", verb) for verb in ("get", "create")),
     ("rbac.authorization.k8s.io", "rolebindings", "create"),
 )
 """What would be of use to whoever gets hold of the runner."""

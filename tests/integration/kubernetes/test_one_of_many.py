@@ -186,6 +186,7 @@ async def test_a_quota_that_is_used_up_is_told(
     with pytest.raises(TierError) as refused:
         await driver_of().start(spec(tmp_path, Role.EGRESS))
     assert "exceeded quota" in refused.value.details
+    assert "kubectl describe resourcequota" in refused.value.resolution
 
 
 async def test_one_of_two_runners_holds_the_lease(
@@ -238,6 +239,7 @@ FORBIDDEN: list[tuple[str, str, Object | None]] = [
     ("GET", "/api/v1/namespaces/{}/secrets/oxydra-keys", None),
     ("GET", "/api/v1/namespaces/{}/configmaps", None),
     ("POST", "/api/v1/namespaces/{}/pods/a/exec?command=sh&stdin=true", None),
+    ("GET", "/api/v1/namespaces/{}/pods/a/exec?command=sh&stdin=true", None),
     ("POST", "/api/v1/namespaces/{}/pods/a/eviction", {}),
     ("PUT", "/api/v1/namespaces/{}/pods/a", {}),
     ("POST", "/api/v1/namespaces/{}/services", {}),
