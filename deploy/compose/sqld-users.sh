@@ -11,7 +11,8 @@ set -euo pipefail
 umask 022
 
 keys=${SQLD_KEYS:-$(dirname "$0")/sqld-keys}
-container=${SQLD_CONTAINER:-oxydra-sqld}
+# How something is run beside the server: kubernetes/memory-users.sh has another way.
+read -ra inside <<<"${SQLD_INSIDE:-docker exec ${SQLD_CONTAINER:-oxydra-sqld}}"
 
 scratch=$(mktemp)
 trap 'rm -f "$scratch"' EXIT
@@ -35,12 +36,12 @@ token() {
   printf '%s.%s\n' "$signed" "$signature"
 }
 
-# One request to the admin port: METHOD PATH. The port and its key are inside the container only.
+# One request to the admin port: METHOD PATH. The port and its key are beside the server only.
 admin() {
-  docker exec "$container" bash -euc '
+  "${inside[@]}" bash -euc '
     exec 3<>/dev/tcp/127.0.0.1/9090
     printf "%s\r\n" "$1 /v1/namespaces/$2 HTTP/1.1" "Host: sqld" \
-      "Authorization: Basic $(cat /tmp/admin-key)" "Content-Type: application/json" \
+      "Authorization: Basic ${LIBSQL_ADMIN_AUTH_KEY:-$(cat /tmp/admin-key)}" "Content-Type: application/json" \
       "Content-Length: 2" "Connection: close" "" >&3
     printf "{}" >&3
     answer=$(cat <&3)

@@ -12,49 +12,25 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+users=$here/../compose/sqld-users.sh
 export SQLD_KEYS=${SQLD_KEYS:-$here/../compose/sqld-keys}
 namespace=${NAMESPACE:-oxydra}
-
-# The name of a database is that of a Service too.
-check() {
-  [[ ${1:-} =~ ^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$ ]] || {
-    echo "USER must begin with a letter and be made of lower-case letters, digits and hyphens, not: ${1:-}" >&2
-    exit 2
-  }
-}
-
-# One request to the admin port, which listens inside the pod only: METHOD PATH.
-admin() {
-  kubectl --namespace "$namespace" exec oxydra-memory-0 --container sqld -- bash -euc '
-    exec 3<>/dev/tcp/127.0.0.1/9090
-    printf "%s\r\n" "$1 /v1/namespaces/$2 HTTP/1.1" "Host: sqld" \
-      "Authorization: Basic $LIBSQL_ADMIN_AUTH_KEY" "Content-Type: application/json" \
-      "Content-Length: 2" "Connection: close" "" >&3
-    printf "{}" >&3
-    answer=$(cat <&3)
-    [[ $answer == "HTTP/1.1 200 "* ]] || { echo "$answer" >&2; exit 1; }
-  ' admin "$1" "$2"
-}
+export SQLD_INSIDE="kubectl --namespace $namespace exec oxydra-memory-0 --container sqld --"
 
 case "${1:-}" in
 keys)
-  "$here/../compose/sqld-users.sh" keys
+  "$users" keys
   kubectl --namespace "$namespace" create secret generic oxydra-memory \
     --from-file=public.pem="$SQLD_KEYS/public.pem" \
     --from-file=admin-key=<(openssl rand -hex 32 | tr -d '\n')
   ;;
-add)
-  check "${2:-}"
-  admin POST "$2/create"
-  "$here/../compose/sqld-users.sh" token "$2"
-  ;;
-remove)
-  check "${2:-}"
-  admin DELETE "$2"
-  ;;
-token)
-  check "${2:-}"
-  "$here/../compose/sqld-users.sh" token "$2" "${3:-90}"
+add | remove | token)
+  # The name of a database is that of a Service too.
+  [[ ${2:-} =~ ^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$ ]] || {
+    echo "USER must begin with a letter and be made of lower-case letters, digits and hyphens, not: ${2:-}" >&2
+    exit 2
+  }
+  "$users" "$@"
   ;;
 *)
   sed -n '2,11p' "$0" >&2

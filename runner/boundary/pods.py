@@ -44,7 +44,7 @@ _ALLOWED: Final = {
     Role.SHELL: (Port.SHELL_DOOR,),
 }
 """The ports of a user's guests that policies open: see `runner.tiers.kubernetes.policies`."""
-_OTHERS_MAX: Final = 16
+OTHERS_MAX: Final = 16
 """Some of a crowd are as good as all: no policy names one of them."""
 
 
@@ -97,7 +97,7 @@ class Neighbours:
         for guest, port in _PORTS:
             if guest is not role and port not in _ALLOWED[role]:
                 found += _at(self.guests.get(guest, ()), (port,), f"the {guest}")
-        found += _at(self.others[:_OTHERS_MAX], _GUEST_PORTS, "another user's guest")
+        found += _at(self.others[:OTHERS_MAX], _GUEST_PORTS, "another user's guest")
         doors = [own_door.at(address) for address in self.guests.get(Role.EGRESS, ())[:1]]
         return Surroundings(tuple(dict.fromkeys(found)), *doors)
 

@@ -9,7 +9,7 @@ from wire.errors import WireError
 from wire.settings import ContainerSettings, KubernetesSettings
 
 from runner.doctor.finding import Finding, ok, problem, refused, warning
-from runner.tiers.kubernetes.claims import STATE, WORK
+from runner.tiers.kubernetes.claims import claims_of, size_of
 from runner.tiers.kubernetes.cluster import Cluster, RefusedError
 from runner.tiers.kubernetes.leadership import holder
 from runner.tiers.kubernetes.names import Owner
@@ -114,16 +114,13 @@ class _Examination:
 
     async def _policies(self) -> list[Finding]:
         name = "network policies"
-        try:
-            await self._cluster.ask(
-                f"read the policy {_DEFAULT_POLICY}",
-                self._cluster.networking.read_namespaced_network_policy,
-                _DEFAULT_POLICY,
-                self._cluster.namespace,
-            )
-        except RefusedError as error:
-            if error.status != 404:
-                raise
+        found = await self._cluster.find(
+            f"read the policy {_DEFAULT_POLICY}",
+            self._cluster.networking.read_namespaced_network_policy,
+            _DEFAULT_POLICY,
+            self._cluster.namespace,
+        )
+        if found is None:
             what = f"the policy {_DEFAULT_POLICY}, which shuts guests from everything, is missing"
             return [warning(name, what, _APPLY)]
         what = "there; whether the network enforces them, each start proves"
@@ -134,14 +131,14 @@ class _Examination:
         if not wanted:
             return [ok(name, "none is set: guests share their node's kernel")]
         try:
-            found = await self._cluster.ask(
+            found = await self._cluster.find(
                 f"read the runtime class {wanted}", self._cluster.node.read_runtime_class, wanted
             )
         except RefusedError as error:
-            if error.status == 403:
-                return [ok(name, f"{wanted}; {_UNKNOWN}")]
-            if error.status != 404:
+            if error.status != 403:
                 raise
+            return [ok(name, f"{wanted}; {_UNKNOWN}")]
+        if found is None:
             what = f"there is no runtime class {wanted}, so that no guest starts"
             fix = "kubectl get runtimeclass, then set kubernetes.runtime_class to one of them"
             return [problem(name, what, fix)]
@@ -174,37 +171,26 @@ class _Examination:
         return [ok("images", ", ".join(images))]
 
     async def _claims(self) -> list[Finding]:
-        said, lost = [], False
-        for which in (STATE, WORK):
-            name = self._owner.name(which)
-            try:
-                found = await self._cluster.ask(
-                    f"read the claim {name}",
-                    self._cluster.core.read_namespaced_persistent_volume_claim,
-                    name,
-                    self._cluster.namespace,
-                )
-            except RefusedError as error:
-                if error.status != 404:
-                    raise
-                said.append(f"{name} is made at the first start")
-                continue
-            said.append(_described(name, found))
-            lost = lost or (found.get("status") or {}).get("phase") == "Lost"
-        if lost:
+        claims = await claims_of(self._cluster, self._owner)
+        said = ", ".join(_described(name, claim) for name, claim in claims.items())
+        if any(_phase(claim) == "Lost" for claim in claims.values()):
             fix = f"kubectl -n {self._cluster.namespace} describe pvc; restore a backup"
-            return [problem("volumes", ", ".join(said), fix)]
-        return [ok("volumes", ", ".join(said))]
+            return [problem("volumes", said, fix)]
+        return [ok("volumes", said)]
 
     async def _active(self) -> list[Finding]:
         found = await holder(self._cluster)
         return [ok("active runner", found or "none holds the Lease now")]
 
 
-def _described(name: str, claim: dict[str, Any]) -> str:
-    size = claim["spec"]["resources"]["requests"]["storage"]
-    phase = str((claim.get("status") or {}).get("phase", "Pending")).lower()
-    return f"{name} of {size} is {phase}"
+def _described(name: str, claim: dict[str, Any] | None) -> str:
+    if claim is None:
+        return f"{name} is made at the first start"
+    return f"{name} of {size_of(claim)} is {_phase(claim).lower()}"
+
+
+def _phase(claim: dict[str, Any] | None) -> str:
+    return str(((claim or {}).get("status") or {}).get("phase", "Pending"))
 
 
 def _is_default(storage_class: dict[str, Any]) -> bool:

@@ -67,8 +67,8 @@ _LEASE_WAIT_S: Final = 10.0
 _SPAWN_WAIT_S: Final = 40.0
 _LAST_WAIT_S: Final = 0.1
 """The embedder locks the leases for a moment to see whether any are held."""
-INFO_TIMEOUT_S: Final = 1.0
-STATES: Final = {"loading": "starting", "ready": "ready", "failed": "failed"}
+_INFO_TIMEOUT_S: Final = 1.0
+_STATES: Final = {"loading": "starting", "ready": "ready", "failed": "failed"}
 NONE: Final = 'embedder.backend = "none"'
 _SERVER: Final = (sys.executable, "-P", "-m", "guest.embedding.server")
 _SOCKET_MOUNT: Final = Mount("socket", "", "/embedder/socket", Access.READ_WRITE)
@@ -264,18 +264,11 @@ class Embedder:
         if reply.state != "ready":
             return reply
         try:
-            stub = embedder_pb2_grpc.EmbedderStub(await self._supervisor.channel())
-            info = await stub.Info(embedder_pb2.EmbedderInfoRequest(), timeout=INFO_TIMEOUT_S)
-        except grpc.RpcError as error:
-            reply.state, reply.reason = "unhealthy", f"no answer: {from_rpc_error(error).brief}"
-        except (HostError, grpc.aio.UsageError) as error:
+            channel = await self._supervisor.channel()
+        except HostError as error:
             reply.state, reply.reason = "unhealthy", f"it has just ended: {error}"
         else:
-            reply.state, reply.reason = STATES.get(info.state, "unhealthy"), info.reason
-            if info.model_id:
-                reply.details = f"{info.model_id}, {info.dimensions} dimensions"
-            if info.reranker:
-                reply.details = f"{reply.details}, reranker: {info.reranker}".removeprefix(", ")
+            await describe(reply, channel)
         return reply
 
     async def stop(self) -> None:
@@ -385,6 +378,23 @@ class Embedder:
         )
         ours = self._authority.issue(Party.RUNNER)
         return Launch(spec, Peer(home.endpoint, Party.EMBEDDER, self._token, ours))
+
+
+async def describe(reply: control_pb2.GuestStatus, channel: grpc.aio.Channel) -> None:
+    """Fill in what the embedder at `channel` says of itself."""
+    try:
+        stub = embedder_pb2_grpc.EmbedderStub(channel)
+        info = await stub.Info(embedder_pb2.EmbedderInfoRequest(), timeout=_INFO_TIMEOUT_S)
+    except grpc.RpcError as error:
+        reply.state, reply.reason = "unhealthy", f"no answer: {from_rpc_error(error).brief}"
+    except grpc.aio.UsageError as error:
+        reply.state, reply.reason = "unhealthy", f"it has just ended: {error}"
+    else:
+        reply.state, reply.reason = _STATES.get(info.state, "unhealthy"), info.reason
+        if info.model_id:
+            reply.details = f"{info.model_id}, {info.dimensions} dimensions"
+        if info.reranker:
+            reply.details = f"{reply.details}, reranker: {info.reranker}".removeprefix(", ")
 
 
 def _owner(config: Config) -> Owner:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from runner.host.cluster.boundary import PodBoundary
     from runner.host.cluster.embedder import ClusterEmbedder
     from runner.telemetry.telemetry import Telemetry
+    from runner.tiers.kubernetes.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -428,20 +429,16 @@ class Host:
         if not self._capabilities.remote:
             return Embedder(home, self._beside, environ=self._environ)
         from runner.host.cluster.embedder import ClusterEmbedder
-        from runner.tiers.kubernetes.driver import KubernetesDriver
 
-        assert isinstance(driver, KubernetesDriver)
         moved = self._embedder_moved
-        return ClusterEmbedder(home, driver.cluster, self.user_id, on_moved=moved)
+        return ClusterEmbedder(home, _cluster_of(driver), self.user_id, on_moved=moved)
 
     def _pod_boundary(self, driver: TierDriver) -> "PodBoundary | None":
         if not self._capabilities.remote:
             return None
         from runner.host.cluster.boundary import PodBoundary
-        from runner.tiers.kubernetes.driver import KubernetesDriver
 
-        assert isinstance(driver, KubernetesDriver)
-        return PodBoundary(driver.cluster, self.user_id, self._environ)
+        return PodBoundary(_cluster_of(driver), self.user_id, self._environ)
 
     async def _embedder_moved(self) -> None:
         if self._started:
@@ -583,3 +580,11 @@ class Host:
         except Exception as error:
             log.exception("ending: %s", name)
             self._problems.append(f"{name}: {error!r}")
+
+
+def _cluster_of(driver: TierDriver) -> "Cluster":
+    """The API server whose pods are guests of a tier that has them on other machines."""
+    from runner.tiers.kubernetes.driver import KubernetesDriver
+
+    assert isinstance(driver, KubernetesDriver)
+    return driver.cluster

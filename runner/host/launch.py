@@ -183,7 +183,7 @@ class AgentLauncher:
             for bound in self._workspace.mounts(Role.AGENT)
             if bound.mount.name in bootstrap_pb2.GuestPaths.DESCRIPTOR.fields_by_name
         }
-        directories = {} if remote else _found(self._workspace, Role.AGENT)
+        directories = _found(self._placement, self._workspace, Role.AGENT)
         launch_id = str(uuid.uuid4())
         name = self._placement.name(launch_id)
         message = bootstrap_pb2.BootstrapEnvelope(
@@ -224,14 +224,14 @@ class AgentLauncher:
             if self._own_files
             else self._workspace.path,
             owner=self._workspace.owner.ids,
-            network=Network.POLICY if remote else Network.NONE,
+            network=self._placement.network,
             limits=Limits(
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
             ),
             directories=directories,
         )
         ours = self._authority.issue(Party.RUNNER)
-        endpoint = "" if remote else unix_endpoint(self._workspace.gateway_socket)
+        endpoint = _local(self._placement, self._workspace.gateway_socket)
         peer = Peer(endpoint, Party.AGENT, message.token, ours, name)
         return Launch(spec, peer, Port.GATEWAY, _sameness(spec, message))
 
@@ -342,9 +342,9 @@ class ShellLauncher:
             log_path=self._workspace.log(Role.SHELL),
             working_directory=Path("/run" if remote else "/shared"),
             owner=self._workspace.owner.ids,
-            network=Network.POLICY if remote else Network.NONE,
+            network=self._placement.network,
             limits=Limits(memory, self._settings.processes, self._settings.cpus),
-            directories={} if remote else _found(self._workspace, Role.SHELL),
+            directories=_found(self._placement, self._workspace, Role.SHELL),
         )
         endpoint = _local(self._placement, self._workspace.shell_socket)
         ours = self._authority.issue(Party.RUNNER)
@@ -491,7 +491,7 @@ class EgressLauncher:
             owner=self._workspace.owner.ids,
             network=Network.OUTBOUND,
             limits=_EGRESS_LIMITS,
-            directories={} if remote else _found(self._workspace, Role.EGRESS),
+            directories=_found(self._placement, self._workspace, Role.EGRESS),
         )
         endpoint = _local(self._placement, self._workspace.egress_socket)
         ours = self._authority.issue(Party.RUNNER)
@@ -539,9 +539,11 @@ class Launchers:
             self.shell = ShellLauncher(config, workspace, capabilities, authority)
 
 
-def _found(workspace: Workspace, role: Role) -> dict[str, tuple[int, int]]:
-    """See `LaunchSpec.directories`."""
-    found = {}
+def _found(placement: Placement, workspace: Workspace, role: Role) -> dict[str, tuple[int, int]]:
+    """See `LaunchSpec.directories`; none of them are of this machine where guests are on others."""
+    found: dict[str, tuple[int, int]] = {}
+    if placement.remote:
+        return found
     for bound in workspace.mounts(role):
         with directory_beneath(workspace.path, bound.host_path) as directory:
             seen = os.fstat(directory)

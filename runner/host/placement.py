@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from wire.v1 import bootstrap_pb2
 
 from runner.config.models import Config
-from runner.tiers.base import Capabilities, Handle, Port
+from runner.tiers.base import Capabilities, Handle, Network, Port
 from runner.workspace.mounts import Role
 
 
@@ -27,6 +27,11 @@ class Placement:
     def until(self) -> tuple[str, ...]:
         """The guest's argument that says how long it lives."""
         return ("--lease", str(self.lease_s)) if self.remote else ("--exit-with-parent",)
+
+    @property
+    def network(self) -> Network:
+        """Of guests that only others of their user connect to."""
+        return Network.POLICY if self.remote else Network.NONE
 
     def name(self, launch_id: str) -> str:
         """What a guest's certificate says of its launch: nothing where its socket says it."""

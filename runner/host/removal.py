@@ -133,27 +133,29 @@ def _engine_objects(config: Config, runtime: Runtime, workspace: Workspace) -> I
 
 
 async def _in_cluster(config: Config, user_id: str) -> list[str]:
-    """The user's pods and policies, and the claims that go with them."""
-    from runner.tiers.kubernetes.claims import claims_of
+    """The user's pods and claims, and what becomes of the latter."""
+    from runner.tiers.kubernetes.claims import claims_of, size_of
     from runner.tiers.kubernetes.cluster import Cluster
     from runner.tiers.kubernetes.names import Owner, selector
 
-    cluster, owner = Cluster(config.kubernetes), Owner(user_id)
-    try:
-        await cluster.open()
+    owner = Owner(user_id)
+    async with Cluster(config.kubernetes) as cluster:
         pods = await cluster.ask(
             "list pods",
             cluster.core.list_namespaced_pod,
             cluster.namespace,
             label_selector=selector(owner.labels),
         )
-        found = [f"pod {pod['metadata']['name']}" for pod in pods["items"]]
-        fate = "stays, with what it holds" if config.kubernetes.keep_claims else "goes"
-        for name, size in await claims_of(cluster, owner):
-            found.append(f"claim {name} of {size}, which {fate}")
-        return found
-    finally:
-        await cluster.close()
+        claims = await claims_of(cluster, owner)
+    fate = "stays, with what it holds" if config.kubernetes.keep_claims else "goes"
+    return [
+        *(f"pod {pod['metadata']['name']}" for pod in pods["items"]),
+        *(
+            f"claim {name} of {size_of(claim)}, which {fate}"
+            for name, claim in claims.items()
+            if claim is not None
+        ),
+    ]
 
 
 async def _remove_from_cluster(config: Config, user_id: str) -> None:
@@ -162,14 +164,11 @@ async def _remove_from_cluster(config: Config, user_id: str) -> None:
     from runner.tiers.kubernetes.cluster import Cluster
     from runner.tiers.kubernetes.names import Owner
 
-    cluster, owner = Cluster(config.kubernetes), Owner(user_id)
-    try:
-        await cluster.open()
+    owner = Owner(user_id)
+    async with Cluster(config.kubernetes) as cluster:
         await policies.remove(cluster, owner, config.kubernetes)
         if not config.kubernetes.keep_claims:
             await claims.remove(cluster, owner)
-    finally:
-        await cluster.close()
 
 
 def _elsewhere(config: Config, workspace: Workspace) -> Iterator[str]:

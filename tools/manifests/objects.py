@@ -5,6 +5,10 @@ Only kinds and versions that Kubernetes has had since 1.20 and still has.
 
 from typing import Any, Final
 
+from runner.tiers.base import Port
+from runner.tiers.kubernetes.names import LABEL_MANAGER, LABEL_NAME, LABEL_ROLE, LEASE, OURS
+from runner.tiers.kubernetes.policies import MEMORY_PORT
+
 from .nodes import OMITTED, Each, Either, If, Names, Node, Set, Value
 from .settings import image, with_defaults
 from .values import defaults
@@ -12,14 +16,7 @@ from .values import defaults
 NAMESPACE: Final = "oxydra"
 UID: Final = 10001
 MEMORY_UID: Final = 10002
-GATEWAY_PORT: Final = 7001
-EMBEDDER_PORT: Final = 7006
-MEMORY_PORT: Final = 8080
-LEASE: Final = "oxydra-runner"
 READER: Final = "oxydra-doctor"
-_NAME: Final = "app.kubernetes.io/name"
-_MANAGER: Final = "app.kubernetes.io/managed-by"
-_ROLE: Final = "oxydra.io/role"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
@@ -204,7 +201,7 @@ class Objects:
 
     def default_policy(self) -> Node:
         """What the runner makes is cut off until its user's own policies are there."""
-        ours = {"matchLabels": {_NAME: "oxydra", _MANAGER: "oxydra-runner"}}
+        ours = {"matchLabels": OURS}
         return self._policy("oxydra-default", ours, ingress=[], egress=[])
 
     def service(self) -> Node:
@@ -221,7 +218,7 @@ class Objects:
 
     def embedder(self) -> Node:
         command = [
-            *("oxydra-embedder", "--bootstrap-stdin", "--socket", f"tcp:*:{EMBEDDER_PORT}"),
+            *("oxydra-embedder", "--bootstrap-stdin", "--socket", Port.EMBEDDER.listener),
             *("--lease", Either("120", '"{{ $.Values.embedder.leaseSeconds }}"')),
             *("--backend", Value("embedder.backend"), "--model", Value("embedder.model")),
             *(
@@ -236,7 +233,7 @@ class Objects:
             "command": command,
             "stdin": True,
             "stdinOnce": True,
-            "ports": [{"name": "grpc", "containerPort": EMBEDDER_PORT}],
+            "ports": [{"name": "grpc", "containerPort": Port.EMBEDDER.value}],
             # It listens once the runner has given it its identity.
             "readinessProbe": {"tcpSocket": {"port": "grpc"}, "periodSeconds": 5},
             "resources": Value("embedder.resources"),
@@ -271,7 +268,7 @@ class Objects:
         return self._policy(
             "oxydra-embedder",
             _selected("embedder"),
-            ingress=[_from(EMBEDDER_PORT, "agent", "runner")],
+            ingress=[_from(Port.EMBEDDER.value, "agent", "runner")],
             egress=[],
         )
 
@@ -382,11 +379,11 @@ class Objects:
 
     def _labels(self, role: str = "") -> dict[str, Node]:
         found = {
-            _NAME: "oxydra",
-            _MANAGER: Either("kubectl", "{{ $.Release.Service }}"),
+            LABEL_NAME: "oxydra",
+            LABEL_MANAGER: Either("kubectl", "{{ $.Release.Service }}"),
             "app.kubernetes.io/version": self._version,
         }
-        return {**found, _ROLE: role} if role else found
+        return {**found, LABEL_ROLE: role} if role else found
 
     def _named(self, name: Node, role: str = "") -> dict[str, Node]:
         return {"name": name, "namespace": _namespace(), "labels": self._labels(role)}
@@ -417,13 +414,13 @@ def _binding(kind: str, name: Node) -> dict[str, Node]:
 
 
 def _selected(role: str) -> dict[str, Node]:
-    return {"matchLabels": {_NAME: "oxydra", _ROLE: role}}
+    return {"matchLabels": {LABEL_NAME: "oxydra", LABEL_ROLE: role}}
 
 
 def _from(port: int, *roles: str) -> Node:
     pods = {
-        "matchLabels": {_NAME: "oxydra"},
-        "matchExpressions": [{"key": _ROLE, "operator": "In", "values": [*roles]}],
+        "matchLabels": {LABEL_NAME: "oxydra"},
+        "matchExpressions": [{"key": LABEL_ROLE, "operator": "In", "values": [*roles]}],
     }
     return {"from": [{"podSelector": pods}], "ports": [{"protocol": "TCP", "port": port}]}
 

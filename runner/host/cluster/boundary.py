@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +21,13 @@ from wire.ways_out import Target
 
 from runner.boundary.check import check_boundary, check_ways_out
 from runner.boundary.enforcement import until_broken, until_enforced
-from runner.boundary.pods import Neighbours, Surroundings, pod_spec, pod_ways_out
+from runner.boundary.pods import (
+    OTHERS_MAX,
+    Neighbours,
+    Surroundings,
+    pod_spec,
+    pod_ways_out,
+)
 from runner.errors import TierError
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.tiers.kubernetes.cluster import Cluster
@@ -31,7 +38,6 @@ from runner.workspace.mounts import Role
 
 log = logging.getLogger(__name__)
 
-_OTHERS_MAX: Final = 16
 _FROM_MEMORY: Final = "0"
 """What the API server has in memory will do; its store would read all pods of the namespace."""
 _RESOLVERS: Final = Path("/etc/resolv.conf")
@@ -61,9 +67,9 @@ class PodBoundary:
         still come. See `pod_spec`."""
 
         async def run() -> control_pb2.BoundaryReport:
-            around = await self._around(Role.SHELL)
-            spec = pod_spec(launch, promised, tokens=tokens, canary=canary, surroundings=around)
-            return await check_boundary(channel, spec)
+            return await check_boundary(
+                channel, await self._spec(launch, promised, tokens=tokens, canary=canary)
+            )
 
         return await until_enforced(run)
 
@@ -82,10 +88,7 @@ class PodBoundary:
         set. Returns what was found once it is open."""
 
         async def run() -> control_pb2.BoundaryReport:
-            around = await self._around(Role.SHELL)
-            spec: BoundarySpec = pod_spec(
-                launch, promised, tokens={}, canary="", surroundings=around
-            )
+            spec = await self._spec(launch, promised)
             return await check_boundary(channel, spec._replace(checks=POLICED_CHECKS))
 
         return await until_broken(run, changed=changed)
@@ -96,6 +99,17 @@ class PodBoundary:
         """The same for the agent's pod."""
         return await until_broken(lambda: self._ways_out(channel), changed=changed)
 
+    async def _spec(
+        self,
+        launch: LaunchSpec,
+        promised: Confinement,
+        *,
+        tokens: Mapping[str, str] = MappingProxyType({}),
+        canary: str = "",
+    ) -> BoundarySpec:
+        around = await self._around(Role.SHELL)
+        return pod_spec(launch, promised, tokens=tokens, canary=canary, surroundings=around)
+
     async def _ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         return await check_ways_out(channel, pod_ways_out(await self._around(Role.AGENT)))
 
@@ -105,7 +119,7 @@ class PodBoundary:
         api, own, strangers, embedders = await asyncio.gather(
             asyncio.to_thread(self._api),
             self._pods(selector(self._owner.labels), resource_version=_FROM_MEMORY),
-            self._pods(others, limit=_OTHERS_MAX),
+            self._pods(others, limit=OTHERS_MAX),
             self._pods(selector(EMBEDDER), resource_version=_FROM_MEMORY),
         )
         guests: dict[Role, tuple[str, ...]] = {

@@ -20,11 +20,10 @@ import grpc
 from wire import envelope
 from wire.errors import WireError
 from wire.identity import Party, Peer
-from wire.status import from_rpc_error
 from wire.transport import check_health, open_channel
-from wire.v1 import bootstrap_pb2, control_pb2, embedder_pb2, embedder_pb2_grpc
+from wire.v1 import bootstrap_pb2, control_pb2
 
-from runner.host.embedder import INFO_TIMEOUT_S, NONE, STATES, EmbedderHome, locked
+from runner.host.embedder import NONE, EmbedderHome, describe, locked
 from runner.tiers.base import Port
 from runner.tiers.kubernetes.cluster import Cluster
 from runner.tiers.kubernetes.names import EMBEDDER, selector
@@ -99,16 +98,9 @@ class ClusterEmbedder:
         if self._channel is None:
             reply.reason = self._reason
             return reply
-        try:
-            stub = embedder_pb2_grpc.EmbedderStub(self._channel)
-            info = await stub.Info(embedder_pb2.EmbedderInfoRequest(), timeout=INFO_TIMEOUT_S)
-        except grpc.RpcError as error:
-            reply.state, reply.reason = "unhealthy", f"no answer: {from_rpc_error(error).brief}"
-        except grpc.aio.UsageError as error:
-            reply.state, reply.reason = "unhealthy", f"it has just ended: {error}"
-        else:
-            reply.state, reply.reason = STATES.get(info.state, "unhealthy"), info.reason
-            reply.details = f"{info.model_id}, {info.dimensions} dimensions, pod {self._chosen}"
+        await describe(reply, self._channel)
+        if reply.details:
+            reply.details += f", pod {self._chosen}"
         return reply
 
     async def _attend(self) -> None:

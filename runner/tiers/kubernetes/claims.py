@@ -3,14 +3,13 @@
 Two claims and never parts of one: engines that ignore `subPath` would show the shell everything.
 """
 
-import contextlib
 from typing import Any, Final
 
 from wire.errors import Code
 from wire.settings import KubernetesSettings
 
 from runner.errors import TierError
-from runner.tiers.kubernetes.cluster import Cluster, RefusedError
+from runner.tiers.kubernetes.cluster import Cluster
 from runner.tiers.kubernetes.names import Owner
 from runner.workspace.mounts import Role
 
@@ -55,66 +54,42 @@ async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: Kubernete
     core = cluster.core
     for which in OF_ROLE[role]:
         wanted = claim(owner, which, settings)
-        name = wanted["metadata"]["name"]
-        try:
-            await cluster.ask(
-                f"create the claim {name}",
-                core.create_namespaced_persistent_volume_claim,
-                cluster.namespace,
-                wanted,
-            )
-            continue
-        except RefusedError as refused:
-            if refused.reason != "AlreadyExists":
-                raise
-        found = await cluster.ask(
-            f"read the claim {name}",
+        found = await cluster.made(
+            "claim",
+            core.create_namespaced_persistent_volume_claim,
             core.read_namespaced_persistent_volume_claim,
-            name,
-            cluster.namespace,
+            wanted,
         )
         _check(found, wanted)
 
 
-async def claims_of(cluster: Cluster, owner: Owner) -> list[tuple[str, str]]:
-    """The names and sizes of a user's claims that there are."""
-    found = []
-    for which in (STATE, WORK):
-        name = owner.name(which)
-        try:
-            claim = await cluster.ask(
-                f"read the claim {name}",
-                cluster.core.read_namespaced_persistent_volume_claim,
-                name,
-                cluster.namespace,
-            )
-        except RefusedError as refused:
-            if refused.reason != "NotFound":
-                raise
-            continue
-        found.append((name, str(claim["spec"]["resources"]["requests"]["storage"])))
-    return found
+async def claims_of(cluster: Cluster, owner: Owner) -> dict[str, dict[str, Any] | None]:
+    """A user's claims by their names; None for one that is not there."""
+    return {
+        name: await cluster.find(
+            f"read the claim {name}",
+            cluster.core.read_namespaced_persistent_volume_claim,
+            name,
+            cluster.namespace,
+        )
+        for name in (owner.name(STATE), owner.name(WORK))
+    }
 
 
-async def remove(cluster: Cluster, owner: Owner) -> list[str]:
-    """Remove all claims of a user, and with them what they hold, as their class says. Returns
-    their names."""
-    core, removed = cluster.core, []
-    for which in (STATE, WORK):
-        name = owner.name(which)
-        with contextlib.suppress(FileNotFoundError):
-            await _delete(cluster, name, core.delete_namespaced_persistent_volume_claim)
-            removed.append(name)
-    return removed
+def size_of(claim: dict[str, Any]) -> str:
+    """What a claim asks for."""
+    return str(claim["spec"]["resources"]["requests"]["storage"])
 
 
-async def _delete(cluster: Cluster, name: str, call: Any) -> None:
-    try:
-        await cluster.ask(f"remove the claim {name}", call, name, cluster.namespace)
-    except RefusedError as refused:
-        if refused.reason != "NotFound":
-            raise
-        raise FileNotFoundError(name) from None
+async def remove(cluster: Cluster, owner: Owner) -> None:
+    """Remove all claims of a user, and with them what they hold, as their class says."""
+    for name in (owner.name(STATE), owner.name(WORK)):
+        await cluster.find(
+            f"remove the claim {name}",
+            cluster.core.delete_namespaced_persistent_volume_claim,
+            name,
+            cluster.namespace,
+        )
 
 
 def _check(found: dict[str, Any], wanted: dict[str, Any]) -> None:

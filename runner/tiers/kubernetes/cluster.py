@@ -7,7 +7,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import aiohttp
 from kubernetes_asyncio import client, config
@@ -69,7 +69,8 @@ class RefusedError(TierError):
 
 
 class Cluster:
-    """The API server as one runner sees it. Opened at the first use; `close` ends it.
+    """The API server as one runner sees it. Opened by `open`, or as an async context manager;
+    `close` ends it.
 
     Answers are the API's objects as they are in JSON.
     """
@@ -80,6 +81,13 @@ class Cluster:
         self._client: client.ApiClient | None = None
         self._configuration: client.Configuration | None = None
         self.namespace = settings.namespace
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def open(self) -> None:
         """Read how the API server is reached. Idempotent. Raises `TierError` if nothing says it."""
@@ -163,6 +171,34 @@ class Cluster:
                     raise unreachable(what, self.host, error) from None
             await asyncio.sleep(pause)
             pause = min(_PAUSE_MAX_S, pause * 2)
+
+    async def find(
+        self, what: str, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
+    ) -> dict[str, Any] | None:
+        """The same for an object that may not be there: then None."""
+        try:
+            return await self.ask(what, call, *arguments, **options)
+        except RefusedError as refused:
+            if refused.status != 404:
+                raise
+            return None
+
+    async def made(
+        self,
+        what: str,
+        create: Callable[..., Awaitable[Any]],
+        read: Callable[..., Awaitable[Any]],
+        wanted: dict[str, Any],
+    ) -> dict[str, Any]:
+        """The object that is `wanted` in the namespace, created if it is not there. `what` says
+        what it is. Raises like `ask`."""
+        name = wanted["metadata"]["name"]
+        try:
+            return await self.ask(f"create the {what} {name}", create, self.namespace, wanted)
+        except RefusedError as refused:
+            if refused.reason != "AlreadyExists":
+                raise
+        return await self.ask(f"read the {what} {name}", read, name, self.namespace)
 
     async def _asked(
         self, what: str, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any

@@ -98,19 +98,20 @@ class KubernetesDriver:
         if not wanted:
             return
         try:
-            await self.cluster.ask(
+            found = await self.cluster.find(
                 f"read the runtime class {wanted}", self.cluster.node.read_runtime_class, wanted
             )
         except RefusedError as refused:
-            if refused.status == 404:
-                raise TierError(
-                    Code.FAILED_PRECONDITION,
-                    f"this cluster has no runtime class {wanted}",
-                    details="guests start with it or not at all",
-                    resolution="kubectl get runtimeclass, then set kubernetes.runtime_class",
-                ) from None
             if refused.status != 403:
                 raise
+            return
+        if found is None:
+            raise TierError(
+                Code.FAILED_PRECONDITION,
+                f"this cluster has no runtime class {wanted}",
+                details="guests start with it or not at all",
+                resolution="kubectl get runtimeclass, then set kubernetes.runtime_class",
+            )
 
     async def start(self, spec: LaunchSpec) -> Handle:
         await self.cluster.open()

@@ -10,8 +10,9 @@ from typing import Final
 from wire.errors import Code, WireError
 
 from runner.errors import HostError
-from runner.tiers.kubernetes.cluster import Cluster, RefusedError
+from runner.tiers.kubernetes.cluster import Cluster
 from runner.tiers.kubernetes.leadership import holder
+from runner.tiers.kubernetes.watching import address_of
 
 log = logging.getLogger(__name__)
 
@@ -85,18 +86,13 @@ class Active:
         name = await holder(self._cluster)
         if name in ("", self._identity):
             return ""
-        try:
-            pod = await self._cluster.ask(
-                f"read the pod {name}",
-                self._cluster.core.read_namespaced_pod,
-                name,
-                self._cluster.namespace,
-            )
-        except RefusedError as refused:
-            if refused.status != 404:
-                raise
-            return ""
-        return str((pod.get("status") or {}).get("podIP") or "")
+        pod = await self._cluster.find(
+            f"read the pod {name}",
+            self._cluster.core.read_namespaced_pod,
+            name,
+            self._cluster.namespace,
+        )
+        return address_of(pod or {})
 
 
 class _Forwarder:

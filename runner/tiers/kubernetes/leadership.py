@@ -19,7 +19,7 @@ from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectio
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
 from wire.settings import KubernetesSettings
 
-from runner.tiers.kubernetes.cluster import NAMESPACE_FILE, UNREACHABLE, Cluster, RefusedError
+from runner.tiers.kubernetes.cluster import NAMESPACE_FILE, UNREACHABLE, Cluster
 from runner.tiers.kubernetes.names import LEASE
 
 log = logging.getLogger(__name__)
@@ -115,18 +115,10 @@ async def holder(cluster: Cluster) -> str:
     """Who is the active runner; empty if none is. Raises `TierError` if the API server does not
     say."""
     await cluster.open()
-    try:
-        lease = await cluster.ask(
-            "read the Lease",
-            cluster.coordination.read_namespaced_lease,
-            LEASE,
-            cluster.namespace,
-        )
-    except RefusedError as refused:
-        if refused.status != 404:
-            raise
-        return ""
-    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+    lease = await cluster.find(
+        "read the Lease", cluster.coordination.read_namespaced_lease, LEASE, cluster.namespace
+    )
+    return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:
@@ -135,12 +127,9 @@ async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:
     server does not say."""
     if settings.kubeconfig is not None or not NAMESPACE_FILE.exists():
         return "", ""
-    cluster = Cluster(settings)
-    try:
+    async with Cluster(settings) as cluster:
         found = await holder(cluster)
         return (cluster.namespace, found) if found not in ("", socket.gethostname()) else ("", "")
-    finally:
-        await cluster.close()
 
 
 async def _tell(

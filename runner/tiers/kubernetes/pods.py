@@ -12,7 +12,6 @@ from runner.tiers.kubernetes.cluster import as_json
 from runner.tiers.kubernetes.names import (
     LABEL_LAUNCH,
     LABEL_ROLE,
-    LABEL_SPEC,
     OURS,
     Owner,
     labels_of,
@@ -81,11 +80,6 @@ def pod_of(spec: LaunchSpec, settings: KubernetesSettings, images: str) -> dict[
     labels = owner.launch_labels(spec.role, spec.launch_id, digest)
     pod["metadata"]["labels"] = labels
     return pod
-
-
-def hash_in(pod: dict[str, Any]) -> str:
-    """The hash of all of a pod that is not secret, from its labels."""
-    return str((pod["metadata"].get("labels") or {}).get(LABEL_SPEC, ""))
 
 
 def launch_in(pod: dict[str, Any]) -> str:

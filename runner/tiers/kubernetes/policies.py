@@ -10,7 +10,7 @@ from typing import Any, Final
 from wire.settings import KubernetesSettings
 
 from runner.tiers.base import Port
-from runner.tiers.kubernetes.cluster import Cluster, RefusedError, as_json
+from runner.tiers.kubernetes.cluster import Cluster, as_json
 from runner.tiers.kubernetes.names import (
     APP,
     EMBEDDER,
@@ -92,25 +92,14 @@ async def ensure(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -
     """Bring the user's policies to what they are to be. Raises `TierError`."""
     networking = cluster.networking
     for wanted in policies(owner, settings):
-        name = wanted["metadata"]["name"]
-        try:
-            await cluster.ask(
-                f"create the policy {name}",
-                networking.create_namespaced_network_policy,
-                cluster.namespace,
-                wanted,
-            )
-            continue
-        except RefusedError as refused:
-            if refused.reason != "AlreadyExists":
-                raise
-        found = await cluster.ask(
-            f"read the policy {name}",
+        found = await cluster.made(
+            "policy",
+            networking.create_namespaced_network_policy,
             networking.read_namespaced_network_policy,
-            name,
-            cluster.namespace,
+            wanted,
         )
         if as_json(found["spec"]) != as_json(wanted["spec"]):
+            name = wanted["metadata"]["name"]
             await cluster.ask(
                 f"replace the policy {name}",
                 networking.replace_namespaced_network_policy,
@@ -120,23 +109,16 @@ async def ensure(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -
             )
 
 
-async def remove(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -> list[str]:
-    """Remove the user's policies. Returns their names."""
-    removed = []
+async def remove(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -> None:
+    """Remove the user's policies."""
     for policy in policies(owner, settings):
         name = policy["metadata"]["name"]
-        try:
-            await cluster.ask(
-                f"remove the policy {name}",
-                cluster.networking.delete_namespaced_network_policy,
-                name,
-                cluster.namespace,
-            )
-            removed.append(name)
-        except RefusedError as refused:
-            if refused.reason != "NotFound":
-                raise
-    return removed
+        await cluster.find(
+            f"remove the policy {name}",
+            cluster.networking.delete_namespaced_network_policy,
+            name,
+            cluster.namespace,
+        )
 
 
 def _policy(
