@@ -122,7 +122,7 @@ class KubernetesDriver:
             undo.callback(output.close)
             if spec.user_id:
                 await claims.ensure(self.cluster, owner, spec.role, self._settings)
-                await policies.ensure(self.cluster, owner, self._settings)
+                await policies.ensure(self.cluster, owner, spec.role, self._settings)
             wanted = pod_of(spec, self._settings, self._container.images)
             name = wanted["metadata"]["name"]
             pod = await self._create(wanted, pods)
@@ -201,12 +201,15 @@ class KubernetesDriver:
         if not all(isinstance(data.get(key), str) for key in ("pod", "uid", "log", "home")):
             return False
         await self.cluster.open()
-        pods = await self._watched(Owner(handle.user_id))
+        owner = Owner(handle.user_id)
+        pods = await self._watched(owner)
         pod = pods.get(data["pod"])
         if pod is None or pod["metadata"]["uid"] != data["uid"] or not is_running(pod):
             return False
         if launch_in(pod) != handle.launch_id:
             return False
+        if handle.user_id:  # what is allowed may be set otherwise than when it was started
+            await policies.ensure(self.cluster, owner, handle.role, self._settings)
         output = OutputLog(Path(data["log"]), Path(data["home"]), handle.role, handle.user_id)
         following = Output(self.cluster, data["pod"], output)
         following.begin(adopted=True)

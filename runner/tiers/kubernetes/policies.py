@@ -88,25 +88,24 @@ def outside(settings: KubernetesSettings) -> list[dict[str, Any]]:
     ]
 
 
-async def ensure(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -> None:
-    """Bring the user's policies to what they are to be. Raises `TierError`."""
-    networking = cluster.networking
-    for wanted in policies(owner, settings):
-        found = await cluster.made(
-            "policy",
-            networking.create_namespaced_network_policy,
-            networking.read_namespaced_network_policy,
+async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: KubernetesSettings) -> None:
+    """Bring the policy of one of the user's guests to what it is to be. Raises `TierError`."""
+    networking, name = cluster.networking, owner.name(role.value)
+    (wanted,) = (each for each in policies(owner, settings) if each["metadata"]["name"] == name)
+    found = await cluster.made(
+        "policy",
+        networking.create_namespaced_network_policy,
+        networking.read_namespaced_network_policy,
+        wanted,
+    )
+    if as_json(found["spec"]) != as_json(wanted["spec"]):
+        await cluster.ask(
+            f"replace the policy {name}",
+            networking.replace_namespaced_network_policy,
+            name,
+            cluster.namespace,
             wanted,
         )
-        if as_json(found["spec"]) != as_json(wanted["spec"]):
-            name = wanted["metadata"]["name"]
-            await cluster.ask(
-                f"replace the policy {name}",
-                networking.replace_namespaced_network_policy,
-                name,
-                cluster.namespace,
-                wanted,
-            )
 
 
 async def remove(cluster: Cluster, owner: Owner, settings: KubernetesSettings) -> None:

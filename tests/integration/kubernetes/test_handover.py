@@ -10,6 +10,7 @@ from wire.settings import ShellSettings
 
 from runner.config.models import Config
 from runner.host.host import Host
+from runner.tiers.kubernetes.names import Owner
 from tests.support.kubernetes.cluster import RUNNER, Cluster
 from tests.support.kubernetes.hosts import call, with_egress
 
@@ -56,6 +57,22 @@ async def test_guests_that_would_be_the_same_go_on_and_others_are_started_anew(
             assert "here" in await call(third, "shell_exec", command="echo here")
             assert "under the pot" in await call(third, "memory_search", query="key")
         assert guests() == {}
+
+
+async def test_a_guest_that_goes_on_has_the_policy_of_today(
+    cluster: Cluster, namespace: str, config: Config, guests: Callable[[], dict[str, str]]
+) -> None:
+    config = with_egress(config)
+    with cluster.network(host_is=RUNNER):
+        async with left(config):
+            before = guests()
+        narrower = config.kubernetes.model_copy(update={"private_ranges": ("203.0.113.0/24",)})
+        async with Host(config.model_copy(update={"kubernetes": narrower}), "alice"):
+            assert guests() == before
+            path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+            policy = cluster.request("GET", f"{path}/{Owner('alice').name('egress')}")
+    world = policy["spec"]["egress"][0]["to"][0]["ipBlock"]
+    assert "203.0.113.0/24" in world["except"]
 
 
 async def test_what_a_runner_has_left_without_its_records_is_removed(

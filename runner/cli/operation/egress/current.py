@@ -12,12 +12,12 @@ from wire.errors import Code
 from wire.v1 import control_pb2, egress_pb2
 
 from runner.audit.log import Place
+from runner.cli.agent import connect_if_running
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.egress.policy import limits, policy
 from runner.egress.spent import Spent
 from runner.errors import HostError
-from runner.host.control import connect_control
 
 Role = Literal["agent", "shell"]
 
@@ -43,7 +43,7 @@ class Current:
 
     @classmethod
     async def _read(cls, options: Options, config: Config) -> Self:
-        control = await connect_control(config, options.user_id)
+        control = await connect_if_running(config, options.user_id)
         if control is None:
             settings = config.for_user(options.user_id).egress
             return cls(

@@ -82,6 +82,16 @@ class Host:
         return self.changed
 
 
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No host runs, unless a test has one."""
+
+    async def connect(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(current, "connect_if_running", connect)
+
+
 @pytest.fixture
 def settings(run_command: RunCommand, tmp_path: Path) -> None:
     """Where no host runs."""
@@ -98,7 +108,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     def ask(_: object, question: Any) -> Any:
         return asyncio.run(question(made))
 
-    monkeypatch.setattr(current, "connect_control", connect)
+    monkeypatch.setattr(current, "connect_if_running", connect)
     monkeypatch.setattr(group, "ask_host", ask)
     return made
 
