@@ -44,8 +44,10 @@ _CLEAR_GRACE_S: Final = 2.0
 
 @dataclass
 class _Guest:
-    """One pod that this driver started or adopted. `ended` resolves once nothing of it runs."""
+    """One pod that this driver started or adopted, among the user's `pods`. `ended` resolves once
+    nothing of it runs."""
 
+    pods: Pods
     name: str
     uid: str
     ended: "asyncio.Future[int | None]"
@@ -126,7 +128,7 @@ class KubernetesDriver:
             wanted = pod_of(spec, self._settings, self._container.images)
             name = wanted["metadata"]["name"]
             pod = await self._create(wanted, pods)
-            undo.push_async_callback(self._remove_now, pod)
+            undo.push_async_callback(self._remove_now, pods, pod)
             uid = pod["metadata"]["uid"]
             try:
                 async with asyncio.timeout(self._settings.start_s):
@@ -307,23 +309,18 @@ class KubernetesDriver:
                 await self._gone(pods, pod, 0)
             ended.set_result(code)
 
-        guest = _Guest(name, uid, ended, asyncio.create_task(live()))
+        guest = _Guest(pods, name, uid, ended, asyncio.create_task(live()))
         return guest
 
     async def _end(self, guest: _Guest, grace: float) -> None:
-        pods = next((each for each in self._pods.values() if each.get(guest.name)), None)
-        if pods is None or (pod := pods.get(guest.name)) is None or _uid(pod) != guest.uid:
-            await asyncio.shield(guest.ended)
-            return
-        await self._gone(pods, pod, grace)
+        pod = guest.pods.get(guest.name)
+        if pod is not None and _uid(pod) == guest.uid:
+            await self._gone(guest.pods, pod, grace)
         await asyncio.shield(guest.ended)
 
-    async def _remove_now(self, pod: Pod) -> None:
-        owner_pods = next(
-            (each for each in self._pods.values() if each.get(pod["metadata"]["name"])), None
-        )
-        if owner_pods is not None:
-            await asyncio.shield(asyncio.create_task(self._gone(owner_pods, pod, 0)))
+    async def _remove_now(self, pods: Pods, pod: Pod) -> None:
+        if pods.get(pod["metadata"]["name"]) is not None:
+            await asyncio.shield(asyncio.create_task(self._gone(pods, pod, 0)))
 
     async def _gone(self, pods: Pods, pod: Pod, grace: float) -> None:
         """Remove a pod and wait until it is gone.

@@ -84,6 +84,9 @@ def test_the_boundary_holds(installation: Installation, user: str) -> None:
 
 
 def test_search_is_by_meaning_with_the_clusters_embedder(installation: Installation) -> None:
+    installation.say("alice", "remember that the cat is called Tom")
+    search = ("--user", "alice", "memory", "search", "feline companion")
+    until(lambda: "called Tom" in installation.command(*search).stdout)
     until(
         lambda: any(
             guest["role"] == "embedder" and guest["state"] == "ready"

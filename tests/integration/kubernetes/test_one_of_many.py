@@ -154,6 +154,20 @@ async def test_a_runtime_class_that_is_not_there_is_refused(
     assert "missing" in refused.value.details
 
 
+async def test_it_is_refused_before_any_start_where_the_runner_may_look(
+    cluster: Cluster, namespace: str, images: ContainerSettings
+) -> None:
+    everything = cluster.plane.kubeconfig(namespace, namespace=namespace)
+    driver = KubernetesDriver(
+        KubernetesSettings(kubeconfig=everything, runtime_class="missing"), images
+    )
+    try:
+        with pytest.raises(TierError, match="this cluster has no runtime class missing"):
+            await driver.check()
+    finally:
+        await driver.close()
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -169,7 +183,7 @@ async def test_what_the_api_server_does_not_accept_is_refused_with_the_field(
     told: str,
 ) -> None:
     with pytest.raises(TierError) as refused:
-        await driver_of(**settings).start(spec(tmp_path, Role.SHELL))
+        await driver_of(**settings).start(spec(tmp_path, Role.EGRESS))
     assert refused.value.code is Code.INVALID_ARGUMENT
     assert told in refused.value.details
     pods = runner.cluster.request("GET", f"/api/v1/namespaces/{runner.namespace}/pods")["items"]
