@@ -53,13 +53,19 @@ class Tier:
     name: str
     role: Role
     driver: TierDriver
-    successor: Callable[[], TierDriver]
+    another: Callable[[], TierDriver]
     workspace: Workspace
     inside: bool = False
     """Guests have files and programs of their own."""
     remote: bool = False
     """Guests have addresses of their own, and nobody here knows their processes."""
     started: list[Handle] = field(default_factory=list)
+    successors: list[TierDriver] = field(default_factory=list)
+
+    def successor(self) -> TierDriver:
+        """A driver as the next runner has it; closed with the tier's own."""
+        self.successors.append(self.another())
+        return self.successors[-1]
 
     def spec(self, behaviour: str) -> LaunchSpec:
         launch_id = f"launch-{len(self.started)}"
@@ -183,7 +189,8 @@ async def tier(
         await made.driver.stop(handle, 0)
     if made.inside:
         assert await made.driver.clear(made.user_id, made.workspace.path) == []
-    await made.driver.close()
+    for each in (*made.successors, made.driver):
+        await each.close()
 
 
 def in_cluster(request: pytest.FixtureRequest, workspace: Workspace, role: Role) -> Tier:
@@ -196,11 +203,9 @@ def in_cluster(request: pytest.FixtureRequest, workspace: Workspace, role: Role)
     )
     images = engine.standin_images()
     owned = replace(workspace, common_owner=Owner(GUEST_UID, GUEST_UID, frozenset({GUEST_UID})))
-    successors: list[TierDriver] = []
 
     def driver() -> TierDriver:
-        successors.append(KubernetesDriver(settings, images))
-        return successors[-1]
+        return KubernetesDriver(settings, images)
 
     return Tier("kubernetes", role, driver(), driver, owned, inside=True, remote=True)
 

@@ -121,33 +121,34 @@ class Cluster:
 
     @property
     def api(self) -> client.ApiClient:
-        """What requests are made with. Valid once open."""
-        assert self._client is not None
+        """What requests are made with. Raises `TierError` before `open` and after `close`."""
+        if self._client is None:
+            raise TierError(Code.UNAVAILABLE, "the connection to the cluster is closed")
         return self._client
 
     @property
     def core(self) -> client.CoreV1Api:
-        return client.CoreV1Api(self._client)
+        return client.CoreV1Api(self.api)
 
     @property
     def networking(self) -> client.NetworkingV1Api:
-        return client.NetworkingV1Api(self._client)
+        return client.NetworkingV1Api(self.api)
 
     @property
     def coordination(self) -> client.CoordinationV1Api:
-        return client.CoordinationV1Api(self._client)
+        return client.CoordinationV1Api(self.api)
 
     @property
     def authorization(self) -> client.AuthorizationV1Api:
-        return client.AuthorizationV1Api(self._client)
+        return client.AuthorizationV1Api(self.api)
 
     @property
     def storage(self) -> client.StorageV1Api:
-        return client.StorageV1Api(self._client)
+        return client.StorageV1Api(self.api)
 
     @property
     def node(self) -> client.NodeV1Api:
-        return client.NodeV1Api(self._client)
+        return client.NodeV1Api(self.api)
 
     async def ask(
         self, what: str, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any

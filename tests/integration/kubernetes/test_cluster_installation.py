@@ -13,7 +13,11 @@ import pytest
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.kubernetes.installation import Installation
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.model, pytest.mark.xdist_group("kubernetes")]
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.model,
+    pytest.mark.xdist_group("kubernetes-chart"),
+]
 
 USERS = ("alice", "bob")
 ROLES = ("agent", "shell")
