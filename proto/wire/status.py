@@ -5,6 +5,7 @@ the full error travels as an `ErrorDetail` in the trailing metadata; the status 
 retries and foreign clients.
 """
 
+import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Any, NoReturn, TypeVar
 
@@ -34,11 +35,16 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -
 
 
 async def answered(call: Awaitable[_T]) -> _T:
-    """The reply to a call; raises the `WireError` of the other side, or of the transport."""
+    """The reply to a call; raises the `WireError` of the other side, or of the transport, also if
+    the connection is closed here meanwhile."""
     try:
         return await call
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        raise WireError(Code.UNAVAILABLE, "the connection was closed before an answer") from None
 
 
 def from_rpc_error(error: grpc.RpcError) -> WireError:

@@ -307,8 +307,9 @@ class Guests:
         """Say to a shell guest that has passed the self-test how its commands get out. Raises
         `WireError`."""
         async with self._telling:
-            if (channel := self._admitted) is None:
-                return
+            channel = self._admitted
+            if channel is None or self.shell is None or channel is not self.shell.connection:
+                return  # the next shell is told once it is admitted
             way_out = self.egress.for_shell()
             if not (way_out.door or self._shell_has_door):
                 return

@@ -492,9 +492,9 @@ class Supervisor:
         return read_from(spec.log_path, spec.home, self._log_offset)
 
     async def _close_channel(self) -> None:
-        if self._channel is not None:
-            await self._channel.close()
-            self._channel = None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
 
     async def _end_guest(self, grace: float) -> None:
         await self._close_channel()

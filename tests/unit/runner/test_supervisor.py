@@ -314,6 +314,24 @@ async def test_stop_is_idempotent_and_interrupts_everything(stage: Stage) -> Non
         await scene.supervisor.launch()
 
 
+async def test_a_guest_that_is_being_ended_has_no_connection(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    channel = scene.supervisor.connection
+    assert channel is not None
+    close, seen = channel.close, []
+
+    async def closing() -> None:
+        seen.append(scene.supervisor.connection)
+        await close()
+
+    monkeypatch.setattr(channel, "close", closing)
+    await scene.supervisor.stop()
+    assert seen == [None]
+
+
 @pytest.mark.parametrize(
     "behaviour", [Behaviour(healthy=False), Behaviour(start_delay_s=1000.0)], ids=["slow", "stuck"]
 )

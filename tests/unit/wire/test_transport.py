@@ -14,7 +14,7 @@ import pytest
 from wire import transport
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
-from wire.status import STATUS_OF, from_rpc_error
+from wire.status import STATUS_OF, answered, from_rpc_error
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.host.authority import Authority
@@ -27,6 +27,8 @@ class Gateway(gateway_pb2_grpc.GatewayServicer):
     async def Hello(self, request: gateway_pb2.HelloRequest, context: Any) -> Any:
         if request.client == "bug":
             raise ZeroDivisionError("a secret detail")
+        if request.client == "wait":
+            await asyncio.Event().wait()
         if request.client:
             raise WireError(
                 Code(request.client), "it broke", details="because ü", resolution="do this"
@@ -80,6 +82,29 @@ def without_token(endpoint: str) -> grpc.aio.Channel:
         grpc.ssl_channel_credentials(*(part.encode() for part in parts)),
         options=[("grpc.ssl_target_name_override", "agent")],
     )
+
+
+async def test_a_connection_that_is_closed_here_is_no_cancellation(endpoint: str) -> None:
+    async with transport.open_channel(parties.gateway(endpoint, "right-token")) as channel:
+        hello = gateway_pb2_grpc.GatewayStub(channel).Hello
+        asking = asyncio.create_task(hello_to(hello))
+        await asyncio.sleep(0.05)
+    with pytest.raises(WireError) as raised:
+        await asking
+    assert raised.value.code is Code.UNAVAILABLE
+
+
+async def test_who_asks_may_still_be_cancelled(endpoint: str) -> None:
+    async with transport.open_channel(parties.gateway(endpoint, "right-token")) as channel:
+        asking = asyncio.create_task(hello_to(gateway_pb2_grpc.GatewayStub(channel).Hello))
+        await asyncio.sleep(0.05)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+async def hello_to(hello: Any) -> Any:
+    return await answered(hello(gateway_pb2.HelloRequest(client="wait")))
 
 
 async def drain(stub: Any, text: str, seen: list[Any] | None = None) -> None:
