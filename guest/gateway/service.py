@@ -174,6 +174,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     MemoryStatistics = _answered_by(lambda service: service._notes.statistics)
     ReembedMemory = _answered_by(lambda service: service._notes.reembed)
     BackupMemory = _answered_by(lambda service: service._transfer.back_up)
+    RemoveBackup = _answered_by(lambda service: service._transfer.remove_backup)
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:

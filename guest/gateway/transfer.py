@@ -64,3 +64,7 @@ class Transfer:
         parts = self._backups.read(request.name)
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
             yield pb.BackupPart(data=part)
+
+    async def remove_backup(self, request: pb.RemoveBackupRequest) -> pb.RemoveBackupReply:
+        await asyncio.to_thread(self._backups.remove, request.name)
+        return pb.RemoveBackupReply()

@@ -72,6 +72,7 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "ImportMemory": _ADMIN,
     "BackupMemory": _ADMIN,
     "ReadBackup": _ADMIN,
+    "RemoveBackup": _ADMIN,
     "ReembedMemory": _ADMIN,
     "SetMemoryToken": None,
     "SetProviderKey": None,

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from wire.errors import Code
+from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from runner.client.gateway import GatewayClient
@@ -25,27 +25,50 @@ def path_of(workspace: Workspace, name: str) -> Path:
     return workspace.internal / DIRECTORY / name
 
 
-def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None:
-    """Copy the backup `name` to `target`, completely or not at all, readable only for us.
+async def take(
+    agent: GatewayClient,
+    workspace: Workspace,
+    made: gateway_pb2.BackupMemoryReply,
+    target: Path,
+) -> None:
+    """Bring the backup that was `made` to `target`, completely or not at all, readable only for us.
+    The workspace has it no more.
 
-    The guest could have put anything in its place. So links are not followed, and the content must
-    match the announced `sha256`. Raises `HostError`.
+    Raises `WireError`; once `target` is there, with its name.
     """
+    if isinstance(workspace, VolumeWorkspace):
+        await _fetch(agent, made, target)
+    else:
+        _take_out(workspace, made, target)
     try:
-        with _open(workspace, name) as source, whole_file(target) as copy:
+        await agent.remove_backup(made.name)
+    except WireError as error:
+        place = path_of(workspace, made.name)
+        raise HostError(
+            error.code,
+            f"{target} has the backup, and its copy stays in the workspace",
+            details=f"{place}: {error.brief}",
+            resolution=f"remove {place}",
+        ) from None
+
+
+def _take_out(workspace: Workspace, made: gateway_pb2.BackupMemoryReply, target: Path) -> None:
+    """The guest could have put anything in its place. So links are not followed, and the content
+    must match what was announced."""
+    try:
+        with _open(workspace, made.name) as source, whole_file(target) as copy:
             digest = hashlib.sha256()
             while block := source.read(_BLOCK):
                 digest.update(block)
                 copy.write(block)
-            if digest.hexdigest() != sha256:
+            if digest.hexdigest() != made.sha256:
                 raise _failed(target, "its content differs from what the agent has announced")
     except OSError as error:
         raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
 
 
-async def fetch(agent: GatewayClient, made: gateway_pb2.BackupMemoryReply, target: Path) -> None:
-    """The same for an agent whose files are on another machine, over its gateway. Raises
-    `WireError`."""
+async def _fetch(agent: GatewayClient, made: gateway_pb2.BackupMemoryReply, target: Path) -> None:
+    """From an agent whose files are on another machine."""
     try:
         with whole_file(target) as copy:
             digest, left = hashlib.sha256(), made.bytes

@@ -368,6 +368,10 @@ class GatewayClient:
         finally:
             call.cancel()
 
+    async def remove_backup(self, name: str) -> None:
+        """Remove a backup that `back_up_memory` has made from the workspace."""
+        await _call(self._stub.RemoveBackup, gateway_pb2.RemoveBackupRequest(name=name))
+
     async def export_memory(self) -> AsyncGenerator[gateway_pb2.ExportMemoryReply, None]:
         """Everything in the user's memory, in parts of whole lines."""
         call = self._stub.ExportMemory(gateway_pb2.ExportMemoryRequest())

@@ -75,6 +75,7 @@ def test_a_backup_brings_back_what_was_lost_and_a_damaged_one_harms_nothing(
     assert re.search(r"\d+ notes, \d+ sessions, .* sha256 [0-9a-f]{64}", told), told
     assert backup.stat().st_mode & 0o777 == 0o600
     assert b"Albatross" not in backup.read_bytes()
+    assert [*house.path.rglob("backups/*")] == []
 
     for words in (("rekey",), ("restore", str(backup), "--yes")):
         assert "runner stop" in refused(house, "memory", *words)

@@ -85,6 +85,24 @@ async def test_what_is_no_backup_is_not_read(name: str) -> None:
         with pytest.raises(grpc.RpcError) as refused:
             _ = [part async for part in client.stub.ReadBackup(request)]
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        before = names(gateways.path / "memory.db")
+        with pytest.raises(grpc.RpcError) as refused:
+            await client.stub.RemoveBackup(gateway_pb2.RemoveBackupRequest(name=name))
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        assert names(gateways.path / "memory.db") == before
+        assert (gateways.path / "memory.db").exists()
+
+
+async def test_a_backup_that_was_taken_elsewhere_is_removed_and_no_other() -> None:
+    async with open_gateways() as gateways:
+        client = await gateways.serve(ALICE)
+        taken, kept = [await client.stub.BackupMemory(BACKUP) for _ in range(2)]
+        request = gateway_pb2.RemoveBackupRequest(name=taken.name)
+        await client.stub.RemoveBackup(request)
+        assert names(gateways.path / "memory.db") == [kept.name]
+        with pytest.raises(grpc.RpcError) as refused:
+            await client.stub.RemoveBackup(request)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("key", ["", KEY])

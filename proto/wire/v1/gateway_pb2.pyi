@@ -2832,6 +2832,41 @@ class BackupPart(_message.Message):
 Global___BackupPart: _TypeAlias = BackupPart  # noqa: Y015
 
 @_typing.final
+class RemoveBackupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """of the file in .oxydra/backups"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveBackupRequest: _TypeAlias = RemoveBackupRequest  # noqa: Y015
+
+@_typing.final
+class RemoveBackupReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveBackupReply: _TypeAlias = RemoveBackupReply  # noqa: Y015
+
+@_typing.final
 class ExportMemoryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -216,6 +216,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ReadBackupRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.BackupPart.FromString,
                 _registered_method=True)
+        self.RemoveBackup = channel.unary_unary(
+                '/wire.v1.Gateway/RemoveBackup',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.RemoveBackupRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.RemoveBackupReply.FromString,
+                _registered_method=True)
         self.ExportMemory = channel.unary_stream(
                 '/wire.v1.Gateway/ExportMemory',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ExportMemoryRequest.SerializeToString,
@@ -506,6 +511,13 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveBackup(self, request, context):
+        """Removes such a file, for whoever has taken it elsewhere.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportMemory(self, request, context):
         """All of this user's memory as JSON Lines (docs/guide/moving.md).
         """
@@ -754,6 +766,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.ReadBackup,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.ReadBackupRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.BackupPart.SerializeToString,
+            ),
+            'RemoveBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveBackup,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.RemoveBackupRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.RemoveBackupReply.SerializeToString,
             ),
             'ExportMemory': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportMemory,
@@ -1775,6 +1792,33 @@ class Gateway:
             '/wire.v1.Gateway/ReadBackup',
             wire_dot_v1_dot_gateway__pb2.ReadBackupRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.BackupPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/RemoveBackup',
+            wire_dot_v1_dot_gateway__pb2.RemoveBackupRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.RemoveBackupReply.FromString,
             options,
             channel_credentials,
             insecure,

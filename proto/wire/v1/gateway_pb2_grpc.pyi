@@ -96,6 +96,8 @@ class GatewayStub:
     """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
     ReadBackup: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ReadBackupRequest, _gateway_pb2.BackupPart]
     """What such a file holds, for who does not see this guest's files."""
+    RemoveBackup: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RemoveBackupRequest, _gateway_pb2.RemoveBackupReply]
+    """Removes such a file, for whoever has taken it elsewhere."""
     ExportMemory: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ExportMemoryRequest, _gateway_pb2.ExportMemoryReply]
     """All of this user's memory as JSON Lines (docs/guide/moving.md)."""
     ImportMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ImportMemoryRequest, _gateway_pb2.ImportMemoryReply]
@@ -189,6 +191,8 @@ class GatewayAsyncStub(GatewayStub):
     """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
     ReadBackup: _aio.UnaryStreamMultiCallable[_gateway_pb2.ReadBackupRequest, _gateway_pb2.BackupPart]  # type: ignore[assignment]
     """What such a file holds, for who does not see this guest's files."""
+    RemoveBackup: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RemoveBackupRequest, _gateway_pb2.RemoveBackupReply]  # type: ignore[assignment]
+    """Removes such a file, for whoever has taken it elsewhere."""
     ExportMemory: _aio.UnaryStreamMultiCallable[_gateway_pb2.ExportMemoryRequest, _gateway_pb2.ExportMemoryReply]  # type: ignore[assignment]
     """All of this user's memory as JSON Lines (docs/guide/moving.md)."""
     ImportMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ImportMemoryRequest, _gateway_pb2.ImportMemoryReply]  # type: ignore[assignment]
@@ -495,6 +499,14 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_gateway_pb2.BackupPart], _abc.AsyncIterator[_gateway_pb2.BackupPart]]:
         """What such a file holds, for who does not see this guest's files."""
+
+    @_abc_1.abstractmethod
+    def RemoveBackup(
+        self,
+        request: _gateway_pb2.RemoveBackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.RemoveBackupReply, _abc.Awaitable[_gateway_pb2.RemoveBackupReply]]:
+        """Removes such a file, for whoever has taken it elsewhere."""
 
     @_abc_1.abstractmethod
     def ExportMemory(

@@ -22,7 +22,7 @@ from runner.client.gateway import GatewayClient
 from runner.errors import ConfigError
 from runner.logs import printable
 from runner.workspace.credentials import read_memory_key, read_memory_token
-from runner.workspace.workspace import VolumeWorkspace, Workspace
+from runner.workspace.workspace import Workspace
 
 _STEPS_MIN: Final = 1
 
@@ -64,18 +64,15 @@ def backup(
         refuse_existing(file, force=force)
     options: Options = context.obj
     workspace = Workspace.locate(options.load(), options.user_id)
-    in_pod = isinstance(workspace, VolumeWorkspace)
 
-    async def made_and_fetched(agent: GatewayClient) -> gateway_pb2.BackupMemoryReply:
+    async def made_and_taken(agent: GatewayClient) -> gateway_pb2.BackupMemoryReply:
         made = await agent.back_up_memory()
-        if in_pod and file is not None:
-            await backups.fetch(agent, made, file)
+        if file is not None:
+            await backups.take(agent, workspace, made, file)
         return made
 
-    made = ask_agent(options, made_and_fetched)
+    made = ask_agent(options, made_and_taken)
     place = file or backups.path_of(workspace, made.name)
-    if file is not None and not in_pod:
-        backups.take_out(workspace, made.name, made.sha256, file)
     typer.echo(
         printable(
             f"{place}: {made.notes:,} notes, {made.sessions:,} sessions, "

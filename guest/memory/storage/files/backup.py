@@ -44,7 +44,7 @@ class Backup:
 class Backups:
     """The backups in `directory`, encrypted with `key` if there is one.
 
-    They stay until the operator removes them, and keep what is later deleted from the memory.
+    They stay until they are removed, and keep what is later deleted from the memory.
     """
 
     def __init__(self, directory: Path, key: str, snapshot: Snapshot) -> None:
@@ -80,10 +80,8 @@ class Backups:
         """The content of the backup `name`, in parts. Raises `StorageError` for one that is not
         there."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        if name not in (path.name for path in self._directory.glob("*.db")):
-            raise _no_backup(name)
         try:
-            descriptor = os.open(self._directory / name, flags)
+            descriptor = os.open(self._path(name), flags)
         except OSError:
             raise _no_backup(name) from None
         with os.fdopen(descriptor, "rb") as file:
@@ -91,6 +89,24 @@ class Backups:
                 raise _no_backup(name)
             while part := file.read(_PART_BYTES):
                 yield part
+
+    def remove(self, name: str) -> None:
+        """Remove the backup `name`. Raises `StorageError`, also for one that is not there."""
+        path = self._path(name)
+        try:
+            path.unlink()
+            copies.sync(self._directory)
+        except FileNotFoundError:
+            raise _no_backup(name) from None
+        except OSError as error:
+            raise errors.from_system(error, path) from None
+
+    def _path(self, name: str) -> Path:
+        """Of the backup `name`; whatever else is in the directory is none."""
+        for path in self._directory.glob("*.db"):
+            if path.name == name and stat.S_ISREG(path.lstat().st_mode):
+                return path
+        raise _no_backup(name)
 
     async def _inspect(self, draft: Path) -> Inspection:
         try:
