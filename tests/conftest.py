@@ -45,12 +45,12 @@ def _has_docker() -> str:
 
 
 @cache
-def _has_runsc() -> str:
+def _has_runtime(name: str, way: str) -> str:
     if lacking := _has_docker():
         return lacking
     command = ["docker", "info", "--format", "{{json .Runtimes}}"]
     listed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return "" if "runsc" in listed else "the engine lists no runtime runsc: tools/get_runsc.sh"
+    return "" if name in listed else f"the engine lists no runtime {name}: {way}"
 
 
 def _has_sqld() -> str:
@@ -63,8 +63,9 @@ def _has_kubernetes() -> str:
         return lacking
     if os.geteuid() != 0:
         return "this is not root"
-    if shutil.which("etcd") is None:
-        return "no etcd: apt-get install etcd-server"
+    for program, package in (("etcd", "etcd-server"), ("kubectl", "kubernetes-client")):
+        if shutil.which(program) is None:
+            return f"no {program}: apt-get install {package}"
     return "" if (PROGRAMS / "version").is_file() else f"no {PROGRAMS}: tools/get_kubernetes.sh"
 
 
@@ -89,7 +90,8 @@ _PARTS: dict[str, Callable[[], str]] = {
     "sqld": _has_sqld,
     "docker": _has_docker,
     "kubernetes": _has_kubernetes,
-    "runsc": _has_runsc,
+    "runsc": lambda: _has_runtime("runsc", "tools/get_runsc.sh"),
+    "runsc_pods": lambda: _has_runtime("runsc-pods", ".ci/run registers it"),
     "fuzzer": _has_fuzzer,
     "node": _has_node,
     "browser": _has_browser,

@@ -60,7 +60,7 @@ async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: Kubernete
             core.read_namespaced_persistent_volume_claim,
             wanted,
         )
-        _check(found, wanted)
+        _check(found, owner)
 
 
 async def claims_of(cluster: Cluster, owner: Owner) -> dict[str, dict[str, Any] | None]:
@@ -82,26 +82,38 @@ def size_of(claim: dict[str, Any]) -> str:
 
 
 async def remove(cluster: Cluster, owner: Owner) -> None:
-    """Remove all claims of a user, and with them what they hold, as their class says."""
-    for name in (owner.name(STATE), owner.name(WORK)):
-        await cluster.find(
-            f"remove the claim {name}",
-            cluster.core.delete_namespaced_persistent_volume_claim,
-            name,
-            cluster.namespace,
-        )
+    """Remove all claims of a user, and with them what they hold, as their class says. Raises
+    `TierError` if one is somebody else's."""
+    found = await claims_of(cluster, owner)
+    for each in found.values():
+        if each is not None:
+            _require_ours(each, owner)
+    for name, each in found.items():
+        if each is not None:
+            await cluster.find(
+                f"remove the claim {name}",
+                cluster.core.delete_namespaced_persistent_volume_claim,
+                name,
+                cluster.namespace,
+                body={"preconditions": {"uid": each["metadata"]["uid"]}},
+            )
 
 
-def _check(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    name = wanted["metadata"]["name"]
-    labels = found["metadata"].get("labels") or {}
-    if not wanted["metadata"]["labels"].items() <= labels.items():
+def _require_ours(found: dict[str, Any], owner: Owner) -> None:
+    name, labels = found["metadata"]["name"], found["metadata"].get("labels") or {}
+    if not owner.labels.items() <= labels.items():
+        wanted = " ".join(f"{key}={value}" for key, value in owner.labels.items())
         raise TierError(
             Code.ALREADY_EXISTS,
             f"the claim {name} is somebody else's",
             details="it lacks the labels that the runner gives its own",
-            resolution=f"kubectl delete pvc {name}, or label it: {labels}",
+            resolution=f"if it is this user's: kubectl label pvc {name} {wanted}",
         )
+
+
+def _check(found: dict[str, Any], owner: Owner) -> None:
+    name = found["metadata"]["name"]
+    _require_ours(found, owner)
     if found["metadata"].get("deletionTimestamp"):
         raise TierError(
             Code.FAILED_PRECONDITION,

@@ -44,6 +44,9 @@ _MAKE: Final = (
 )
 """Makes the directories of a new volume, and goes to the guest's own: the runtime would make that
 one as root. What a command has put in the place of one goes."""
+_KEPT: Final = '[ -n "$(ls -A)" ] || : >.kept'
+"""Leaves the directory for /tmp with something in it before the shell's container starts: over an
+empty /tmp gVisor puts a file system of its own."""
 _IMAGES: Final = {
     Role.AGENT: ImageRole.AGENT,
     Role.SHELL: ImageRole.SHELL_POD,
@@ -127,6 +130,11 @@ def _spec(
         found["affinity"] = _beside(owner)
     if settings.runtime_class:
         found["runtimeClassName"] = settings.runtime_class
+        if spec.role is Role.SHELL:
+            command = _made(spec.role, "/work/tmp", ["/bin/sh", "-c", _KEPT])
+            found["initContainers"] = [
+                {**found["containers"][0], "name": "tmp", "command": command, "stdin": False}
+            ]
     if settings.node_selector:
         found["nodeSelector"] = labels_of(settings.node_selector)
     if settings.image_pull_secrets:
@@ -137,10 +145,10 @@ def _spec(
 def _container(spec: LaunchSpec, settings: KubernetesSettings, images: str) -> dict[str, Any]:
     limits = spec.limits
     memory, cpus = _REQUESTED[spec.role]
-    made = _MADE.get(spec.role, ())
+    made = spec.role in _MADE
     command = [*spec.command]
     if made:
-        command = ["/bin/sh", "-c", _MAKE, "sh", *made, "--", str(spec.working_directory), *command]
+        command = _made(spec.role, str(spec.working_directory), command)
     return {
         "name": CONTAINER,
         "image": image_of(spec.role, settings, images),
@@ -173,6 +181,11 @@ def _container(spec: LaunchSpec, settings: KubernetesSettings, images: str) -> d
             *({"name": each, "mountPath": _MOUNTED_AT[each]} for each in OF_ROLE[spec.role]),
         ],
     }
+
+
+def _made(role: Role, place: str, command: list[str]) -> list[str]:
+    """A command that is run in `place` once the role's directories are there."""
+    return ["/bin/sh", "-c", _MAKE, "sh", *_MADE[role], "--", place, *command]
 
 
 def _beside(owner: Owner) -> dict[str, Any]:

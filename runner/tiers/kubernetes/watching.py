@@ -212,5 +212,11 @@ def hopeless(pod: Pod) -> bool:
 
 
 def _state(pod: Pod) -> dict[str, Any]:
-    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+    """Of its container, or of one that must succeed first and has not."""
+    status = pod.get("status", {})
+    for first in status.get("initContainerStatuses") or ():
+        state = first.get("state") or {}
+        if state.get("terminated", {}).get("exitCode") != 0:
+            return dict(state)
+    statuses = status.get("containerStatuses") or [{}]
     return dict(statuses[0].get("state") or {})

@@ -10,12 +10,12 @@ from tests.support.kubernetes.volumes import Mounted
 Object = dict[str, Any]
 Sources = dict[tuple[str, str], dict[str, str]]
 """What ConfigMaps and Secrets hold that variables come from, by kind and name."""
-RUNTIMES: Final = {"runsc": "runsc", "runc": "runc"}
+RUNTIMES: Final = {"runsc": "runsc-pods", "runc": "runc"}
 """The engine's runtime for each handler of a RuntimeClass."""
 _UNITS: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _PERIOD_US: Final = 100_000
 _VARIABLE: Final = re.compile(r"\$\$|\$\((\w+)\)")
-_NO_SUCH: Final = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "shareProcessNamespace")
+_NO_SUCH: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
 _NO_SUCH_IN_CONTAINER: Final = ("lifecycle", "startupProbe")
 _SOURCES: Final = ("configMap", "secret")
 
@@ -63,6 +63,15 @@ def container_in(pod: Object) -> Object:
         if each.get("subPath") or each.get("subPathExpr"):
             raise UnsupportedError("the stand-in has no subPath")
     return container
+
+
+def those_first(pod: Object) -> list[Object]:
+    """The pod as it is for each container that must succeed before its own."""
+    spec = pod["spec"]
+    return [
+        {**pod, "spec": {**spec, "containers": [each], "initContainers": []}}
+        for each in spec.get("initContainers") or ()
+    ]
 
 
 def sources_of(container: Object) -> Iterator[tuple[str, Object]]:

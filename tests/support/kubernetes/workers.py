@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from tests.support.kubernetes import volumes
 from tests.support.kubernetes.api import Api, ApiError
 from tests.support.kubernetes.engine import Engine, EngineError
+from tests.support.kubernetes.names import resolv_conf
 from tests.support.kubernetes.pods import (
     RUNTIMES,
     ConfigError,
@@ -22,6 +23,7 @@ from tests.support.kubernetes.pods import (
     container_of,
     name_of,
     sources_of,
+    those_first,
 )
 
 Object = dict[str, Any]
@@ -40,6 +42,7 @@ class Node(Protocol):
     name: str
     address: str
     network: str
+    name_server: str
     directory: Path
     pids_limit: int
 
@@ -161,9 +164,11 @@ class Worker:
             if not self.ip:
                 self.ip = self._node.take_ip()
                 await self._node.admit(self._uid, self._pod, self.ip)
-            options = container_of(
-                self._pod, image, self._place(runtime), mounts, variables, sources
-            )
+            place = self._place(runtime)
+            for first in those_first(self._pod):
+                of_first = await self._node.engine.image(container_in(first)["image"]) or {}
+                await self._run_first(container_of(first, of_first, place, mounts, variables, {}))
+            options = container_of(self._pod, image, place, mounts, variables, sources)
             name = f"oxk-{self._pod['metadata']['name'][:60]}-{self._uid[:8]}-{self._restarts}"
             self.container = await self._node.engine.create(name, {UID: self._uid}, options)
         except (UnsupportedError, volumes.NoSuchVolumeError) as error:
@@ -173,6 +178,18 @@ class Worker:
             await self._tell("Pending", _waiting(reason, str(error)))
             await self._deleted.wait()
             raise _DeletedError from None
+
+    async def _run_first(self, options: Object) -> None:
+        """Run a container that must succeed before the pod's own. Raises `_RefusedError`."""
+        engine = self._node.engine
+        container = await engine.create(f"oxk-first-{self._uid}", {}, options)
+        try:
+            await engine.start(container)
+            await engine.wait(container)
+            if code := int((await engine.state(container))["ExitCode"]):
+                raise _RefusedError("Init:Error", f"a container before it ended with {code}")
+        finally:
+            await engine.remove(container)
 
     async def _run_once(self) -> int:
         """Run the container to its end. Returns its exit code."""
@@ -284,7 +301,7 @@ class Worker:
     def _place(self, runtime: str) -> Place:
         spec, path = self._pod["spec"], self._scratch / "resolv.conf"
         self._scratch.mkdir(parents=True, exist_ok=True)
-        text = Path("/etc/resolv.conf").read_text()
+        text = resolv_conf(self._node.name_server, self._pod["metadata"]["namespace"])
         if spec.get("dnsPolicy") == "None":
             servers = (spec.get("dnsConfig") or {}).get("nameservers") or ()
             text = "".join(f"nameserver {each}\n" for each in servers)
