@@ -202,7 +202,7 @@ class Objects:
     def default_policy(self) -> Node:
         """What the runner makes is cut off until its user's own policies are there."""
         ours = {"matchLabels": OURS}
-        return self._policy("oxydra-default", ours, ingress=[], egress=[])
+        return self._policy("oxydra-default", ours)
 
     def service(self) -> Node:
         """Leads to either replica."""
@@ -269,7 +269,6 @@ class Objects:
             "oxydra-embedder",
             _selected("embedder"),
             ingress=[_from(Port.EMBEDDER.value, "agent", "runner")],
-            egress=[],
         )
 
     def memory(self) -> Node:
@@ -341,7 +340,6 @@ class Objects:
             "oxydra-memory",
             _selected("memory"),
             ingress=[_from(MEMORY_PORT, "egress", "operator")],
-            egress=[],
         )
 
     def memory_services(self) -> list[Node]:
@@ -389,6 +387,7 @@ class Objects:
         return {"name": name, "namespace": _namespace(), "labels": self._labels(role)}
 
     def _policy(self, name: str, pods: Node, **ways: Node) -> Any:
+        """What is in no way may neither come nor go."""
         return {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",

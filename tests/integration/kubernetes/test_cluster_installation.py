@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.kubernetes.installation import Installation
+from tests.support.kubernetes.kubectl import Kubectl
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -148,7 +149,12 @@ def test_a_backup_brings_the_memory_back_as_it_was(installation: Installation) -
 
     installation.say("bob", "remember that the first bird was a heron")
     assert bob("memory", "backup", file).startswith(f"{file}: ")
-    assert bob("memory", "backup").startswith("/state/.oxydra/backups/memory-")
+    stays = bob("memory", "backup").partition(":")[0]
+    assert stays.startswith("/state/.oxydra/backups/memory-")
+    agent = _container_of(installation, "bob", "agent")
+    listed = ["docker", "exec", agent, "ls", "/state/.oxydra/backups"]
+    found = subprocess.run(listed, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [Path(stays).name]
     installation.say("bob", "remember that the second bird was a crane")
     refused = installation.command("--user", "bob", "memory", "restore", file, "--yes")
     assert "the agent is running" in refused.stderr
@@ -264,6 +270,27 @@ def test_nothing_of_an_envelope_is_in_the_store_of_the_cluster(installation: Ins
         assert b"PRIVATE KEY" not in content
 
 
+def test_a_drained_node_loses_no_acknowledged_note(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """The runner itself stays, because the other node is not for it."""
+    node = _node_of(installation, "alice")
+    before = {user: uids(installation, user) for user in USERS}
+    leaving = [user for user in USERS if _node_of(installation, user) == node]
+    installation.say("alice", "remember that the last word before was quince")
+    kubectl = Kubectl(tmp_path / "bin", installation.cluster.kubeconfig)
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force")
+    kubectl.run("drain", node, *options, "--pod-selector=oxydra.io/user", "--timeout=120s")
+    try:
+        installation.until_running(USERS)
+        for user in leaving:
+            assert set(before[user].values()).isdisjoint(uids(installation, user).values())
+            assert _node_of(installation, user) != node
+        assert knows(installation, "alice", "last word before", "quince")
+    finally:
+        kubectl.run("uncordon", node)
+
+
 def test_a_lost_node_loses_no_acknowledged_note(installation: Installation) -> None:
     cluster = installation.cluster
     _cordon(cluster, "node-1", True)
@@ -294,6 +321,27 @@ def test_a_lost_node_loses_no_acknowledged_note(installation: Installation) -> N
             assert knows(installation, user, f"last word of {user}", "plum")
     finally:
         cluster.start_node("node-2")
+
+
+def _container_of(installation: Installation, user: str, role: str) -> str:
+    uid = uids(installation, user)[role]
+    (name,) = (
+        pod["metadata"]["name"]
+        for pod in installation.pods(role=role)
+        if pod["metadata"]["uid"] == uid
+    )
+    return installation.cluster.container(f"{installation.namespace}/{name}")
+
+
+def _node_of(installation: Installation, user: str) -> str:
+    """Where a user's agent is."""
+    agent = uids(installation, user)["agent"]
+    (node,) = (
+        pod["spec"]["nodeName"]
+        for pod in installation.pods(role="agent")
+        if pod["metadata"]["uid"] == agent
+    )
+    return str(node)
 
 
 def _cordon(cluster: Cluster, node: str, closed: bool) -> None:

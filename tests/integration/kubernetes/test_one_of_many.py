@@ -17,16 +17,18 @@ from runner.doctor.cluster import cluster as examine
 from runner.doctor.finding import State
 from runner.errors import TierError
 from runner.tiers.base import LaunchSpec
-from runner.tiers.kubernetes import leadership
+from runner.tiers.kubernetes import claims, leadership
 from runner.tiers.kubernetes.cluster import Cluster as ApiServer
 from runner.tiers.kubernetes.driver import KubernetesDriver
 from runner.tiers.kubernetes.leadership import holder, leading
+from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.permissions import excessive_permissions, missing_permissions
 from runner.workspace.mounts import Role
 from tests.support.guests import engine
 from tests.support.guests.engine import GUEST_UID
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.kubernetes.installation import Installation
+from tests.support.kubernetes.kubectl import Kubectl
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
@@ -188,6 +190,27 @@ async def test_what_the_api_server_does_not_accept_is_refused_with_the_field(
     assert told in refused.value.details
     pods = runner.cluster.request("GET", f"/api/v1/namespaces/{runner.namespace}/pods")["items"]
     assert pods == []
+
+
+async def test_a_claim_of_somebody_else_is_neither_used_nor_removed(
+    driver_of: Callable[..., KubernetesDriver], runner: Runner, tmp_path: Path
+) -> None:
+    path = f"/api/v1/namespaces/{runner.namespace}/persistentvolumeclaims"
+    theirs = claims.claim(Owner("alice"), claims.STATE, KubernetesSettings())
+    del theirs["metadata"]["labels"]
+    runner.cluster.request("POST", path, theirs)
+    with pytest.raises(TierError, match="is somebody else's") as refused:
+        await driver_of().start(spec(tmp_path, Role.AGENT))
+    async with runner.api() as api:
+        with pytest.raises(TierError, match="is somebody else's"):
+            await claims.remove(api, Owner("alice"))
+        left = runner.cluster.request("GET", path)["items"]
+        assert [each["metadata"].get("deletionTimestamp") for each in left] == [None]
+        kubectl = Kubectl(tmp_path / "bin", runner.cluster.kubeconfig)
+        _, _, fix = refused.value.resolution.partition(" kubectl ")
+        kubectl.run("--namespace", runner.namespace, *fix.split())
+        await claims.remove(api, Owner("alice"))
+    runner.cluster.wait_for(path, lambda found: not found["items"])
 
 
 async def test_a_quota_that_is_used_up_is_told(

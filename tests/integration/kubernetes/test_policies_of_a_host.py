@@ -71,6 +71,9 @@ async def test_commands_have_their_door_and_no_other_way_out(
             restarts = {guest.role: guest.restarts for guest in (await host.status()).guests}
             assert restarts == {"agent": 0, "shell": 0, "egress": 1, "embedder": 0}
 
+            await host.restart("shell")
+            assert "403" in await said()
+
 
 async def test_guests_end_when_policies_are_no_longer_enforced(
     cluster: Cluster, config: Config, guests: Callable[[], dict[str, str]]

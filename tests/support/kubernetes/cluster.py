@@ -23,6 +23,7 @@ from tests.support.kubernetes.api import Api, ApiError
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.engine import Engine, EngineError
 from tests.support.kubernetes.kubelet import Kubelet, Network, Storage
+from tests.support.kubernetes.names import ClusterNames
 from tests.support.kubernetes.policies import Policies
 from tests.support.scratch import SCRATCH
 
@@ -201,10 +202,14 @@ class Cluster:
             rules = Policies(self._owner, subnet)
             await rules.open()
             self._stack.push_async_callback(rules.close)
-            self._network = Network(name, hosts[1:], rules)
+            names = ClusterNames(hosts[0])
+            await names.open(rules)
+            self._stack.push_async_callback(names.close)
+            self._network = Network(name, hosts[0], hosts[1:], rules)
             for path, take in (
                 ("/apis/networking.k8s.io/v1/networkpolicies", rules.take_policies),
                 ("/api/v1/namespaces", rules.take_namespaces),
+                ("/api/v1/endpoints", names.take),
             ):
                 task = asyncio.create_task(self._api.follow(path, take))
                 self._stack.push_async_callback(_cancelled, task)

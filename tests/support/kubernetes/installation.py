@@ -5,6 +5,7 @@ import copy
 import json
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ _PATHS: Final = {
     "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
     "Service": "api/v1/namespaces/{}/services",
     "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
+    "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets",
 }
 _COMMAND_S: Final = 90.0
 
@@ -51,17 +53,21 @@ class Installation:
         self.cluster = cluster
         self.namespace = namespace
         self._values = values
+        self._made: defaultdict[str, set[str]] = defaultdict(set)
 
     @property
     def pods_path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     def install(self, *kinds: str) -> None:
-        """Make the objects of these kinds, or all."""
+        """Make the objects of these kinds, or all that are not there."""
         for each in rendered(self._values, self.namespace):
-            if not kinds or each["kind"] in kinds:
-                path = _PATHS[each["kind"]].format(self.namespace)
-                self.cluster.request("POST", f"/{path}", each)
+            path = _PATHS[each["kind"]].format(self.namespace)
+            name = each["metadata"]["name"]
+            if name in self._made[each["kind"]] or (kinds and each["kind"] not in kinds):
+                continue
+            self.cluster.request("POST", f"/{path}", each)
+            self._made[each["kind"]].add(name)
 
     def pods(self, **labels: str) -> list[Object]:
         """The pods with such values of labels `oxydra.io/…`, without those that have ended."""

@@ -31,6 +31,7 @@ class Network:
     """The bridge that all pods of a cluster are on, with the addresses that are free."""
 
     name: str
+    name_server: str
     free: list[str]
     policies: Policies
 
@@ -59,6 +60,7 @@ class Kubelet:
         self.name = name
         self.address = plane.address
         self.network = network.name
+        self.name_server = network.name_server
         self.directory = directory / name
         self.pids_limit = pids_limit
         self._workers: dict[str, Worker] = {}

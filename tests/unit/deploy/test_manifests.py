@@ -345,7 +345,7 @@ def test_what_the_runner_makes_reaches_nothing_before_its_own_policies() -> None
     policy = one(all_plain(), "NetworkPolicy", "oxydra-default")["spec"]
     assert policy["podSelector"] == {"matchLabels": dict(names.OURS)}
     assert policy["policyTypes"] == ["Ingress", "Egress"]
-    assert (policy["ingress"], policy["egress"]) == ([], [])
+    assert policy.keys().isdisjoint({"ingress", "egress"})
 
 
 def test_only_those_who_need_it_reach_embedder_and_memory() -> None:
@@ -359,7 +359,7 @@ def test_only_those_who_need_it_reach_embedder_and_memory() -> None:
         (peer,) = rule["from"]
         assert set(peer) == {"podSelector"}
         assert peer["podSelector"]["matchExpressions"][0]["values"] == roles
-        assert policy["egress"] == []
+        assert "egress" not in policy
 
 
 def test_nobody_connects_to_a_runner_that_serves_nothing() -> None:
