@@ -187,7 +187,8 @@ class Supervisor:
 
     async def restart(self) -> None:
         """End the guest and start it again. Raises like `start`, but keeps trying unless a
-        person has to fix something first."""
+        person has to fix something first. Who asks for the guest meanwhile gets the next one."""
+        self._note("starting")
         try:
             await self._end_life()
         except Exception:
@@ -249,7 +250,10 @@ class Supervisor:
     async def channel(self) -> grpc.aio.Channel:
         """The connection to that launch. Waits and raises like `launch`."""
         await self.launch()
-        assert self._channel is not None
+        if self._channel is None:
+            raise HostError(
+                Code.UNAVAILABLE, f"the {self._role} guest is being ended", resolution=_FIX
+            )
         return self._channel
 
     async def status(self) -> control_pb2.GuestStatus:

@@ -321,15 +321,41 @@ async def test_a_guest_that_is_being_ended_has_no_connection(
     await scene.supervisor.start()
     channel = scene.supervisor.connection
     assert channel is not None
-    close, seen = channel.close, []
+    close = channel.close
 
     async def closing() -> None:
-        seen.append(scene.supervisor.connection)
+        assert scene.supervisor.connection is None
+        with pytest.raises(HostError, match="is being ended"):
+            await scene.supervisor.channel()
+        await close()
+        closed.set()
+
+    closed = asyncio.Event()
+    monkeypatch.setattr(channel, "close", closing)
+    await scene.supervisor.stop()
+    assert closed.is_set()
+
+
+async def test_who_asks_during_a_restart_gets_the_next_guest(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    before, channel = await scene.supervisor.launch(), scene.supervisor.connection
+    assert channel is not None
+    close, asked = channel.close, []
+
+    async def closing() -> None:
+        asked.append(asyncio.create_task(scene.supervisor.launch()))
+        await asyncio.sleep(0)
         await close()
 
     monkeypatch.setattr(channel, "close", closing)
+    await scene.supervisor.restart()
+    (after,) = await asyncio.gather(*asked)
+    assert after.spec.launch_id != before.spec.launch_id
+    assert await scene.state() == "ready"
     await scene.supervisor.stop()
-    assert seen == [None]
 
 
 @pytest.mark.parametrize(
