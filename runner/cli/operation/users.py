@@ -40,6 +40,8 @@ def list_(context: typer.Context, json: AsJson = False) -> None:
         found.append({**places, "has_workspace": exists, "running": running})
         state = "running" if running else "stopped"
         rows.append((user_id, state, str(path) if exists else "(none yet)"))
+    if not any(each["running"] for each in found):
+        asyncio.run(refuse_in_waiting_replica(config))
     if json:
         print_json(found)
     elif rows:

@@ -5,11 +5,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from wire.settings import KubernetesSettings
 
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.config.loading import load_config
 from runner.host.runtime import LastStart, Runtime, host_lock
+from runner.tiers.kubernetes import leadership
 from runner.workspace.workspace import Workspace
 from tests.unit.runner.cli.conftest import RunCommand
 
@@ -52,6 +54,24 @@ def test_a_user_is_removed_with_everything_once_it_is_agreed(
     assert [path for path in tmp_path.rglob("*") if "alice" in path.name] == []
     assert (tmp_path / "kept" / "file").read_text() == "not a user's"
     assert (workspaces / "bob" / "shared" / "closed").exists()
+
+
+def test_a_replica_that_waits_does_not_call_the_users_of_the_other_one_stopped(
+    workspaces: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert workspaces.is_dir()
+
+    async def elsewhere(_: KubernetesSettings) -> tuple[str, str]:
+        return "agents", "oxydra-runner-1"
+
+    monkeypatch.setattr(leadership, "active_elsewhere", elsewhere)
+    refused = run_command("--tier", "kubernetes", "users", "list")
+    assert refused.code == 1
+    assert "oxydra-runner-1 is the active runner of agents" in refused.err
+    runtime = Runtime.locate(load_config(overrides={"--tier": "kubernetes"}), "alice")
+    runtime.create()
+    with host_lock(runtime.lock):
+        assert "running" in run_command("--tier", "kubernetes", "users", "list").out
 
 
 def test_without_a_terminal_only_yes_removes(workspaces: Path, run_command: RunCommand) -> None:
