@@ -36,6 +36,7 @@ def sections(version: str) -> dict[str, Any]:
         "lease_s": "leaseSeconds",
         "start_s": "startSeconds",
     }
+    backend = '{{ ternary $.Values.embedder.backend "none" $.Values.embedder.enabled | toJson }}'
     listen = '"0.0.0.0:{{ $.Values.serve.port }}"'
     return {
         "": {
@@ -50,7 +51,11 @@ def sections(version: str) -> dict[str, Any]:
             "image_pull_secrets": Value("images.pullSecrets"),
             **{key: Value(f"kubernetes.{name}") for key, name in kubernetes.items()},
         },
-        "embedder": {key: Value(f"embedder.{key}") for key in ("backend", "model", "reranker")},
+        "embedder": {
+            "backend": Either(Value("embedder.backend"), backend),
+            "model": Value("embedder.model"),
+            "reranker": Value("embedder.reranker"),
+        },
         "serve": If(
             Set("serve.enabled"),
             {

@@ -1,6 +1,7 @@
 """Memory on the chart's libSQL server: databases by the script, a name for each, and no way to it
 but through egress."""
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -107,6 +108,19 @@ def test_memory_is_on_the_server_and_survives_its_pod(
         for port in (PORT, ADMIN_PORT)
     }
     assert {way for way, is_open in ways.items() if is_open} == {("egress", PORT)}
+
+    def alice(*words: str) -> str:
+        done = installation.command("--user", "alice", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "accepts the new token" in alice("memory", "token")
+    alice("stop")
+    assert re.search(r"notes +1\b", alice("memory", "move", "--to", "local"))
+    alice("start", "--detach")
+    installation.until_running(["alice"])
+    assert "blue pot" in installation.say("alice", "what do you know about the key")
+    server.manage("remove", "bob")
 
 
 def _connects(installation: Installation, role: str, address: str, port: int) -> bool:

@@ -241,6 +241,11 @@ def test_the_runner_accepts_the_settings(tmp_path: Path) -> None:
     assert config.embedder == Config().embedder
 
 
+def test_without_an_embedder_no_agent_waits_for_one(tmp_path: Path) -> None:
+    config = settings_in(from_chart({"embedder": {"enabled": False}}), tmp_path)
+    assert config.embedder.backend == "none"
+
+
 def test_the_runner_accepts_the_settings_that_values_make(tmp_path: Path) -> None:
     config = settings_in(from_chart(EVERYTHING), tmp_path)
     found = config.kubernetes

@@ -22,7 +22,7 @@ lease_s = {{ $.Values.kubernetes.leaseSeconds | toJson }}
 start_s = {{ $.Values.kubernetes.startSeconds | toJson }}
 
 [embedder]
-backend = {{ $.Values.embedder.backend | toJson }}
+backend = {{ ternary $.Values.embedder.backend "none" $.Values.embedder.enabled | toJson }}
 model = {{ $.Values.embedder.model | toJson }}
 reranker = {{ $.Values.embedder.reranker | toJson }}
 {{- if $.Values.serve.enabled }}
