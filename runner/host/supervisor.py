@@ -187,11 +187,12 @@ class Supervisor:
 
     async def restart(self) -> None:
         """End the guest and start it again. Raises like `start`, but keeps trying unless a
-        person has to fix something first. Who asks for the guest meanwhile gets the next one."""
+        person has to fix something first. Who asks for the guest meanwhile gets the next one. If
+        it is cancelled, it goes on in the background."""
         self._note("starting")
         try:
             await self._end_life()
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             self.start_in_background()  # which first goes on trying to end it
             raise
         self._restarts += 1

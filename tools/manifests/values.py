@@ -155,7 +155,7 @@ SETTINGS: Final = (
     Setting(
         "kubernetes.runtimeClass",
         "",
-        "The RuntimeClass of all guests: gvisor, kata. A cluster without it runs no guest.",
+        "The RuntimeClass of users' pods: gvisor, kata. A cluster without it runs none of them.",
         _NAME,
     ),
     Setting(

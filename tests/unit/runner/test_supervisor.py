@@ -336,6 +336,31 @@ async def test_a_guest_that_is_being_ended_has_no_connection(
     assert closed.is_set()
 
 
+async def test_a_restart_that_is_cancelled_goes_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    before = await scene.supervisor.launch()
+    stop, ending = scene.driver.stop, asyncio.Event()
+
+    async def stuck(handle: Handle, grace: float = 5.0) -> None:
+        monkeypatch.setattr(scene.driver, "stop", stop)
+        ending.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(scene.driver, "stop", stuck)
+    restarting = asyncio.create_task(scene.supervisor.restart())
+    await ending.wait()
+    restarting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await restarting
+    await scene.until_state("ready")
+    assert (await scene.supervisor.launch()).spec.launch_id != before.spec.launch_id
+    assert len(scene.running) == 1
+    await scene.supervisor.stop()
+
+
 async def test_who_asks_during_a_restart_gets_the_next_guest(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
