@@ -1,15 +1,21 @@
 """The programs `runner` and `oxydra`, which are one."""
 
 import gc
+import os
 import signal
 import sys
-from typing import Final
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 """Imports make objects that stay: at Python's 700 a tenth of a command's time went into looking
 through them."""
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
+_AGAIN_S: Final = 0.02
 
 
 def main() -> None:
@@ -35,6 +41,7 @@ def main() -> None:
         )
     try:
         if interruptible:
+            sys.unraisablehook = _interrupt_again
             signal.signal(signal.SIGINT, signal.default_int_handler)
         run()
     except KeyboardInterrupt:  # before a command began, or after it ended
@@ -42,6 +49,17 @@ def main() -> None:
     finally:
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _interrupt_again(found: "UnraisableHookArgs") -> None:
+    """Ctrl-C in the middle of what cannot raise, such as a destructor or a callback of a library in
+    another language, would be lost. It comes again a moment later."""
+    if found.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(found)
+        return
+    again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 if __name__ == "__main__":

@@ -21,11 +21,17 @@ MOMENTS = 10
 SCRIPT = """
 import sys
 from runner.cli.__main__ import main
+
+class FirstImport:
+    def find_spec(self, *_):
+        sys.meta_path.remove(self)
+        print("called", flush=True)
+
+sys.meta_path.insert(0, FirstImport())
 sys.argv = ["runner", "--insecure", "chat"]
-print("called", flush=True)
 main()
 """
-"""The installed program, with a word when Python has started."""
+"""The installed program, with a word when it has begun."""
 
 _RANDOM = random.Random(int(os.environ.get("TESTS_SEED", "0")))
 
@@ -53,6 +59,30 @@ import signal
 from runner.cli import app
 from runner.cli.__main__ import main
 app.main = lambda: signal.raise_signal(signal.SIGINT)
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_that_python_cannot_raise_comes_again() -> None:
+    script = """
+import signal, time
+from runner.cli import app
+from runner.cli.__main__ import main
+
+class Last:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def run():
+    Last()
+    time.sleep(30)
+    print("it was lost")
+
+app.main = run
 main()
 """
     done = subprocess.run(
