@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,14 @@ def holder(options: Options, user_id: str) -> int | None:
 
 
 def nursery_process() -> psutil.Process:
-    (found,) = (each for each in psutil.Process().children() if "--nursery-fd" in each.cmdline())
-    return found
+    """A program that has just begun has no words yet."""
+    deadline = time.monotonic() + _GUARD_S
+    while True:
+        found = [each for each in psutil.Process().children() if "--nursery-fd" in each.cmdline()]
+        if found or time.monotonic() > deadline:
+            (process,) = found
+            return process
+        time.sleep(0.01)
 
 
 def shared_bytes(pid: int) -> int:

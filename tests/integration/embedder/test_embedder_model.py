@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import randrange
 
 import numpy as np
 import pytest
@@ -47,14 +48,17 @@ class Network:
 
     @property
     def environment(self) -> dict[str, str]:
-        url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        address, port = self.listener.getsockname()
+        url = f"http://{address}:{port}"
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), url)
         return {**proxies, "NO_PROXY": "", "no_proxy": "", "HF_HUB_OFFLINE": "0"}
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    # Not 127.0.0.1, where who looks for a server that had this port before would knock, too.
+    address = f"127.{randrange(1, 255)}.{randrange(255)}.{randrange(1, 255)}"
+    with socket.create_server((address, 0)) as listener:
         network = Network(listener)
         threading.Thread(target=network.watch, daemon=True).start()
         yield network
