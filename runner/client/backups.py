@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -36,10 +38,20 @@ async def take(
 
     Raises `WireError`; once `target` is there, with its name.
     """
-    if isinstance(workspace, VolumeWorkspace):
-        await _fetch(agent, made, target)
-    else:
-        _take_out(workspace, made, target)
+    try:
+        with whole_file(target) as copy:
+            digest, left = hashlib.sha256(), made.bytes
+            async with aclosing(_content(agent, workspace, made.name)) as blocks:
+                async for block in blocks:
+                    left -= len(block)
+                    if left < 0:
+                        break
+                    digest.update(block)
+                    copy.write(block)
+            if left or digest.hexdigest() != made.sha256:
+                raise _failed(target, "its content differs from what the agent has announced")
+    except OSError as error:
+        raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
     try:
         await agent.remove_backup(made.name)
     except WireError as error:
@@ -52,39 +64,22 @@ async def take(
         ) from None
 
 
-def _take_out(workspace: Workspace, made: gateway_pb2.BackupMemoryReply, target: Path) -> None:
-    """The guest could have put anything in its place. So links are not followed, and the content
-    must match what was announced."""
-    try:
-        with _open(workspace, made.name) as source, whole_file(target) as copy:
-            digest = hashlib.sha256()
-            while block := source.read(_BLOCK):
-                digest.update(block)
-                copy.write(block)
-            if digest.hexdigest() != made.sha256:
-                raise _failed(target, "its content differs from what the agent has announced")
-    except OSError as error:
-        raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
-
-
-async def _fetch(agent: GatewayClient, made: gateway_pb2.BackupMemoryReply, target: Path) -> None:
-    """From an agent whose files are on another machine."""
-    try:
-        with whole_file(target) as copy:
-            digest, left = hashlib.sha256(), made.bytes
-            async for block in agent.read_backup(made.name):
-                left -= len(block)
-                if left < 0:
-                    break
-                digest.update(block)
-                copy.write(block)
-            if left or digest.hexdigest() != made.sha256:
-                raise _failed(target, "its content differs from what the agent has announced")
-    except OSError as error:
-        raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
+async def _content(
+    agent: GatewayClient, workspace: Workspace, name: str
+) -> AsyncGenerator[bytes, None]:
+    """From the file, or from an agent whose files are on another machine. Either could send
+    anything."""
+    if isinstance(workspace, VolumeWorkspace):
+        async for block in agent.read_backup(name):
+            yield block
+        return
+    with _open(workspace, name) as source:
+        while block := source.read(_BLOCK):
+            yield block
 
 
 def _open(workspace: Workspace, name: str) -> BinaryIO:
+    """The guest could have put anything in its place, so links are not followed."""
     directory = os.O_RDONLY | os.O_DIRECTORY
     with (
         descriptor(workspace.internal, directory) as internal,

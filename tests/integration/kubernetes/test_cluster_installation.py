@@ -125,12 +125,7 @@ def test_a_guest_that_is_killed_comes_back(installation: Installation, role: str
     word = f"the {role} was killed"
     installation.say("alice", f"remember that the day of {word} was rainy")
     before, others = uids(installation, "alice"), uids(installation, "bob")
-    (pod,) = (
-        each["metadata"]["name"]
-        for each in installation.pods(role=role)
-        if each["metadata"]["uid"] == before[role]
-    )
-    kill(installation.cluster.container(f"{installation.namespace}/{pod}"))
+    kill(installation.container("alice", role))
     until(lambda: uids(installation, "alice").get(role, before[role]) != before[role])
     installation.until_running(["alice"])
     after = uids(installation, "alice")
@@ -151,7 +146,7 @@ def test_a_backup_brings_the_memory_back_as_it_was(installation: Installation) -
     assert bob("memory", "backup", file).startswith(f"{file}: ")
     stays = bob("memory", "backup").partition(":")[0]
     assert stays.startswith("/state/.oxydra/backups/memory-")
-    agent = _container_of(installation, "bob", "agent")
+    agent = installation.container("bob", "agent")
     listed = ["docker", "exec", agent, "ls", "/state/.oxydra/backups"]
     found = subprocess.run(listed, capture_output=True, text=True, check=True)
     assert found.stdout.split() == [Path(stays).name]
@@ -323,25 +318,9 @@ def test_a_lost_node_loses_no_acknowledged_note(installation: Installation) -> N
         cluster.start_node("node-2")
 
 
-def _container_of(installation: Installation, user: str, role: str) -> str:
-    uid = uids(installation, user)[role]
-    (name,) = (
-        pod["metadata"]["name"]
-        for pod in installation.pods(role=role)
-        if pod["metadata"]["uid"] == uid
-    )
-    return installation.cluster.container(f"{installation.namespace}/{name}")
-
-
 def _node_of(installation: Installation, user: str) -> str:
     """Where a user's agent is."""
-    agent = uids(installation, user)["agent"]
-    (node,) = (
-        pod["spec"]["nodeName"]
-        for pod in installation.pods(role="agent")
-        if pod["metadata"]["uid"] == agent
-    )
-    return str(node)
+    return str(installation.guest(user, "agent")["spec"]["nodeName"])
 
 
 def _cordon(cluster: Cluster, node: str, closed: bool) -> None:

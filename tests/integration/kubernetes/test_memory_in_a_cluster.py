@@ -77,7 +77,7 @@ def installation(cluster: Cluster, namespace: str, server: Server) -> Installati
         f"--from-literal={user.upper()}_MEMORY_TOKEN={server.manage('add', user)}" for user in USERS
     ]
     server.kubectl.run("create", "secret", "generic", "oxydra-keys", *tokens)
-    made.install()
+    made.install(but=SERVER)
     made.until_active()
     made.until_running(USERS)
     return made
@@ -125,12 +125,7 @@ def test_memory_is_on_the_server_and_survives_its_pod(
 
 def _connects(installation: Installation, role: str, address: str, port: int) -> bool:
     """Whether a process in alice's guest reaches a port of a pod."""
-    (name,) = (
-        pod["metadata"]["name"]
-        for pod in installation.pods(role=role)
-        if pod["metadata"]["annotations"]["oxydra.io/user-id"] == "alice"
-    )
-    container = installation.cluster.container(f"{installation.namespace}/{name}")
+    container = installation.container("alice", role)
     command = [
         "docker",
         "exec",

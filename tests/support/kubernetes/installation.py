@@ -5,7 +5,6 @@ import copy
 import json
 import subprocess
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -53,27 +52,37 @@ class Installation:
         self.cluster = cluster
         self.namespace = namespace
         self._values = values
-        self._made: defaultdict[str, set[str]] = defaultdict(set)
 
     @property
     def pods_path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
-    def install(self, *kinds: str) -> None:
-        """Make the objects of these kinds, or all that are not there."""
+    def install(self, *kinds: str, but: Sequence[str] = ()) -> None:
+        """Make the objects of these kinds, or all; none of those in `but`."""
         for each in rendered(self._values, self.namespace):
-            path = _PATHS[each["kind"]].format(self.namespace)
-            name = each["metadata"]["name"]
-            if name in self._made[each["kind"]] or (kinds and each["kind"] not in kinds):
-                continue
-            self.cluster.request("POST", f"/{path}", each)
-            self._made[each["kind"]].add(name)
+            if (not kinds or each["kind"] in kinds) and each["kind"] not in but:
+                path = _PATHS[each["kind"]].format(self.namespace)
+                self.cluster.request("POST", f"/{path}", each)
 
     def pods(self, **labels: str) -> list[Object]:
         """The pods with such values of labels `oxydra.io/…`, without those that have ended."""
         select = ",".join(f"oxydra.io/{name}={value}" for name, value in labels.items())
         found = self.cluster.request("GET", f"{self.pods_path}?labelSelector={select}")["items"]
         return [each for each in found if each["status"].get("phase") in ("Pending", "Running")]
+
+    def guest(self, user: str, role: str) -> Object:
+        """The pod of one of a user's guests."""
+        (found,) = (
+            pod
+            for pod in self.pods(role=role)
+            if pod["metadata"]["annotations"]["oxydra.io/user-id"] == user
+        )
+        return found
+
+    def container(self, user: str, role: str) -> str:
+        """The engine's id for it."""
+        name = self.guest(user, role)["metadata"]["name"]
+        return self.cluster.container(f"{self.namespace}/{name}")
 
     @property
     def holder(self) -> str:
