@@ -834,7 +834,8 @@ class ServeSettings(Section):
     Without TLS it listens on addresses of this machine alone. `url` is what browsers call it by
     where a reverse proxy stands before it; `hosts` are more names that it is called by. A reverse
     proxy that has found out itself who calls says so in `user_header`, which is believed from the
-    address `user_header_from` only ("socket": whoever may use the socket).
+    address `user_header_from` only ("socket": whoever may use the socket). `listen_beside_proxy`
+    lets the server listen beside a socket whose users are believed so.
     """
 
     listen: Annotated[
@@ -867,6 +868,7 @@ class ServeSettings(Section):
     user_header_from: Annotated[
         str, text('an IP address, or "socket"', r"^(socket|[0-9A-Fa-f:.]{2,45})?$")
     ] = ""
+    listen_beside_proxy: bool = False
     session_hours: Annotated[int, count(1, 24 * 90)] = 24 * 7
     idle_hours: Annotated[int, count(1, 24 * 90)] = 24
     openai: OpenAISettings = OpenAISettings()

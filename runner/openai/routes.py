@@ -35,19 +35,24 @@ BODY_MAX_BYTES: Final = 4 * 1024 * 1024
 BODY_WITHIN_S: Final = 60.0
 KEEP_ALIVE_S: Final = 15.0
 _DONE: Final = "data: [DONE]\n\n"
-_BEARER: Final = "bearer "
 _STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
 
 class OpenAI:
-    """Serves the users of one host."""
+    """Serves the users of one host. `caller` says who makes a request, by its token, or raises."""
 
     def __init__(
-        self, callers: Callers, settings: OpenAISettings, *, keep_alive_s: float = KEEP_ALIVE_S
+        self,
+        callers: Callers,
+        caller: Callable[[Request], Caller],
+        settings: OpenAISettings,
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self._callers = callers
+        self._caller = caller
         self._answers = Answers(settings)
         self._keep_alive_s = keep_alive_s
 
@@ -85,12 +90,6 @@ class OpenAI:
                 return _refused(error)
 
         return endpoint
-
-    def _caller(self, request: Request) -> Caller:
-        sent = request.headers.get("authorization", "")
-        secret = sent[len(_BEARER) :].strip() if sent.lower().startswith(_BEARER) else ""
-        address = request.client.host if request.client else "a socket"
-        return self._callers.with_token(secret, address)
 
     async def _create_response(
         self, request: Request, caller: Caller, gateway: GatewayClient

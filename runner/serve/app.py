@@ -49,6 +49,7 @@ class Serving:
 def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
     """The application of one server, which is called by the Hosts in `origins`; see `Guard`."""
     reports = Reports()
+    openai = OpenAI(serving.callers, serving.door.with_token, serving.config.serve.openai)
     app = Starlette(
         routes=[
             Route("/healthz", _healthy, methods=["GET"]),
@@ -57,7 +58,7 @@ def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
             *serving.door.routes,
             *Files(serving.door, serving.callers).routes,
             *Bridge(serving.door, serving.callers).routes,
-            Mount("/v1", routes=OpenAI(serving.callers, serving.config.serve.openai).routes),
+            Mount("/v1", routes=openai.routes),
             *HostApi(
                 serving.config,
                 serving.door,

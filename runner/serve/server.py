@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Final, Self
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from wire.errors import Code, WireError
 from wire.settings import ServeSettings
 
@@ -25,7 +25,7 @@ from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
 from runner.serve.connections import HEAD_MAX_BYTES, Connection
-from runner.serve.login.door import Door
+from runner.serve.login.door import BY_SOCKET, Door
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
 from runner.serve.mcp import Mcp
@@ -119,7 +119,8 @@ class HttpServer:
             listening = stack.enter_context(_tcp(address))
             await _serve(stack, metrics.page(self._config), ServeSettings(), listening)
         for each in sockets:
-            await _serve(stack, app, settings, each)
+            by_socket = each.family == socket.AF_UNIX
+            await _serve(stack, _marked(app) if by_socket else app, settings, each)
         stack.callback(callers.end_calls, _ENDS)  # first, so that streams end with a reason
         found_at = self._links.directory / "address.json"
         with whole_file(found_at) as file:
@@ -136,7 +137,7 @@ def check_settings(settings: ServeSettings) -> None:
             Code.FAILED_PRECONDITION,
             "the HTTP server has no address",
             details="neither [serve] listen nor [serve] socket is set",
-            resolution='runner config set serve.listen "127.0.0.1:7480"',
+            resolution='runner config edit, and write [serve] listen = "127.0.0.1:7480"',
         )
     host = settings.listen.rpartition(":")[0]
     if settings.listen and settings.certificate is None and not _is_local(host):
@@ -154,7 +155,17 @@ def check_settings(settings: ServeSettings) -> None:
         check_place("serve", settings.socket)
     if settings.socket_group:
         group_id("serve", settings.socket_group)
-    if settings.user_header_from not in ("", "socket"):
+    if settings.user_header_from == "socket" and settings.listen:
+        if not settings.listen_beside_proxy:
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                f"a reverse proxy says who calls, and {settings.listen} goes past it",
+                details='with [serve] user_header_from = "socket", listen is for people whom the '
+                "proxy has not let in",
+                resolution='runner config edit, and write [serve] listen = ""; or, if people shall '
+                "get in there with links and tokens: listen_beside_proxy = true",
+            )
+    elif settings.user_header_from:
         try:
             ipaddress.ip_address(settings.user_header_from)
         except ValueError:
@@ -264,6 +275,15 @@ def _unix(settings: ServeSettings) -> Iterator[socket.socket]:
         open_to_group("serve", path, settings.socket_group)
         made.listen(_BACKLOG)
         yield made
+
+
+def _marked(app: ASGIApp) -> ASGIApp:
+    """`app`, which knows that its requests came by the socket."""
+
+    async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, BY_SOCKET: True}, receive, send)
+
+    return marked
 
 
 async def _serve(

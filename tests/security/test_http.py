@@ -8,11 +8,15 @@ import asyncio
 import json
 import logging
 import re
+import socket
 import ssl
+import struct
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -267,10 +271,11 @@ async def test_who_tries_many_is_told_to_stop_and_locks_nobody_out(
 @pytest.mark.attempt("naming oneself in the header of a reverse proxy", stopped_by=PROXY)
 async def test_the_header_of_a_proxy_is_believed_from_the_proxy_only(front: Front) -> None:
     named = {"X-Remote-User": "alice"}
-    socket = front.directory / "proxy.sock"
+    place = front.directory / "proxy.sock"
     settings = {"user_header": "X-Remote-User", "url": "https://agents.example.org"}
-    async with open_beside(front, socket=socket, user_header_from="socket", **settings) as beside:
-        transport = httpx.AsyncHTTPTransport(uds=str(socket))
+    both = {"user_header_from": "socket", "listen_beside_proxy": True}
+    async with open_beside(front, socket=place, **both, **settings) as beside:
+        transport = httpx.AsyncHTTPTransport(uds=str(place))
         async with httpx.AsyncClient(
             transport=transport, base_url="http://agents.example.org", headers=PAGE
         ) as proxy:
@@ -293,6 +298,51 @@ async def test_the_header_of_a_proxy_is_believed_from_the_proxy_only(front: Fron
         assert (await direct.get("/api/me", headers=named)).status_code == 403
     async with open_beside(front) as beside, page(beside.server) as direct:
         assert (await direct.get("/api/me", headers=named)).status_code == 401
+
+
+@pytest.mark.attempt(
+    "being taken for the reverse proxy, by a connection that is reset at once", stopped_by=PROXY
+)
+@pytest.mark.parametrize("over_tls", [False, True])
+async def test_who_has_gone_is_not_the_proxy(over_tls: bool) -> None:
+    async with open_front() as front, AsyncExitStack() as stack:
+        (front.config.workspace_root / "alice").mkdir(mode=0o700)
+        files, trusting = tls_files(front)
+        server = await stack.enter_async_context(
+            open_http(
+                front,
+                socket=front.directory / "proxy.sock",
+                user_header="X-Remote-User",
+                user_header_from="socket",
+                listen_beside_proxy=True,
+                **(files if over_tls else {}),
+            )
+        )
+        name, _, port = host(server).rpartition(":")
+        body = '{"text": "planted"}'
+        for _ in range(40):
+            _, writer = await asyncio.open_connection(
+                name, int(port), ssl=trusting if over_tls else None
+            )
+            writer.write(
+                f"POST /api/users/alice/SaveNote HTTP/1.1\r\nHost: {host(server)}\r\n"
+                "X-Oxydra: 1\r\nX-Remote-User: alice\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            gone: socket.socket = writer.get_extra_info("socket")
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        async with operator(front, server, verify=trusting) as client:
+            assert await save(client) == 200
+        assert [note.text for note in front.alice.seen] == ["x"]
+
+
+async def test_nobody_listens_beside_the_proxy_unasked(front: Front) -> None:
+    proxy = {"user_header": "X-Remote-User", "user_header_from": "socket"}
+    with pytest.raises(WireError, match="a reverse proxy says who calls") as raised:
+        async with open_beside(front, socket=front.directory / "p.sock", **proxy):
+            pass
+    assert "listen_beside_proxy = true" in raised.value.resolution
 
 
 @pytest.mark.attempt("reading files of the host below /assets", stopped_by=FOLDERS)
@@ -442,7 +492,8 @@ async def test_every_answer_carries_the_policy(front: Front, server: HttpServer)
         assert (await client.get(REPORTS_PATH)).json()["reports"] == before + 1
 
 
-async def test_with_a_certificate_the_cookie_is_for_tls_alone(front: Front) -> None:
+def tls_files(front: Front) -> tuple[dict[str, Path], ssl.SSLContext]:
+    """Settings with a certificate, and a client's that trusts it."""
     identity = Authority.new().issue(Party.ACCESS)
     pem, key = front.directory / "c.pem", front.directory / "k.pem"
     pem.write_text(identity.certificate)
@@ -450,8 +501,13 @@ async def test_with_a_certificate_the_cookie_is_for_tls_alone(front: Front) -> N
     key.chmod(0o600)
     trusting = ssl.create_default_context(cadata=identity.authority)
     trusting.check_hostname = False
+    return {"certificate": pem, "key": key}, trusting
+
+
+async def test_with_a_certificate_the_cookie_is_for_tls_alone(front: Front) -> None:
+    files, trusting = tls_files(front)
     async with (
-        open_beside(front, certificate=pem, key=key) as beside,
+        open_beside(front, **files) as beside,
         httpx.AsyncClient(base_url=beside.server.url, headers=PAGE, verify=trusting) as client,
     ):
         assert beside.server.url.startswith("https://")
@@ -490,17 +546,17 @@ async def test_nothing_is_served_in_clear_to_others(
 
 
 async def test_a_second_server_is_refused_and_the_socket_is_private(front: Front) -> None:
-    socket = front.directory / "h.sock"
-    async with open_beside(front, socket=socket, listen="") as beside:
-        assert socket.stat().st_mode & 0o777 == 0o600
+    place = front.directory / "h.sock"
+    async with open_beside(front, socket=place, listen="") as beside:
+        assert place.stat().st_mode & 0o777 == 0o600
         config = front.config.model_copy(update={"workspace_root": beside.root})
         with pytest.raises(WireError, match="runs already"):
             async with open_http(replace(front, config=config)):
                 pass
-        transport = httpx.AsyncHTTPTransport(uds=str(socket))
+        transport = httpx.AsyncHTTPTransport(uds=str(place))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.get("/healthz")).json() == {"status": "ok"}
-    assert not socket.exists()
+    assert not place.exists()
 
 
 @pytest.mark.attempt(

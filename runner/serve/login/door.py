@@ -20,6 +20,8 @@ from runner.serve.login.links import CHANNEL, Links, not_known
 from runner.serve.login.sessions import Sessions
 from runner.serve.requests import json_object
 
+BY_SOCKET: Final = "oxydra.by_socket"
+"""How the listener at `[serve] socket` marks what it has accepted, in the scope of a request."""
 _BEARER: Final = "bearer "
 _NOBODY: Final = partial(
     WireError,
@@ -48,8 +50,8 @@ class Door:
 
     def caller(self, request: Request) -> Caller:
         """Who makes `request`. Raises `WireError` (UNAUTHENTICATED) if nobody is let in by it."""
-        if (token := bearer(request)) is not None:
-            return self._callers.with_token(token, address(request))
+        if bearer(request) is not None:
+            return self.with_token(request)
         if (user_id := self._said_by_proxy(request)) is not None:
             return Caller(user_id, frozenset(Scope), CHANNEL, key=f"proxy {user_id}")
         secret = _cookie(request)
@@ -59,6 +61,10 @@ class Door:
         if new:
             self._keep(request, new)
         return caller
+
+    def with_token(self, request: Request) -> Caller:
+        """Who makes `request`, by its access token and by nothing else. Raises `WireError`."""
+        return self._callers.with_token(bearer(request) or "", address(request))
 
     async def _login(self, request: Request) -> Response:
         asked = await json_object(request)
@@ -140,7 +146,15 @@ def bearer(request: Request) -> str | None:
 
 def address(request: Request) -> str:
     """Where a request comes from, for logs and counts."""
-    return request.client.host if request.client else "the socket"
+    if by_socket(request):
+        return "the socket"
+    return request.client.host if request.client else "an unknown address"
+
+
+def by_socket(request: Request) -> bool:
+    """Whether the listener at `[serve] socket` has accepted the connection. That a connection has
+    no address says nothing: one that was reset has none any more."""
+    return request.scope.get(BY_SOCKET) is True
 
 
 def is_secure(request: Request) -> bool:
@@ -159,8 +173,8 @@ def _cookie(request: Request) -> str:
 
 
 def _is_proxy(settings: ServeSettings, request: Request) -> bool:
-    if request.client is None:
-        return settings.user_header_from == "socket"
+    if settings.user_header_from == "socket" or request.client is None:
+        return by_socket(request) and settings.user_header_from == "socket"
     try:
         there = ipaddress.ip_address(settings.user_header_from)
         return ipaddress.ip_address(request.client.host) == there

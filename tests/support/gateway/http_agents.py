@@ -9,13 +9,15 @@ from typing import Any
 import httpx
 from pydantic_ai.models import Model
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Mount
 
-from runner.access.callers import Callers
+from runner.access.callers import Caller, Callers
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.openai.routes import OpenAI
+from runner.serve.login.door import bearer
 from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support.gateway.front import USERS, FakeHost
@@ -42,7 +44,11 @@ class HttpAgents:
     async def another_server(self) -> AsyncIterator[httpx.AsyncClient]:
         """A server that knows nothing of what the first one was asked."""
         async with Callers.locate(self.config) as callers:
-            openai = OpenAI(callers, self.config.serve.openai)
+
+            def caller(request: Request) -> Caller:
+                return callers.with_token(bearer(request) or "", "a test")
+
+            openai = OpenAI(callers, caller, self.config.serve.openai)
             app = Starlette(routes=[Mount("/v1", routes=openai.routes)])
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
                 yield http

@@ -56,16 +56,20 @@ async def open_beside(front: Front, **settings: Any) -> AsyncIterator[Beside]:
 
 
 @asynccontextmanager
-async def page(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+async def page(server: HttpServer, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A page of the server in a browser of its own."""
-    async with httpx.AsyncClient(base_url=server.url, headers=PAGE, timeout=60) as client:
+    async with httpx.AsyncClient(
+        base_url=server.url, headers=PAGE, timeout=60, **options
+    ) as client:
         yield client
 
 
 @asynccontextmanager
-async def operator(front: Front, server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+async def operator(
+    front: Front, server: HttpServer, **options: Any
+) -> AsyncIterator[httpx.AsyncClient]:
     """A page in which the operator is logged in, and began with alice."""
-    async with page(server) as client:
+    async with page(server, **options) as client:
         reply = await client.post(
             "/api/login", json={"link": Links.locate(front.config).make("alice")}
         )
