@@ -1048,13 +1048,15 @@ def lookup(model: type[BaseModel], key: Key) -> type[BaseModel] | FieldInfo | No
     """The section or the setting that `key` names in `model`; None if there is none.
 
     A field that maps names to sections (`users`) is a setting, and every name in it is a section.
+    In a free table, which maps names to values, every name is a setting.
     """
     found: type[BaseModel] | FieldInfo | None = model
     for name in key:
         if isinstance(found, FieldInfo):
-            if not _maps_to_sections(found):
+            if get_origin(found.annotation) is not dict:
                 return None
-            found = get_args(found.annotation)[1]
+            value = get_args(found.annotation)[1]
+            found = value if _is_section(value) else FieldInfo.from_annotation(value)
         elif found is not None and (field := found.model_fields.get(name)) is not None:
             found = field.annotation if _is_section(field.annotation) else field
         else:
@@ -1105,7 +1107,7 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
     accepted = _accepted(found) or item["msg"]
     if item["type"] == "missing":
         return key, f"is not set; accepted: {accepted}"
-    if key[-1].endswith(_MAY_HOLD_SECRETS):
+    if any(name.endswith(_MAY_HOLD_SECRETS) for name in key[-2:]):
         return key, f"the value is not shown; accepted: {accepted}"
     return key, f"{_shown(item['input'])}; accepted: {accepted}"
 
@@ -1118,6 +1120,13 @@ def _accepted(found: type[BaseModel] | FieldInfo | None) -> str:
         return found.description
     choices = [value for value in get_args(found.annotation) if isinstance(value, str)]
     return "one of " + ", ".join(choices) if choices else ""
+
+
+def is_free(found: type[BaseModel] | FieldInfo | None) -> bool:
+    """Whether it is a table whose names the operator chooses, and whose values are no sections."""
+    if not isinstance(found, FieldInfo) or get_origin(found.annotation) is not dict:
+        return False
+    return not _maps_to_sections(found)
 
 
 def _maps_to_sections(field: FieldInfo) -> bool:

@@ -18,7 +18,7 @@ import platformdirs
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from wire.errors import Code
-from wire.settings import Key, UserSettings, dotted, keys_of, lookup, problems, types_of
+from wire.settings import Key, UserSettings, dotted, is_free, keys_of, lookup, problems, types_of
 
 from runner.config import trust
 from runner.config.models import Config
@@ -127,7 +127,7 @@ def _load(
             layers.put(key, _located(key, value, path.parent.absolute()), str(path))
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and name != ENV_CONFIG:
-            key = tuple(name.removeprefix(ENV_PREFIX).lower().split("__"))
+            key = _env_key(name)
             if lookup(Config, key) is None:
                 raise _unknown(key, "the environment", spelled=env_name)
             layers.put(key, _from_text(key, environ[name]), f"environment variable {name}")
@@ -242,6 +242,16 @@ def leaves(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, object
         else:
             found.append((key, value))
     return found
+
+
+def _env_key(name: str) -> Key:
+    """The setting that an environment variable sets. In a free table the rest of it is one name, as
+    it is written."""
+    parts = name.removeprefix(ENV_PREFIX).split("__")
+    key: Key = ()
+    while parts and not is_free(lookup(Config, key)):
+        key = (*key, parts.pop(0).lower())
+    return (*key, "__".join(parts)) if parts else key
 
 
 def env_name(key: Key) -> str:

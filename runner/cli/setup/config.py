@@ -123,7 +123,7 @@ def _settings(
         if options.insecure and key == ("tier",):
             source = "command line option --insecure"
         line = lines.get(origin) if origin and source == str(loaded.file) else None
-        value, remark = _without_secrets(key[-1], _plain(found), environ)
+        value, remark = _without_secrets(key, _plain(found), environ)
         yield _Setting(dotted(key), value, source, line, remark)
 
 
@@ -142,10 +142,13 @@ def _plain(value: object) -> Any:
     return os.fspath(value) if isinstance(value, Path) else value
 
 
-def _without_secrets(name: str, value: Any, environ: Mapping[str, str]) -> tuple[Any, str]:
+def _without_secrets(key: Key, value: Any, environ: Mapping[str, str]) -> tuple[Any, str]:
     """The value as it may be shown, and a remark. A key that somebody has written in the place of
-    the name of its variable, or into an address, is not shown."""
-    if name.endswith("_env") and value:
+    the name of its variable, into an address, or among the variables of a server, is not shown."""
+    *_, table, name = ("", *key)
+    if table == "env":
+        return "…", "(not shown: it may hold a key)"
+    if (name.endswith("_env") or table.endswith("_env")) and value:
         if value in environ:
             return value, "(set)"
         if _ENV_NAME.fullmatch(value):

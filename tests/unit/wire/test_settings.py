@@ -85,7 +85,7 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         (
             "mcp",
             '{"servers": {"a": {"url": "https://x", "headers_env": {"A": "sk-12345"}}}}',
-            "bad setting mcp.servers.a.headers_env: the value is not shown",
+            "bad setting mcp.servers.a.headers_env.A: the value is not shown",
         ),
         (
             "mcp",
@@ -95,7 +95,7 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         (
             "mcp",
             '{"servers": {"a": {"command": "x", "secret_env": {"A": "sk-12345"}}}}',
-            "bad setting mcp.servers.a.secret_env: the value is not shown; accepted: a table: the",
+            "bad setting mcp.servers.a.secret_env.A: the value is not shown; accepted: the NAME",
         ),
         ("colours", "{}", "bad setting colours: no such setting; accepted: memory, tools"),
         (
