@@ -3,6 +3,7 @@ phone; and what the operator does there."""
 
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
@@ -13,6 +14,8 @@ from tests.support.browser.console import Console
 from tests.support.servers.scripted_provider import Script, calls, says
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console_pages")]
+
+Scheme = Literal["dark", "light"]
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -29,9 +32,10 @@ def test_every_page_can_be_used_by_everybody(
     page = new_window().enter()
     tour.furnish(console, script, page)
     found = []
+    looks: dict[Scheme, set[str]] = {"dark": set(), "light": set()}
     for place in tour.PLACES:
         tour.visit(console, page, place)
-        found += [f"{place}: {fault}" for fault in faults_in_all_colours(page, axe)]
+        found += [f"{place}: {fault}" for fault in faults_in_all_colours(page, axe, looks)]
         page.set_viewport_size({"width": 390, "height": 780})
         if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             found.append(f"{place}: wider than a phone")
@@ -49,18 +53,21 @@ def test_every_page_can_be_used_by_everybody(
         button = page.get_by_role("button", name=name).first
         button.click()
         expect(dialog(page).locator(".loading")).to_have_count(0)
-        found += [f"{name}: {fault}" for fault in faults_in_all_colours(page, axe)]
+        found += [f"{name}: {fault}" for fault in faults_in_all_colours(page, axe, looks)]
         page.keyboard.press("Escape")
         expect(dialog(page)).to_have_count(0)
         expect(button).to_be_focused()
     assert found == []
+    assert all(seen >= {"", "primary", "danger", "plain"} for seen in looks.values())
 
 
-def faults_in_all_colours(page: Page, axe: str) -> list[str]:
+def faults_in_all_colours(page: Page, axe: str, looks: dict[Scheme, set[str]]) -> list[str]:
+    """`looks`: by colour scheme, the classes of the buttons that were tried under the mouse."""
     found = []
-    for scheme in ("dark", "light"):
+    for scheme in looks:
         page.emulate_media(color_scheme=scheme)
         found += [f"{scheme}: {fault}" for fault in tour.faults(page, axe)]
+        found += [f"{scheme}: {fault}" for fault in tour.hovered_faults(page, looks[scheme])]
     return found
 
 
@@ -85,6 +92,52 @@ def test_notes_are_read_and_written_with_keys_alone(new_window: NewWindow) -> No
     expect(page.get_by_role("article", name="The note")).to_contain_text("second of two")
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+AT_ONCE = """new MutationObserver((_, observer) => {
+  if (document.querySelector("h1")?.textContent !== "Memory") return;
+  observer.disconnect();
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "n", bubbles: true }));
+}).observe(document, { childList: true, subtree: true });"""
+"""Presses a key before the browser has painted what came into the page."""
+
+
+def test_a_page_works_from_the_moment_that_it_is_there(new_window: NewWindow) -> None:
+    window = new_window()
+    window.page.add_init_script(AT_ONCE)
+    page = window.enter("bob", "#/memory")
+    expect(dialog(page).get_by_label("Text")).to_be_focused()
+
+
+def test_no_button_moves_away_when_more_of_the_page_arrives(new_window: NewWindow) -> None:
+    window = new_window()
+    late: list[Route] = []
+    window.page.route("**/MemoryStatistics", lambda route: late.append(route))
+    page = window.enter("bob", "#/chat")
+    with page.expect_request("**/MemoryStatistics"):
+        page.goto(f"{window.console.url}/#/memory?view=transfer")
+    places = "[...document.querySelectorAll('main button')].map(each => each.offsetTop)"
+    before = page.evaluate(places)
+    late.pop().continue_()
+    expect(page.get_by_role("button", name="Export to a file")).to_be_visible()
+    expect(page.locator("main .figures")).to_be_visible()
+    assert page.evaluate(places)[: len(before)] == before
+
+
+def test_a_note_is_shown_as_saved_once_keys_lead_on_from_it(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/memory")
+    expect(page.locator("main .loading")).to_have_count(0)
+    late: list[Route] = []
+    page.route("**/ListNotes", lambda route: late.append(route))
+    page.keyboard.press("n")
+    dialog(page).get_by_label("Text").fill("a note with neighbours")
+    with page.expect_request("**/ListNotes"):
+        dialog(page).get_by_role("button", name="Save").click()
+    expect(dialog(page).get_by_role("button", name="Save")).to_be_disabled()
+    expect(page.get_by_role("article", name="The note")).to_have_count(0)
+    late.pop().continue_()
+    expect(page.get_by_role("article", name="The note")).to_contain_text("with neighbours")
+    expect(dialog(page)).to_have_count(0)
 
 
 def test_a_host_is_stopped_and_started_and_its_boundary_probed(new_window: NewWindow) -> None:
@@ -192,10 +245,7 @@ def test_a_part_that_does_not_arrive_is_fetched_again(new_window: NewWindow, par
     page = window.enter("bob", "#/chat")
     page.get_by_role("textbox", name="Message").wait_for()
     assert dropped
-    deadline = time.monotonic() + 15
-    while not page.evaluate("[...document.styleSheets].every(sheet => sheet.cssRules.length > 0)"):
-        assert time.monotonic() < deadline
-        page.wait_for_timeout(100)
+    expect(page.get_by_role("banner")).to_have_css("display", "flex")  # by layout.css
     assert page.evaluate("sessionStorage.getItem('oxydra.reloads')") is None
 
 

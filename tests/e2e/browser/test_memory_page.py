@@ -224,7 +224,9 @@ def test_two_notes_that_say_nearly_the_same_are_made_one(new_window: NewWindow) 
 def test_an_export_is_downloaded_and_importing_it_changes_nothing(
     new_window: NewWindow, tmp_path: Path
 ) -> None:
-    page = new_window().enter("bob", "#/memory?view=transfer")
+    page = new_window().enter("bob", "#/memory")
+    write(page, "the bittern booms at dusk")
+    page.get_by_role("link", name="Import and export").click()
     with page.expect_download() as started:
         page.get_by_role("button", name="Export to a file").click()
     file = tmp_path / "memory.jsonl"
@@ -233,7 +235,7 @@ def test_an_export_is_downloaded_and_importing_it_changes_nothing(
     expect(page.get_by_text("The import would give: 0 new, 0 newer than here")).to_be_visible()
     expect(page.get_by_text("problems")).to_have_count(0)
     changed = tmp_path / "changed.jsonl"
-    changed.write_bytes(file.read_bytes().replace(b"egret", b"eagle"))
+    changed.write_bytes(file.read_bytes().replace(b"bittern", b"buzzard"))
     page.get_by_label("File").set_input_files(changed)
     expect(page.get_by_text("were changed since they were exported")).to_be_visible()
 

@@ -74,9 +74,24 @@ def faults(page: Page, script: str) -> list[str]:
     one is open."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(script)
-    found: dict[str, Any] = page.evaluate(
-        "axe.run(document.querySelector('dialog[open]') ?? document, {resultTypes: ['violations']})"
-    )
+    page.mouse.move(0, 0)
+    return _violations(page.evaluate("axe.run(document.querySelector('dialog[open]') ?? document)"))
+
+
+def hovered_faults(page: Page, looks: set[str]) -> list[str]:
+    """Buttons that cannot be read under the mouse: one of each class that is not in `looks` yet."""
+    found = []
+    for button in page.locator("dialog[open] button, body:not(:has(dialog[open])) button").all():
+        look = button.get_attribute("class") or ""
+        if look not in looks and button.is_visible() and button.is_enabled():
+            looks.add(look)
+            button.hover()
+            run = "each => axe.run(each, {runOnly: 'color-contrast'})"
+            found += _violations(button.evaluate(run))
+    return found
+
+
+def _violations(found: dict[str, Any]) -> list[str]:
     return [
         f"{each['id']}: {json.dumps([node['html'] for node in each['nodes']][:3])}"
         for each in found["violations"]

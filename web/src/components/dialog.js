@@ -1,6 +1,6 @@
 /** Dialogs: the browser's own, which holds the focus and closes on Escape. */
 
-import { html, useEffect, useId, useRef } from "../view.js";
+import { html, useId, useLayoutEffect, useRef } from "../view.js";
 
 /**
  * A dialog that is open as long as it is drawn.
@@ -11,7 +11,7 @@ import { html, useEffect, useId, useRef } from "../view.js";
 export function Dialog({ title, onClose, children, wide = false }) {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = /** @type {HTMLDialogElement} */ (element.current);
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     dialog.showModal();

@@ -1,7 +1,7 @@
 /** Keys that act anywhere on a page, and the list of them under `?`. */
 
 import { Dialog } from "./dialog.js";
-import { html, useEffect, useState } from "../view.js";
+import { html, useLayoutEffect, useState } from "../view.js";
 
 /** @typedef {{keys: string, does: string, act: () => void}} Shortcut `keys` as in "g c" or "/" */
 
@@ -29,12 +29,12 @@ document.addEventListener("keydown", (event) => {
 });
 
 /**
- * Keys that act as long as the component is there.
+ * Keys that act as long as the component is there: from the moment that it can be seen on.
  *
  * @param {Shortcut[]} shortcuts
  */
 export function useShortcuts(shortcuts) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     for (const each of shortcuts) known.add(each);
     return () => {
       for (const each of shortcuts) known.delete(each);

@@ -5,7 +5,7 @@ import { FailureNotice, Loading } from "../../components/notices.js";
 import { VirtualList } from "../../components/virtual-list.js";
 import { go, href } from "../../router.js";
 import { Store, useStore } from "../../store.js";
-import { html, useEffect, useMemo, useReducer, useState } from "../../view.js";
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useState } from "../../view.js";
 import { Attention } from "./attention.js";
 import { Approval } from "./calls.js";
 import { Composer } from "./composer.js";
@@ -40,7 +40,7 @@ export default function Chat({ user, route, me }) {
   const turns = useStore(conversation?.turns || NO_TURNS);
   const trouble = useStore(conversation?.trouble || NO_TROUBLE);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     setProblem(null);
     setListing(false);
     if (!session) {

@@ -15,7 +15,7 @@ const tagsOf = (text) => [...new Set(text.split(",").map((each) => each.trim()))
 
 /**
  * @param {{user: string, note?: Message | null, text?: string, title: string,
- *   onSaved: (note: Message, told: string[]) => void, onClose: () => void}} props
+ *   onSaved: (note: Message, told: string[]) => void | Promise<void>, onClose: () => void}} props
  *   `note`: what is edited, none for a new note; `text`: what the field says first, if not its text;
  *   `onSaved`: told the note, and what the memory said of it
  */
@@ -39,11 +39,11 @@ export function Editor({ user, note = null, text: proposed, title, onSaved, onCl
         const request = { note_id: base.note_id, text, tags: tagsOf(tags), replace_tags: true };
         const saved = await call(user, "EditNote", { ...request, expected_version: base.version });
         announce("The note is saved.");
-        onSaved(saved, []);
+        await onSaved(saved, []);
       } else {
         const reply = await call(user, "SaveNote", { text, tags: tagsOf(tags), link });
         announce(reply.message || "The note is saved.");
-        onSaved({ note_id: reply.note_id }, reply.warnings || []);
+        await onSaved({ note_id: reply.note_id }, reply.warnings || []);
       }
     } catch (error) {
       const failure = /** @type {Failure} */ (error);

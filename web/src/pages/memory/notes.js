@@ -40,10 +40,10 @@ export function Notes({ user, noteId, onCount }) {
     { keys: "k", does: "The note before", act: () => move(-1) },
   ]);
 
-  const saved = (/** @type {Message} */ note, /** @type {string[]} */ warnings) => {
+  const saved = async (/** @type {Message} */ note, /** @type {string[]} */ warnings) => {
+    await found.again(); // whoever sees the note can go to the one beside it
     setWriting(false);
     setTold(warnings);
-    found.again();
     onCount();
     go("memory", note.note_id);
   };
@@ -119,7 +119,6 @@ function useNotes(user, filter) {
     loading: true,
     failed: /** @type {Failure | null} */ (null),
   });
-  const [round, setRound] = useState(0);
   const running = useRef(new AbortController());
   const busy = useRef(false);
 
@@ -146,20 +145,25 @@ function useNotes(user, filter) {
     [user, filter],
   );
 
-  useEffect(() => {
+  const again = useCallback(() => {
+    running.current.abort();
     running.current = new AbortController();
     busy.current = false;
-    const timer = setTimeout(() => fetchPage([], ""), filter === NO_FILTER ? 0 : TYPING_MS);
+    return fetchPage([], "");
+  }, [fetchPage]);
+
+  useEffect(() => {
+    const timer = setTimeout(again, filter === NO_FILTER ? 0 : TYPING_MS);
     return () => {
       clearTimeout(timer);
       running.current.abort();
     };
-  }, [fetchPage, round]);
+  }, [again]);
 
   return {
     ...state,
     more: () => state.cursor && fetchPage(state.notes, state.cursor),
-    again: () => setRound(round + 1),
+    again,
     put: (/** @type {Message} */ note) =>
       setState((old) => ({
         ...old,

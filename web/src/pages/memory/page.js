@@ -1,7 +1,7 @@
 /** What the agent remembers: find, read, write, correct, forget. */
 
 import { call } from "../../api.js";
-import { FailureNotice } from "../../components/notices.js";
+import { FailureNotice, Loading } from "../../components/notices.js";
 import { href } from "../../router.js";
 import { bytes, count, fullTime } from "../../text.js";
 import { html, useCallback, useEffect, useState } from "../../view.js";
@@ -27,11 +27,16 @@ export default function Memory({ user, route, me }) {
   const [counted, setCounted] = useState(/** @type {Message | null} */ (null));
   const [failed, setFailed] = useState(/** @type {import("../../api.js").Failure | null} */ (null));
   const recount = useCallback(() => {
-    setFailed(null);
-    call(user, "MemoryStatistics", {}).then(setCounted, setFailed);
+    const answered = (/** @type {Message} */ now) => {
+      setCounted(now);
+      setFailed(null);
+    };
+    call(user, "MemoryStatistics", {}).then(answered, setFailed);
   }, [user]);
   useEffect(recount, [recount]);
 
+  // What arrives later above a button moves it away from under a finger.
+  if (!counted && !failed) return html`<${Loading} />`;
   return html`<div class="memory">
     <header class="memory-head">
       <h1>Memory</h1>
