@@ -41,7 +41,7 @@ async def test_the_users_own_note_that_comes_back_beside_a_page_stays_the_users(
         *(save("The user's bank is Nordea"), "Noted."),
         *(READ, "Read."),
         calls(("memory_search", {"query": "bank"})),
-        calls(("write_memory", {"key": "money", "content": "The bank of the user is Nordea"})),
+        calls(("write_memory", {"key": "money", "content": "The user's bank is Nordea."})),
         "Written.",
     ) as turns:
         (tmp_path / "shared/page.md").write_text(PAGE)

@@ -13,9 +13,10 @@ from typing import Final
 
 from guest.agent.receipts.ledger import Ledger
 from guest.agent.receipts.sources import Call, Source, parts_of, read_in
-from guest.agent.receipts.wording import BEGINNINGS, FIRST_PERSON, POINTING, SPACELESS
+from guest.agent.receipts.wording import FIRST_PERSON, SPACELESS
 from guest.memory.models import Receipt
 from guest.tools.base import ToolContext, ToolResult
+from guest.tools.memory.requests import BEGINNING, POINTS
 
 _TOOLS: Final = {"memory_save": 4000, "remember": 2000, "write_memory": 4000}
 """What can save, the first choice first, and the longest note that each is given."""
@@ -25,17 +26,6 @@ _WORDS_MAX_CHARS: Final = 500
 _COMMENT_MAX_WORDS: Final = 12
 PREVIOUS: Final = "my previous answer"
 
-_COURTESY: Final = (
-    r"(?:please|pls|bitte|s'il (?:te|vous) pla[iî]t|por favor|per favore|alsjeblieft|proszę"
-    r"|пожалуйста|请|ok(?:ay)?|oh|hey|hi|thanks|danke|merci|gracias|grazie|obrigad[oa]|dank je"
-    r"|dzięki|спасибо|谢谢|ありがとう)[,.!:]?\s*"
-)
-_BEGINNING: Final = re.compile(rf"\W*(?:{_COURTESY})?(?:{'|'.join(BEGINNINGS)})\s*", re.IGNORECASE)
-_POINTS: Final = re.compile(
-    rf"(?P<before>(?:.*(?P<mark>[.!?…,;。！？，、\n]))?)\s*(?:and |then |und |et |y |e |en |i |и )?"
-    rf"(?:{_COURTESY})?(?:{'|'.join(POINTING)})(?:,?\s*{_COURTESY})?[\s.!。！]*",
-    re.IGNORECASE | re.DOTALL,
-)
 _TELLS: Final = re.compile(
     rf"\b(?:{'|'.join(FIRST_PERSON)})\b|{'|'.join(SPACELESS)}|\d|https?:|(?<!\w)/\w", re.IGNORECASE
 )
@@ -58,12 +48,12 @@ class Request:
 def request_in(message: str) -> Request | None:
     """The request that `message` makes beyond doubt; None where there is any doubt."""
     text = message.strip()
-    if points := _POINTS.fullmatch(text):
+    if points := POINTS.fullmatch(text):
         before, mark = points["before"].strip(), points["mark"]
         own_sentence = not before or mark not in (",", ";", "，", "、")
         return Request(previous=own_sentence and not _tells_something(before))
     line = text.split("\n", 1)[0].strip()
-    begins = _BEGINNING.match(line)
+    begins = BEGINNING.match(line)
     if begins is None or line.endswith(("?", "？")) or len(line) > _WORDS_MAX_CHARS:
         return None
     words = line[begins.end() :].strip()

@@ -1,30 +1,30 @@
 """Decides the origin of a note: said by the user, decided by the agent, or read.
 
-A model writes "The user prefers tea" after "I prefer tea", so words are compared, not texts; in
-scripts without spaces, pairs of characters. The rule prefers "not from the user": an unnecessary
-mark does little harm, but a missing one lets a planted sentence pass for the user's own.
+Beside material, a note is the user's only if it is a sentence that the user said, whole and in
+order: a page can choose which of the user's words a model repeats. Nothing else may differ than
+who speaks of the user, "I prefer" or "the user prefers". An unnecessary mark does little harm; a
+missing one lets a planted sentence pass for the user's own.
 
-What the user said before this turn, and the user's own notes, count only if a whole sentence of
-theirs is repeated: of many words any planted sentence could be made.
+Without material there is nobody to plant a sentence, and most of the words are enough; in scripts
+without spaces, pairs of characters.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from guest.memory.models import Origin
 from guest.memory.search.keyword import STOP_WORDS
 from guest.tools.base import ToolContext
+from guest.tools.memory.requests import BEGINNING, POINTS
 
 LINK_MAX_CHARS: Final = 200
 SHARE_MIN: Final = 0.6
-"""The share of a note that the user must have said for it to be theirs."""
-SHARE_BESIDE_MATERIAL_MIN: Final = 0.8
-"""The same if material was read, from which the rest may come."""
+"""The share of a note that the user must have said for it to be theirs, without material."""
 
-_WORD_MAX_CHARS: Final = 32
 _STEM_MIN_CHARS: Final = 4
+_STEM_MAX_CHARS: Final = 32
 _ENDING_MAX_CHARS: Final = 2
 
 _FUNCTION_WORDS: Final = STOP_WORDS | frozenset(
@@ -42,31 +42,51 @@ _FUNCTION_WORDS: Final = STOP_WORDS | frozenset(
     и в на не что я он она мой моя это с по как
     """.split()  # noqa: SIM905 - readable as prose
 )
-_NEGATIONS: Final = frozenset(
-    """
-    no nor not never without nicht nie niemals kein keine keinen ohne ne pas non jamais sans
-    nunca sin mai senza não nem sem niet nooit geen zonder не ни нет никогда без nigdy bez
-    """.split()  # noqa: SIM905 - readable as prose
-)
-_SENTENCE: Final = re.compile(r"[^.!?\u2026\u3002\uff01\uff1f\n]+[.!?\u2026\u3002\uff01\uff1f]*")
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u30ff\u3130-\u318f"
     "\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 """Thai, Lao, Burmese, Khmer, Chinese, Japanese; and Korean, whose words carry particles."""
 _USER_UNSPACED: Final = re.compile("用户|用戶|使用者|ユーザー|사용자|ผู้ใช้")
+_USER: Final = "\ue000"
+_USERS: Final = "\ue001"
+_SELF: Final = re.compile(
+    r"\b(?:(?:the )?user|i|me|der (?:be)?nutzer|die (?:be)?nutzerin|ich|l'utilisat(?:eur|rice)|je"
+    r"|j'|el usuario|la usuaria|yo|de gebruiker|ik|пользователь|я)\b"
+    r"|用户|用戶|使用者|我|ユーザー|私|僕|俺|사용자|ผู้ใช้|ฉัน"
+)
+_VERBS: Final = frozenset(
+    {("am", "is"), ("have", "has"), ("bin", "ist"), ("habe", "hat"), ("suis", "est"), ("ai", "a")}
+)
+_QUESTIONS: Final = frozenset("?？؟՞;‽")
+_QUOTED: Final = re.compile(
+    r'"[^"]*(?:"|$)|“[^”]*(?:”|$)|„[^“”]*(?:[“”]|$)|«[^»]*(?:»|$)|「[^」]*(?:」|$)|『[^』]*(?:』|$)'
+    r"|`[^`]*(?:`|$)"
+)
+_END: Final = re.compile(
+    r"(?:[!?؟۔।॥։።။។‽]|(?<![.…])(?<!\s\d)(?<!\s\d\d)\.)[\"'”’»)\]]{0,3}(?=\s|$)|[。！？｡．]"
+    r"|(?<![:,;：，、])\n\n(?![-*•\d])"
+)
+"""Where a sentence ends. A pause ("…"), an ordinal ("5."), the end of a line within a paragraph and
+an item of a list end none."""
+_ABBREVIATION_MAX_CHARS: Final = 8
+_ABBREVIATION: Final = re.compile(
+    r"(?<!\w)(?:\w|\w\.\w|mrs?|ms|dr|prof|st|vs|etc|approx|no|nr|inc|ltd|co|corp|bzw|ca|usw|evtl"
+    r"|sra?|mme|mlle|av|núm|тел|ул|им)$",
+    re.IGNORECASE,
+)
 
 
 def origin_of(context: ToolContext, content: str) -> Origin:
     """The origin of a note with the text `content`, written in `context`.
 
-    The agent's note counts as the user's if the user said most of it in this turn, or if it repeats
-    what the user vouches for. Anything else that the agent or the runtime writes after reading
-    material is marked as material, with a link to it.
+    The agent's note counts as the user's if it repeats what the user said in this turn or vouches
+    for, or, where nothing was read, if the user said most of it. Anything else that the agent or
+    the runtime writes after reading material is marked as material, with a link to it.
     """
     said = context.actor == "agent" and (
-        _was_said(content, context.asked, beside=bool(context.material))
-        or _repeats(content, context.vouched)
+        _repeats(content, (context.asked, *context.vouched))
+        or (not context.material and _was_said(content, context.asked))
     )
     material = bool(context.material) and not said
     return Origin(
@@ -79,66 +99,98 @@ def origin_of(context: ToolContext, content: str) -> Origin:
     )
 
 
-def _was_said(content: str, asked: str, *, beside: bool) -> bool:
+def _was_said(content: str, asked: str) -> bool:
     """Whether the user said most of `content`, and every number in it."""
     said = _words(asked)
-    stems = {word[:size] for word in said for size in range(_STEM_MIN_CHARS, len(word) + 1)}
+    stems = {
+        word[:size]
+        for word in said
+        for size in range(_STEM_MIN_CHARS, min(len(word), _STEM_MAX_CHARS) + 1)
+    }
     wanted = _words(content)
     wanted = (wanted - _FUNCTION_WORDS) or wanted
     missing = {word for word in wanted if word not in said and _stem(word) not in stems}
     if not wanted or any(any(map(str.isdigit, word)) for word in missing):
         return False
-    share = 1 - len(missing) / len(wanted)
-    return share >= (SHARE_BESIDE_MATERIAL_MIN if beside else SHARE_MIN)
+    return 1 - len(missing) / len(wanted) >= SHARE_MIN
 
 
-def _repeats(content: str, vouched: Iterable[str]) -> bool:
-    """Whether `content` is one of these texts, or a sentence of one that is no question.
-
-    Word for word in the same order; only the ending of a word and words that say nothing may
-    differ, and "not" says something.
-    """
-    wanted = _telling(content)
-    sentences = (sentence for text in vouched for sentence in (text, *_SENTENCE.findall(text)))
-    return bool(wanted) and any(
-        _same(wanted, _telling(sentence))
-        for sentence in sentences
-        if not any(mark in sentence for mark in "?\uff1f")
+def _repeats(content: str, texts: Iterable[str]) -> bool:
+    """Whether `content` is one of these texts, or a sentence of one that is no question."""
+    wanted = _tokens(content)
+    return any(map(str.isalnum, wanted)) and any(
+        _same(_tokens(said), wanted) for text in texts for said in _statements(text)
     )
 
 
-def _telling(text: str) -> list[str]:
-    return [word for word in _sequence(text) if word in _NEGATIONS or word not in _FUNCTION_WORDS]
+def _statements(text: str) -> Iterator[str]:
+    """The text and its sentences, without questions, what it quotes, and a request to remember."""
+    for sentence in (text, *_sentences(text)):
+        if _QUESTIONS.isdisjoint(sentence):
+            yield sentence
+            if begins := BEGINNING.match(sentence):
+                yield sentence[begins.end() :]
+            if points := POINTS.fullmatch(sentence.strip()):
+                yield points["before"].rstrip(" ,;，、")
 
 
-def _same(words: Sequence[str], others: Sequence[str]) -> bool:
-    return len(words) == len(others) and all(
-        word == other or bool((stem := _stem(word)) and other.startswith(stem))
-        for word, other in zip(words, others, strict=True)
+def _sentences(text: str) -> Iterator[str]:
+    """The sentences of `text`, without lines quoted from a mail ("> …")."""
+    lines = [line.strip() for line in text.splitlines()]
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join("" if at[:1] == ">" else at for at in lines))
+    masked = _QUOTED.sub(lambda quote: "x" * (len(quote[0]) - 2) + quote[0][-2:], text)
+    start = 0
+    for end in _END.finditer(masked):
+        at = end.start()
+        if text[at] != "." or not _ABBREVIATION.search(
+            text, max(0, at - _ABBREVIATION_MAX_CHARS), at
+        ):
+            yield text[start : end.end()]
+            start = end.end()
+    yield text[start:]
+
+
+def _same(said: list[str], wanted: list[str]) -> bool:
+    """Whether both are the same words in the same order. The verb after "I" may be the one after
+    "the user"."""
+    return len(said) == len(wanted) and all(
+        one == other or (before == _USER and _is_third_person(one, other))
+        for before, one, other in zip(["", *said], said, wanted, strict=False)
     )
+
+
+def _is_third_person(verb: str, other: str) -> bool:
+    """Whether `other` is the form of `verb` for somebody else: "prefers", "goes", "wohnt"."""
+    forms = (f"{verb}s", f"{verb}es", f"{verb}t", f"{verb.removesuffix('e')}t")
+    return (verb, other) in _VERBS or (verb.isalpha() and other in forms)
+
+
+def _tokens(text: str) -> list[str]:
+    """Everything that stands in a text, in order, but its quotation marks and its end."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    folded = folded.replace("’", "'").replace("n't", " not").replace("i'm ", "i am ")
+    folded = re.sub(r"\b(?:(?:the )?user's|my)\b", f" {_USERS} ", folded.rstrip(" \n.!。।"))
+    folded = _SELF.sub(f" {_USER} ", folded)
+    return re.findall(r"\w+|[^\w\s]", folded.strip(' \n"“”„«»'))
 
 
 def _words(text: str) -> set[str]:
-    return set(_sequence(text))
-
-
-def _sequence(text: str) -> list[str]:
-    """The words of a text, in order; pairs of characters in scripts without spaces."""
+    """The words of a text; pairs of characters in scripts without spaces."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     folded = _USER_UNSPACED.sub(" ", folded)
     kept = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in folded)
-    words: list[str] = []
+    words: set[str] = set()
     for word in _UNSPACED.sub(r" \g<0> ", kept).split():
         if _UNSPACED.fullmatch(word):
-            words += (word[at : at + 2] for at in range(max(1, len(word) - 1)))
+            words.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
         else:
-            words.append(word[:_WORD_MAX_CHARS])
+            words.add(word)
     return words
 
 
 def _stem(word: str) -> str:
     """The part of `word` that its inflected forms share; short words and numbers have none."""
-    if len(word) <= _STEM_MIN_CHARS or any(map(str.isdigit, word)):
+    if not _STEM_MIN_CHARS < len(word) <= _STEM_MAX_CHARS or any(map(str.isdigit, word)):
         return ""
     return word[: max(_STEM_MIN_CHARS, len(word) - _ENDING_MAX_CHARS)]
 

@@ -48,11 +48,6 @@ def test_what_the_user_said_is_the_users(asked: str, content: str) -> None:
     assert said(asked, content) == "user"
 
 
-def test_the_users_own_words_are_theirs_also_beside_a_page() -> None:
-    asked = "I prefer dark mode; and what is on this page?"
-    assert said(asked, "The user prefers dark mode", PAGE) == "user"
-
-
 @pytest.mark.parametrize(
     ("asked", "content"),
     [
@@ -101,10 +96,10 @@ def test_the_runtimes_own_save_of_material_is_marked() -> None:
         ("my bank is Nordea", "The user's bank is Nordea"),
         (
             "Hello. I prefer dark mode in every editor. What is on this page?",
-            "prefers dark mode in every editor",
+            "The user prefers dark mode in every editor",
         ),
         ("私の名前は田中です。東京に住んでいます", "東京に住んでいます"),
-        ("Never call me before ten", "The user is never called before ten"),
+        ("Never call me before ten", "Never call the user before ten"),
     ],
 )
 def test_what_the_user_said_before_is_theirs_when_it_is_repeated_beside_a_page(
@@ -150,6 +145,8 @@ def test_the_users_own_words_are_always_theirs(
     content: str, around: str, sources: tuple[str, ...]
 ) -> None:
     for asked in (content, f"{around} {content}", f"{content.upper().lower()} {content}"):
+        assert said(asked, content) == "user"
+    for asked in (content, f"{around}! {content}", f"{content}! {around}"):
         assert said(asked, content, sources) == "user"
 
 
