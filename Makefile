@@ -1,4 +1,4 @@
-.PHONY: run serve test test-long check coverage bench bench-quality faults fuzz proto setup setup-dev clean
+.PHONY: run serve test test-long size check coverage bench bench-quality faults fuzz proto setup setup-dev clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -23,10 +23,13 @@ serve: setup
 test: setup-dev
 	$(PYTEST) $(ARGS)
 
-# What takes too long for every run too, and ten times the examples, from a new seed.
-test-long: SEED := $(or $(SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
+# What takes too long for every run too, and ten times the examples, from a new seed. PART=2/6 runs
+# one part; docs/long-runs.md gets a row for each.
 test-long: setup-dev
-	$(PYTEST) --long --timeout 3600 $(ARGS)
+	TESTS_SEED=$(SEED) $(PY) tools/long_run.py $(if $(PART),--part $(PART)) -- $(ARGS)
+
+size: setup-dev
+	$(PY) tools/size.py
 
 check: setup-dev
 	$(PY) -m ruff check .

@@ -6,7 +6,8 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.support.kubernetes.control_plane import PROGRAMS
 from tests.support.kubernetes.fixtures import cluster, namespace  # noqa: F401 - for all tests
 from tests.support.scratch import SCRATCH
 from tests.support.servers import sqld
+from tests.support.tiers import only_in_long_runs
 
 REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
 
@@ -116,6 +118,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the tests marked `long` too, and ten times the examples; shrink what fails",
     )
+    parser.addoption("--part", metavar="K/N", help="run the Kth of N parts of about the same size")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -149,13 +152,37 @@ def path(tmp_path: Path) -> Path:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without `--long` the tests marked `long` are not part of the run. Groups stay together."""
+    for item in filter(only_in_long_runs, items):
+        item.add_marker(pytest.mark.long)
+    if not config.getoption("long"):
+        _keep(config, items, lambda item: item.get_closest_marker("long") is None)
+    if part := config.getoption("part"):
+        number, count = (int(each) for each in part.split("/"))
+        chosen = parts(Counter(map(shared_by, items)), count)[number - 1]
+        _keep(config, items, lambda item: shared_by(item) in chosen)
     if config.getoption("loadgroup", False):
         name_groups(items)
-    if config.getoption("long"):
-        return
-    long = [item for item in items if item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]
+
+
+def _keep(
+    config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]
+) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
+    items[:] = filter(wanted, items)
+
+
+def shared_by(item: pytest.Item | None) -> str:
+    """The tests with this name share what they start: those of an `xdist_group`, or of a file."""
+    group = item and item.get_closest_marker("xdist_group")
+    return str(group.args[0]) if group else item.nodeid.partition("::")[0] if item else ""
+
+
+def parts(sizes: Mapping[str, int], count: int) -> list[set[str]]:
+    """Distribute names over `count` parts so that the sums of their sizes differ little."""
+    found: list[set[str]] = [set() for _ in range(count)]
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        min(found, key=lambda part: sum(sizes[each] for each in part)).add(name)
+    return found
 
 
 def name_groups(items: list[pytest.Item]) -> None:
@@ -168,6 +195,22 @@ def name_groups(items: list[pytest.Item]) -> None:
         group, known = item.get_closest_marker("xdist_group"), getattr(item, "id", None)
         if group is not None and known is not None:
             setattr(item, "_id", known.parse(f"{item.nodeid}@{group.args[0]}"))  # noqa: B010
+
+
+_ENDED_WITH_THEIR_GROUP = ("place", "cluster")
+"""Fixtures of the session that keep processes busy: guests in each tier, a control plane."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """What a group shares ends after its last test, and not with the session."""
+    yield
+    if isinstance(item, pytest.Function) and shared_by(item) != shared_by(nextitem):
+        for name in _ENDED_WITH_THEIR_GROUP:
+            for fixture in item._fixtureinfo.name2fixturedefs.get(name, ()):
+                fixture.finish(item._request)  # type: ignore[arg-type]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,16 +20,17 @@ HEAD = "| attempt | tier | what stops it | test |"
 _INTRODUCTION = """\
 # Attempts
 
-What `tests/security` tries that must not succeed, and what stops it: {count} attempts, all made in
-each run of CI, where a skipped test is a failure. A row comes from the test that makes the attempt;
-`.venv/bin/python tools/attempts_table.py` writes this page, and a test refuses an old one. What is
-promised is in [the threat model](threat-model.md).
+What `tests/security` tries that must not succeed, and what stops it: {count} attempts. Each run
+of CI makes {usual} of them; there a skipped test is a failure. A row comes from the test that makes
+the attempt; `.venv/bin/python tools/attempts_table.py` writes it, and a test refuses an old one.
+What is promised is in [the threat model](threat-model.md).
 
 A tier in the table is one in whose guests the attempt is made; `{every}` means that the code under
-attack is the same in all of them. `micro_vm` is that tier on gVisor's kernel. What a command wins
-there that is of no use, such as a device of gVisor's own kernel, is named beside the attempt, with
-the reason; an exemption that is not needed fails the test, and it holds only where the guest's
-kernel was found to be gVisor's.
+attack is the same in all of them. Each run makes an attempt in the container tier, and in another
+one where that tier's own code stops it; in the tiers behind `long:` `make test-long` makes it.
+`micro_vm` is that tier on gVisor's kernel. What a command wins there that is of no use, such as a
+device of gVisor's own kernel, is named beside the attempt, with the reason; an exemption that is
+not needed fails the test, and it holds only where the guest's kernel was found to be gVisor's.
 
 """
 
@@ -41,6 +42,7 @@ class Tried:
     mark: pytest.Mark
     tier: str
     test: str
+    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Row:
 
     what: str
     tiers: tuple[str, ...]
+    long: tuple[str, ...]
     stopped_by: str
     test: str
 
@@ -59,10 +62,14 @@ def collected() -> list[Tried]:
     Raises `SystemExit` if they cannot be collected.
     """
     return [
-        Tried(mark, str(tier.args[0]) if tier else EVERY_TIER, test_of(item))
+        Tried(mark, str(tier.args[0]) if tier else EVERY_TIER, test_of(item), _is_long(item))
         for mark, item in marked_tests("attempt", [ROOT / "tests" / "security"])
         for tier in [item.get_closest_marker("tier")]
     ]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is not None
 
 
 def table(tried: Iterable[Tried]) -> list[Row]:
@@ -78,21 +85,31 @@ def table(tried: Iterable[Tried]) -> list[Row]:
         stopped_by = str(one.mark.kwargs.get("stopped_by", "")).strip()
         if not what or not stopped_by:
             raise ValueError(f"{one.test}: {what!r} lacks its name or what stops it")
-        row = found.setdefault(what, Row(what, (), stopped_by, one.test))
+        row = found.setdefault(what, Row(what, (), (), stopped_by, one.test))
         if marks.setdefault(what, one.mark) is not one.mark or row.test != one.test:
             raise ValueError(f"two attempts are called {what!r}: in {row.test} and {one.test}")
-        if one.tier not in row.tiers:
+        if one.tier in (*row.tiers, *row.long):
+            continue
+        if one.long:
+            found[what] = replace(row, long=(*row.long, one.tier))
+        else:
             found[what] = replace(row, tiers=(*row.tiers, one.tier))
     return sorted(found.values(), key=lambda row: row.test.partition("::")[0])
+
+
+def _where(row: Row) -> str:
+    long = [f"long: {', '.join(row.long)}"] if row.long else []
+    return "; ".join([", ".join(row.tiers), *long] if row.tiers else long)
 
 
 def page(rows: list[Row]) -> str:
     """The page with all of them."""
     lines = [
-        f"| {cell(row.what)} | {', '.join(row.tiers)} | {cell(row.stopped_by)} | `{row.test}` |"
+        f"| {cell(row.what)} | {_where(row)} | {cell(row.stopped_by)} | `{row.test}` |"
         for row in rows
     ]
-    introduction = _INTRODUCTION.format(count=len(rows), every=EVERY_TIER)
+    usual = sum(1 for row in rows if row.tiers)
+    introduction = _INTRODUCTION.format(count=len(rows), usual=usual, every=EVERY_TIER)
     return introduction + "\n".join([HEAD, "|---|---|---|---|", *lines]) + "\n"
 
 

@@ -31,7 +31,7 @@ def marked_tests(marker: str, places: Iterable[Path]) -> list[tuple[pytest.Mark,
     Raises `SystemExit` if they cannot be collected.
     """
     collector = _Collector()
-    options = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
+    options = ["--collect-only", "-qq", "--long", "-p", "no:cacheprovider"]
     with redirect_stdout(StringIO()) as said:
         ended = pytest.main([*options, *map(str, places)], [collector])
     if ended != pytest.ExitCode.OK:

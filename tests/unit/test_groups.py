@@ -1,6 +1,15 @@
-"""Tests that share a running host are run by one worker."""
+"""Which tests run together, which in every run, and what is counted of them."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import long_run
 import pytest
+import size
+
+from tests.conftest import parts
+
+pytest_plugins = ["pytester"]
 
 SEEN: list[int] = []
 
@@ -10,3 +19,87 @@ SEEN: list[int] = []
 def test_a_group_is_not_torn(number: int) -> None:
     SEEN.append(number)
     assert list(range(number + 1)) == SEEN
+
+
+def test_parts_are_about_the_same_size_and_hold_each_group_once() -> None:
+    found = parts({"big": 50, **{f"file-{number}": 7 for number in range(20)}}, 3)
+
+    assert sorted(name for part in found for name in part) == sorted(
+        ["big", *(f"file-{number}" for number in range(20))]
+    )
+    assert [len(part) for part in found] == [3, 9, 9]
+    assert found == parts({"big": 50, **{f"file-{number}": 7 for number in reversed(range(20))}}, 3)
+
+
+def test_every_run_makes_an_attempt_in_containers_and_where_a_tiers_own_code_stops_it(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest("""
+        import pytest
+        from tests.support.tiers import every_tier, only_in_long_runs
+
+        @pytest.fixture(params=every_tier("some"))
+        def place(request):
+            return request.param
+
+        def pytest_collection_modifyitems(items):
+            items[:] = [item for item in items if not only_in_long_runs(item)]
+    """)
+    pytester.makepyfile("""
+        import pytest
+
+        def test_of_the_agent(place): ...
+
+        @pytest.mark.stopped_in("process")
+        def test_of_bubblewrap(place): ...
+    """)
+    result = pytester.runpytest(
+        "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"
+    )
+    assert [line.partition("::")[2] for line in result.outlines if "::" in line] == [
+        "test_of_the_agent[container]",
+        "test_of_bubblewrap[process]",
+        "test_of_bubblewrap[container]",
+    ]
+
+
+STARTED: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[str]:
+    STARTED.append("started")
+    yield "guests"
+    STARTED.append("ended")
+
+
+@pytest.mark.xdist_group("first")
+def test_what_a_group_shares_is_there(place: str) -> None:
+    assert place == "guests"
+    assert STARTED == ["started"]
+
+
+@pytest.mark.xdist_group("second")
+def test_what_a_group_shares_has_ended_after_its_last_test() -> None:
+    assert STARTED in ([], ["started", "ended"])  # another process may have had the other group
+
+
+def test_a_long_run_counts_what_a_report_says() -> None:
+    report = """<testsuites><testsuite tests="9" failures="1" errors="2" skipped="3"/>
+      <testsuite tests="1" failures="0" errors="0" skipped="0"/></testsuites>"""
+    assert long_run.counts(report) == (4, 3, 3)
+
+
+def test_lines_are_counted_without_generated_code_and_the_cluster_apart(tmp_path: Path) -> None:
+    for name, text in {
+        "runner/a.py": "1\n2\n",
+        "runner/tiers/kubernetes/b.py": "1\n",
+        "proto/wire/v1/c_pb2.py": "1\n" * 99,
+        "guest/d.txt": "1\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    assert size.lines("product", tmp_path) == 2
+    assert size.lines("kubernetes", tmp_path) == 1

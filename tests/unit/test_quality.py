@@ -41,6 +41,10 @@ def test_architecture() -> None:
     run(str(BIN / "lint-imports"), "--no-cache")
 
 
+def test_size() -> None:
+    run(sys.executable, "tools/size.py")
+
+
 PROGRAMS = ("guest", "runner", "shell_daemon", "proto/wire")
 
 

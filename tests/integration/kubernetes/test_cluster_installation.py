@@ -17,7 +17,7 @@ from tests.support.kubernetes.kubectl import Kubectl
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.model,
-    pytest.mark.xdist_group("kubernetes-chart"),
+    pytest.mark.xdist_group("kubernetes"),
 ]
 
 USERS = ("alice", "bob")

@@ -13,7 +13,7 @@ from tests.support.kubernetes.hosts import call, with_egress
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.runsc_pods,
-    pytest.mark.xdist_group("kubernetes-memory"),
+    pytest.mark.xdist_group("kubernetes"),
 ]
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"

@@ -17,7 +17,7 @@ from tests.support.servers import sqld_image
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.sqld,
-    pytest.mark.xdist_group("kubernetes-memory"),
+    pytest.mark.xdist_group("kubernetes"),
 ]
 
 USERS = ("alice", "bob")

@@ -15,7 +15,7 @@ from runner.tiers.kubernetes.names import Owner
 from tests.support.kubernetes.cluster import RUNNER, Cluster
 from tests.support.kubernetes.hosts import call, with_egress
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes-hosts")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 
 async def test_a_network_that_enforces_nothing_is_refused(

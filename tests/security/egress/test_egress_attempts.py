@@ -151,6 +151,8 @@ TRIES = (
         r"^(?!.*HTTP/1.1 200)",
         "mutual TLS, and a token",
     ),
+)
+PAST_THE_DOOR = (
     Try("tcp", "TCP past the door", "^(?!it was sent)", NETWORK),
     Try("tcp_metadata", "TCP to the metadata address", "(?i)unreachable|refused|no route", NETWORK),
     Try("tcp_host", "TCP to the host", "^(?!it was sent)", NETWORK),
@@ -182,6 +184,17 @@ def uninvited(seen: Arrivals, place: Guests, arrives: tuple[str, ...]) -> list[s
 @pytest.mark.parametrize("room", ROOMS)
 @pytest.mark.parametrize("row", rows(TRIES))
 async def test_nothing_leaves_but_by_the_door(place: Guests, room: Room, row: Try) -> None:
+    await _nothing_leaves(place, room, row)
+
+
+@pytest.mark.stopped_in("process", "micro_vm")
+@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("row", rows(PAST_THE_DOOR))
+async def test_nothing_leaves_past_the_door(place: Guests, room: Room, row: Try) -> None:
+    await _nothing_leaves(place, room, row)
+
+
+async def _nothing_leaves(place: Guests, room: Room, row: Try) -> None:
     with place.net.arrivals.during() as seen:
         told = await place.told(room, row.attempt)
 

@@ -6,7 +6,10 @@ import pytest
 from tests.support.attempts import rows
 from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, judged, python
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.stopped_in("process", "micro_vm"),
+]
 
 NO_ADMIN = "no CAP_SYS_ADMIN, nor a user namespace that would give it"
 CONCEALED = "processes of the host are not seen, and those of the daemon are concealed"

@@ -6,7 +6,7 @@ import pytest
 from tests.support.attempts import rows
 from tests.support.boundary.two_hosts import Attempt, TwoHosts, judged, python
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.stopped_in("process")]
 
 FILES = [
     Attempt(

@@ -11,7 +11,7 @@ from wire.v1 import shell_pb2
 from tests.support.boundary.two_hosts import TwoHosts, denied
 from tests.support.servers.mcp_servers import SCRIPT
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.stopped_in("process")]
 
 _ID = "program-peeping"
 

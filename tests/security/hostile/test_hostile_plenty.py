@@ -28,7 +28,7 @@ from tests.support.boundary.two_hosts import (
     two_hosts,
 )
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.stopped_in("process")]
 
 BOMBS = [
     Attempt(

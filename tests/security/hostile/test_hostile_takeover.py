@@ -26,7 +26,7 @@ from tests.support.boundary.two_hosts import (
 )
 from tests.support.guests.shell_backends import OverGrpc
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.stopped_in("process")]
 
 PROVEN = "mutual TLS: a token goes to nobody who has not proven to be the shell"
 

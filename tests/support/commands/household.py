@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.commands import warm
 from tests.support.guests.engine import engine_objects
 from tests.support.scratch import SCRATCH
 
@@ -47,16 +48,22 @@ class Household:
         self.hosts: list[subprocess.Popen[str]] = []
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.command, *arguments],
-            input=stdin,
-            capture_output=True,
+        command = [*self.command, *arguments]
+        with warm.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env=self.environment,
             cwd=self.working_directory,
-            timeout=120,
-            check=False,
-        )
+        ) as process:
+            try:
+                output, errors = process.communicate(stdin, timeout=120)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def works(self, *arguments: str, stdin: str = "") -> str:
         """What a command that must succeed says."""
