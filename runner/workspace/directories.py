@@ -69,10 +69,12 @@ class Left:
 def adopt(directory: int, owner: Owner) -> Left:
     """Give everything below an open directory to `owner`, if it belongs to an accepted uid.
 
-    Never follows a link. A file with several hard links is given only if all of them were found
-    below the directory. A move that was interrupted is finished by the next one.
+    Never follows a link, and leaves what lies on another mount. A file with several hard links is
+    given only if all of them were found below the directory. A move that was interrupted is
+    finished by the next one.
     """
     left = Left()
+    mount = _mount(directory)
     linked: dict[tuple[int, int], tuple[int, str]] = {}
     try:
         for entry in walk(directory):
@@ -80,8 +82,8 @@ def adopt(directory: int, owner: Owner) -> Left:
                 uid = entry.found.stat(follow_symlinks=False).st_uid
                 if uid not in owner.accepted:
                     left.add(entry.path, f"uid {uid}")
-                elif uid != owner.uid:
-                    _adopt(entry, owner, linked)
+                elif uid != owner.uid and not _adopt(entry, owner, mount, linked):
+                    left.add(entry.path, "another mount")
     except MovedError as error:
         log.warning("not everything was given to its owner: %s", error.strerror)
     for _, first in linked.values():
@@ -89,20 +91,26 @@ def adopt(directory: int, owner: Owner) -> Left:
     return left
 
 
-def _adopt(entry: Entry, owner: Owner, linked: dict[tuple[int, int], tuple[int, str]]) -> None:
+def _adopt(
+    entry: Entry, owner: Owner, mount: str, linked: dict[tuple[int, int], tuple[int, str]]
+) -> bool:
     """Give one entry to `owner`, unless it is a file of which not all names are known yet. `linked`
-    has, for each such file, how many were found and the first of them."""
+    has, for each such file, how many were found and the first of them. Returns False for an entry
+    that is not on `mount`."""
     with descriptor(entry.name, os.O_PATH, dir_fd=entry.directory) as fd:
+        if _mount(fd) != mount:
+            return False
         found = os.fstat(fd)
         if found.st_uid not in owner.accepted:
-            return
+            return True
         if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
             inode = (found.st_dev, found.st_ino)
             seen, first = linked.pop(inode, (0, entry.path[:_SHOWN_MAX_CHARS]))
             if seen + 1 < found.st_nlink:
                 linked[inode] = (seen + 1, first)
-                return
+                return True
         os.chown(_itself(fd), *owner.ids)
+    return True
 
 
 def check_root(path: Path, *, private: bool) -> None:
@@ -151,8 +159,9 @@ def create_tree(
     """Create `root` and the directories below it, and set right what a guest did to them.
 
     Those below have `mode` and belong to `owner` (default: this process), but the directory `kept`
-    keeps the owner that it has. `root` with its parents is private to this process where they are
-    missing. `relative` lists parents before children. Idempotent.
+    belongs to this process and keeps its group; what is mounted below it is refused unless nothing
+    has to be set right. `root` with its parents is private to this process where they are missing.
+    `relative` lists parents before children. Idempotent.
     """
     owner = owner or Owner.ours()
     try:
@@ -161,12 +170,25 @@ def create_tree(
     except OSError as error:
         raise _system(root, error) from None
     _check_way(root)
+    mount = ""
     for directory, fd in _entered(root, relative, owner.accepted, create=True):
         found = os.fstat(fd)
+        uid, gid = owner.ids
+        if directory == kept:
+            mount, uid, gid = _mount(fd), os.geteuid(), -1
+        if (stat.S_IMODE(found.st_mode), found.st_uid) == (mode, uid):
+            continue
+        if kept and _mount(fd) != mount:
+            raise _refused(
+                root / directory,
+                f"something is mounted there that is not uid {uid}'s alone",
+                f"umount it, or: chown {uid}:{gid} {root / directory}; "
+                f"chmod {mode:o} {root / directory}",
+            )
         if stat.S_IMODE(found.st_mode) != mode:
             Path(_itself(fd)).chmod(mode)
-        if found.st_uid != owner.uid and directory != kept:
-            os.chown(_itself(fd), *owner.ids)
+        if found.st_uid != uid:
+            os.chown(_itself(fd), uid, gid)
 
 
 @contextmanager
@@ -210,7 +232,8 @@ def _entered(
                     continue
                 if create:
                     _make(parent_fd, pure.name, root / directory)
-                fd = _enter(parent_fd, pure.name, root / directory, accepted)
+                place = root / directory
+                fd = _enter(parent_fd, pure.name, place, accepted, root / pure.parts[0])
                 if fd is None:
                     continue
                 open_fds[directory] = fd
@@ -218,6 +241,12 @@ def _entered(
     finally:
         for fd in open_fds.values():
             os.close(fd)
+
+
+def _mount(fd: int) -> str:
+    """Which mount holds what is open; two of the same file system differ."""
+    told = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
+    return next(line for line in told.splitlines() if line.startswith("mnt_id:"))
 
 
 def _itself(fd: int) -> str:
@@ -234,8 +263,15 @@ def _make(parent_fd: int, name: str, shown: Path) -> None:
         raise _system(shown, error) from None
 
 
-def _enter(parent_fd: int | None, name: str, shown: Path, accepted: Container[int]) -> int | None:
-    """Open an existing directory of an accepted uid. Returns None if nothing is there."""
+def _enter(
+    parent_fd: int | None,
+    name: str,
+    shown: Path,
+    accepted: Container[int],
+    tree: Path | None = None,
+) -> int | None:
+    """Open an existing directory of an accepted uid. Returns None if nothing is there. `tree` is
+    what is ours alone around it."""
     try:
         fd = os.open(name, _FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
@@ -253,7 +289,7 @@ def _enter(parent_fd: int | None, name: str, shown: Path, accepted: Container[in
             shown,
             f"it belongs to uid {uid}; the runner runs as uid {us}"
             + ("" if isinstance(accepted, frozenset) else f", and {accepted}"),
-            f"run as its owner, or: chown {ours if parent_fd is None else '-R ' + ours} {shown}",
+            f"run as its owner, or: chown {f'-R {ours} {tree}' if tree else f'{ours} {shown}'}",
         )
     return fd
 

@@ -3,9 +3,9 @@
 The kernel counts inotify instances, pending signals, processes and more for each uid, so with one
 for all, one user's commands could use up what the others need.
 
-Which uid is a user's is recorded as the owner of the workspace's directory: no guest sees that
-directory, it changes in one step, and it goes where the workspace goes. It is assigned under a lock
-that all runners of a `workspace_root` share.
+Which uid is a user's is recorded as the group of the workspace's directory, whose owner is the
+runner in every tier: no guest sees that directory, it changes in one step, and it goes where the
+workspace goes. It is assigned under a lock that all runners of a `workspace_root` share.
 """
 
 import fcntl
@@ -75,7 +75,7 @@ class GuestUids:
     def owner(self, workspace: Path) -> Owner | None:
         """The owner that is recorded for a workspace; None before one is assigned."""
         try:
-            uid = workspace.lstat().st_uid
+            uid = workspace.lstat().st_gid
         except OSError:
             return None
         return Owner(uid, uid, self) if uid in self.users else None
@@ -127,7 +127,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Standing:
-    """The uid that a workspace has or gets. If `before`, its owner, is another one, `why` says why
+    """The uid that a workspace has or gets. If `before`, its group, is another one, `why` says why
     that cannot stay. `taken` counts the uids for users that other workspaces have."""
 
     uid: int
@@ -146,7 +146,7 @@ def assign(root: Path, user_id: str, uids: GuestUids, holder: Holder | None = No
     with _locked(root), descriptor(root / user_id, os.O_RDONLY | os.O_DIRECTORY) as fd:
         found = look(root, user_id, uids, holder or Machine().holder)
         if found.uid != found.before:
-            os.fchown(fd, found.uid, found.uid)
+            os.fchown(fd, -1, found.uid)
             os.fsync(fd)
     return found
 
@@ -156,7 +156,7 @@ def look(root: Path, user_id: str, uids: GuestUids, holder: Holder) -> Standing:
     others = _others(root, user_id)
     taken = sum(each in uids.users for each in others)
     try:
-        before = (root / user_id).lstat().st_uid
+        before = (root / user_id).lstat().st_gid
     except OSError:
         before = 0
     if before not in uids.users:
@@ -194,7 +194,7 @@ def _others(root: Path, user_id: str) -> dict[int, str]:
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in entries:
             if entry.name != user_id and entry.is_dir(follow_symlinks=False):
-                found[entry.stat(follow_symlinks=False).st_uid] = visible_name(entry.name)
+                found[entry.stat(follow_symlinks=False).st_gid] = visible_name(entry.name)
     return found
 
 

@@ -27,8 +27,8 @@ steps = st.one_of(
 )
 
 
-def owner(path: Path) -> int:
-    return path.stat().st_uid if path.exists() else 0
+def recorded(path: Path) -> int:
+    return path.stat().st_gid if path.exists() else 0
 
 
 @given(st.lists(steps, max_size=24))
@@ -46,13 +46,13 @@ def test_no_two_users_share_a_uid_and_each_keeps_its_own(story: list[tuple[str, 
             if kind == "start":
                 path = root / what[0]
                 path.mkdir(exist_ok=True)
-                others = {owner(other) for other in root.iterdir() if other != path}
+                others = {recorded(other) for other in root.iterdir() if other != path}
                 try:
                     uid = assign(root, what[0], UIDS, holder).uid
                 except WorkspaceError:
                     assert others | accounts >= set(UIDS.users)
                     continue
-                assert uid == owner(path)
+                assert uid == recorded(path)
                 assert uid in UIDS.users
                 assert uid not in others | accounts
                 assert settled.get(what[0], uid) == uid
@@ -64,12 +64,12 @@ def test_no_two_users_share_a_uid_and_each_keeps_its_own(story: list[tuple[str, 
                 source, target = what
                 if source != target and (root / source).exists():
                     (root / target).mkdir(exist_ok=True)
-                    os.chown(root / target, owner(root / source), -1)
+                    os.chown(root / target, -1, recorded(root / source))
                     settled.pop(source, None)
                     settled.pop(target, None)
             elif kind == "give":
                 (root / what[0]).mkdir(exist_ok=True)
-                os.chown(root / what[0], int(what[1]), -1)
+                os.chown(root / what[0], -1, int(what[1]))
                 settled.pop(what[0], None)
             else:
                 accounts.add(int(what[0]))

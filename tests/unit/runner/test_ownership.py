@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def test_tiers_may_take_turns_and_a_user_keeps_the_uid(tmp_path: Path) -> None:
         (workspace.internal / "memory.db").write_text("x")
         started(workspace)
         assert owners(workspace) == {workspace.owner.uid} == {workspace.owner.gid}
+        assert workspace.path.stat().st_uid == 0  # or bubblewrap could not enter it
         seen.add(workspace.owner.uid)
         started(located(tmp_path / "w", user_id="bob"))  # what alice has is not free for bob
     assert len(seen) == 2
@@ -150,7 +152,7 @@ def test_a_move_that_is_killed_at_any_step_is_finished_by_the_next_start(tmp_pat
     for steps in (0, 1, 2, 5, 3, 4):
         command = [sys.executable, "-c", _START, str(tmp_path / "w"), str(FIRST), str(steps)]
         assert subprocess.run(command).returncode == -9
-        seen.add(workspace.path.stat().st_uid)
+        seen.add(workspace.path.stat().st_gid)
         assert FIRST in owners(workspace)
     assert started(workspace) == []
     assert seen == {FIRST, workspace.owner.uid}
@@ -164,7 +166,7 @@ def test_nothing_moves_while_another_runner_holds_the_workspace(tmp_path: Path) 
     given(workspace.path, FIRST)
     with workspace.held(), pytest.raises(Exception, match="another runner serves"):
         started(located(tmp_path / "w"))
-    assert workspace.path.stat().st_uid == FIRST
+    assert workspace.path.stat().st_gid == FIRST
     assert owners(workspace) == {FIRST}
 
 
@@ -190,6 +192,63 @@ def test_adopting_follows_no_link_and_takes_nothing_from_strangers(tmp_path: Pat
     assert "shared/second-name (it has another name elsewhere)" in notice
 
 
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
+    """Mounts a directory of root's from outside, which it returns, at a place."""
+    points = list[Path]()
+
+    def mount(point: Path) -> Path:
+        outside = tmp_path / f"outside-{len(points)}"
+        outside.mkdir(mode=0o755)
+        (outside / "precious").write_text("x")
+        point.mkdir(exist_ok=True)
+        subprocess.run(["mount", "--bind", outside, point], check=True)
+        points.append(point)
+        return outside
+
+    yield mount
+    for point in points:
+        subprocess.run(["umount", "--lazy", point], check=True)
+
+
+@pytest.mark.root
+def test_what_is_mounted_in_a_workspace_is_left_alone(
+    tmp_path: Path, mounted: Callable[[Path], Path]
+) -> None:
+    workspace = located(tmp_path / "w")
+    started(workspace)
+    outside = mounted(workspace.path / "shared" / "data")
+    file = workspace.path / "shared" / "file"
+    file.write_text("")
+    subprocess.run(["mount", "--bind", outside / "precious", file], check=True)
+    try:
+        (notice,) = started(workspace)
+    finally:
+        subprocess.run(["umount", file], check=True)
+    assert (outside.stat().st_uid, outside.stat().st_mode & 0o777) == (0, 0o755)
+    assert (outside / "precious").stat().st_uid == 0
+    assert notice.startswith("3 entries of ")
+    assert "shared/data/precious (another mount)" in notice
+    assert "shared/file (another mount)" in notice
+
+
+@pytest.mark.root
+def test_a_mount_in_the_place_of_a_directory_is_used_only_as_it_is(
+    tmp_path: Path, mounted: Callable[[Path], Path]
+) -> None:
+    workspace = located(tmp_path / "w")
+    started(workspace)
+    outside = mounted(workspace.path / "shared")
+    with pytest.raises(WorkspaceError, match="cannot use") as raised:
+        started(workspace)
+    assert "mounted" in raised.value.details
+    assert (outside.stat().st_uid, outside.stat().st_mode & 0o777) == (0, 0o755)
+    mending = raised.value.resolution.split("or: ")[1]
+    subprocess.run(["/bin/sh", "-c", mending], check=True)
+    (notice,) = started(workspace)
+    assert "shared/precious (another mount)" in notice
+
+
 @pytest.mark.root
 def test_a_directory_of_a_strangers_is_refused(tmp_path: Path) -> None:
     workspace = located(tmp_path / "w")
@@ -199,7 +258,7 @@ def test_a_directory_of_a_strangers_is_refused(tmp_path: Path) -> None:
         workspace.provision()
     assert "uid 4711" in raised.value.details
     assert f"container.guest_uid = {FIRST}" in raised.value.details
-    assert raised.value.resolution.endswith(f"chown -R 0:0 {workspace.path}/shared")
+    assert raised.value.resolution.endswith(f"chown -R 0:0 {workspace.path}")
 
 
 @pytest.mark.root

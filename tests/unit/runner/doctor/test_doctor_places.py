@@ -61,12 +61,12 @@ def test_whose_uid_a_users_guests_have(root: Path) -> None:
     assert found.state is State.OK
     assert found.what.startswith("the next start gives the guests of alice uid 12107800")
     assert found.what.endswith("; 1 of 39 for users are in use")
-    os.chown(root / "ws/alice", 1_210_780_001, -1)
+    os.chown(root / "ws/alice", -1, 1_210_780_001)
     found = places.guest_uids(uids(root), "alice")
     assert found.state is State.OK
     assert found.what.startswith("the guests of alice run as uid 1210780001; 1 of 39")
     (root / "ws/bob").mkdir()
-    os.chown(root / "ws/bob", 1_210_780_001, -1)
+    os.chown(root / "ws/bob", -1, 1_210_780_001)
     found = places.guest_uids(uids(root), "alice")
     assert (found.state, found.fix) == (State.WARNING, "runner stop, then: runner start")
     assert "which the workspace bob has too; the next start gives them uid 12107800" in found.what
@@ -75,7 +75,7 @@ def test_whose_uid_a_users_guests_have(root: Path) -> None:
 @pytest.mark.root
 def test_uids_that_are_used_up(root: Path) -> None:
     (root / "ws/alice").mkdir(parents=True)
-    os.chown(root / "ws/alice", 1_210_780_001, -1)
+    os.chown(root / "ws/alice", -1, 1_210_780_001)
     found = places.guest_uids(uids(root, 2), "alice")
     assert (found.state, found.fix) == (State.WARNING, "set container.guest_uid_count higher")
     found = places.guest_uids(uids(root, 2), "bob")
@@ -87,11 +87,10 @@ def test_uids_that_are_used_up(root: Path) -> None:
 @pytest.mark.root
 def test_a_running_hosts_own_guests_are_no_collision(root: Path) -> None:
     (root / "ws/alice").mkdir(parents=True)
-    os.chown(root / "ws/alice", 1_210_780_001, -1)
-    with subprocess.Popen(["sleep", "1000"], user=1_210_780_001) as guest:
+    os.chown(root / "ws/alice", -1, 1_210_780_001)
+    with subprocess.Popen(["cat"], user=1_210_780_001, stdin=subprocess.PIPE):
         assert places.guest_uids(uids(root), "alice", running=True).state is State.OK
         assert "which process" in places.guest_uids(uids(root), "alice", running=False).what
-        guest.kill()
 
 
 def test_a_runtime_directory_that_others_may_enter(root: Path) -> None:
