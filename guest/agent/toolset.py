@@ -18,6 +18,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.history import storable
 from guest.agent.turn import Emit, Pipeline
+from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Arguments, Safety, Tool, ToolResult
 
 ARGUMENTS = "arguments"
@@ -99,12 +100,14 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
 
 
 def definition(tool: Tool) -> ToolDefinition:
-    """The definition of `tool` for a provider."""
+    """The definition of `tool` for a provider. A foreign schema is never one that a provider
+    enforces, which refuses more schemas."""
     return ToolDefinition(
         name=tool.name,
         description=tool.description,
         parameters_json_schema=_schema(tool.arguments),
         sequential=tool.safety is not Safety.READ_ONLY,
+        strict=False if issubclass(tool.arguments, SchemaArguments) else None,
     )
 
 

@@ -43,6 +43,7 @@ from guest.agent.prompt.summary import Rolled
 from guest.agent.receipts.ledger import to_message
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
+from guest.agent.refused_tools import LeaveOutRefused, Refused
 from guest.agent.toolset import PipelineToolset, TurnDeps
 from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import BudgetError, GuestError
@@ -82,6 +83,7 @@ class TurnLoop:
         self._requests = request_settings(settings)
         self._meter = meter
         self._redact = redact
+        self._refused_tools: Refused = set()
         self._agent: Agent[TurnDeps, str] = Agent(
             name="oxydra",
             deps_type=TurnDeps,
@@ -311,7 +313,14 @@ class TurnLoop:
             deps=run.deps,
             toolsets=[ClientToolset(() if unless else run.request.client.tools)],
             usage=run.usage,
-            capabilities=[fitting, run.bill.counting("answer"), CheckCalls(run.refusals)],
+            capabilities=[
+                fitting,
+                run.bill.counting("answer"),
+                CheckCalls(run.refusals),
+                LeaveOutRefused(
+                    choice.label, self._pipeline.tools(), self._refused_tools, run.notice
+                ),
+            ],
             usage_limits=limits,
         ) as conversation:
             async for node in conversation:

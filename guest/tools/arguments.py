@@ -19,23 +19,37 @@ _PROBLEM_CHARS: Final = 300
 
 class SchemaArguments(Arguments):
     """Base of the arguments of a tool that comes with a JSON Schema. The schema must be cheap to
-    check; see `guest.tools.mcp.schema`."""
+    check; see `guest.tools.mcp.schema`. What a model is shown of it may be less, and have other
+    names; `restored` turns these back."""
 
     json_schema: ClassVar[dict[str, Any]] = {}
+    shown: ClassVar[dict[str, Any]] = {}
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     @classmethod
-    def of(cls, schema: dict[str, Any]) -> type["SchemaArguments"]:
+    def of(
+        cls,
+        schema: dict[str, Any],
+        shown: dict[str, Any] | None = None,
+        restored: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    ) -> type["SchemaArguments"]:
         """The arguments that `schema` describes; a person sees the first one that is a text."""
-        properties = schema.get("properties", {}).items()
+        shown = schema if shown is None else shown
+        properties = shown.get("properties", {}).items()
         texts = (name for name, field in properties if field.get("type") == "string")
-        return type(cls.__name__, (cls,), {"json_schema": schema, "telling": next(texts, "")})
+        own = {"json_schema": schema, "shown": shown, "restored": staticmethod(restored)}
+        return type(cls.__name__, (cls,), {**own, "telling": next(texts, "")})
+
+    @staticmethod
+    def restored(value: dict[str, Any]) -> dict[str, Any]:
+        """What a model wrote, with the names of `json_schema`."""
+        return value
 
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
-        """The schema itself."""
-        return cls.json_schema
+        """What a model is shown."""
+        return cls.shown
 
     @classmethod
     def problems(cls, value: dict[str, Any]) -> Iterator[str]:
@@ -64,6 +78,7 @@ def check(
     if problems := list(islice(_unstorable(value, paths), _PROBLEMS_MAX)):
         raise ToolError(". ".join(problems))
     if issubclass(tool.arguments, SchemaArguments):
+        value = tool.arguments.restored(value)
         if wrong := list(islice(tool.arguments.problems(value), _PROBLEMS_MAX)):
             raise ToolError(". ".join(_cut(scrub(each)) for each in wrong))
         return tool.arguments.model_validate(value)

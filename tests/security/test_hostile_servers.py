@@ -98,7 +98,7 @@ async def test_what_a_server_asks_for_is_refused(daemon: Daemon, tmp_path: Path)
 
 @pytest.mark.attempt(
     "names that move the cursor or reorder text, and ten thousand tools",
-    stopped_by="names are letters, digits, _ and -; at most 100 tools of a server are offered",
+    stopped_by="names are letters, digits and ._/:@-; at most 100 tools of a server are offered",
 )
 async def test_deceiving_and_endless_names_are_not_offered(daemon: Daemon, tmp_path: Path) -> None:
     async with served(daemon, tmp_path, bad=settings("naming")) as servers:

@@ -37,8 +37,11 @@ class Choice:
     chain: tuple[str, ...] = ()
 
     def answered_by(self, response: "ModelResponse") -> str:
-        """The label of the model that gave `response`."""
-        failed = len(response.failed_attempts or ())
+        """The label of the model that gave `response`. Where the whole chain was asked again, the
+        attempts before that do not count."""
+        failed = 0
+        for attempt in response.failed_attempts or ():
+            failed = 0 if attempt.model_name == self.model.model_name else failed + 1
         return self.chain[failed] if failed else self.label
 
     @property

@@ -3,10 +3,12 @@
 A schema can be made so that checking a value against it takes years (regular expressions,
 references that multiply) or fetches an address. So only keywords that are cheap to check stay,
 references within the schema are put in their place, and its size is bounded. What was left out the
-server checks itself. Texts have no hidden characters and are bounded.
+server checks itself: whatever the full schema allows, the reduced one allows too. Texts have no
+hidden characters and are bounded.
 """
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, Final
 
 from wire.text import visible, visible_name
@@ -18,7 +20,9 @@ _NODES_MAX: Final = 1_000
 _DEPTH_MAX: Final = 24
 _REFERENCES_MAX: Final = 8
 _TEXT_MAX: Final = 500
-_NAME_MAX: Final = 64
+_TEXTS_MAX: Final = (_TEXT_MAX, 100, 0)
+"""How long descriptions may be; shorter where the whole would be too large."""
+_NAME_MAX: Final = 200
 _VALUES_MAX: Final = 200
 _NUMBER_MAX: Final = 2**53
 _TYPES: Final = frozenset(("string", "number", "integer", "boolean", "array", "object", "null"))
@@ -35,19 +39,33 @@ def reduced(schema: object) -> dict[str, Any]:
     """
     if not isinstance(schema, dict):
         raise SchemaError("the schema of its arguments is no object")
-    found = _Reduction(schema).of(schema, 0, ())
-    if found.setdefault("type", "object") != "object":
-        raise SchemaError("its arguments are no object")
-    found.setdefault("properties", {})
-    if size_of(found) > SCHEMA_MAX_CHARS:
-        raise SchemaError(f"the schema of its arguments has over {SCHEMA_MAX_CHARS} characters")
+    for longest in _TEXTS_MAX:
+        found = _Reduction(schema, longest).of(schema, 0, ())
+        if "object" not in found.get("type", "object"):
+            raise SchemaError("its arguments are no object")
+        found = {**found, "type": "object", "properties": found.get("properties", {})}
+        if size_of(found) <= SCHEMA_MAX_CHARS:
+            return found
+    raise SchemaError(f"the schema of its arguments has over {SCHEMA_MAX_CHARS} characters")
+
+
+def both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """A schema that allows all that both allow. Of a keyword of both, what `other` says stays."""
+    found = {**one, **other}
+    if "properties" in one and "properties" in other:
+        found["properties"] = dict(one["properties"])
+        for name, inner in other["properties"].items():
+            found["properties"][name] = both(one["properties"].get(name, {}), inner)
+    if "required" in one and "required" in other:
+        found["required"] = [*dict.fromkeys((*one["required"], *other["required"]))]
     return found
 
 
 class _Reduction:
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], text_max: int) -> None:
         self._root = root
         self._nodes = 0
+        self._text_max = text_max
 
     def of(self, schema: Any, depth: int, seen: tuple[str, ...]) -> dict[str, Any]:
         self._nodes += 1
@@ -55,15 +73,16 @@ class _Reduction:
             raise SchemaError("the schema of its arguments is too large")
         if not isinstance(schema, dict):
             return {}
+        parts: list[dict[str, Any]] = []
         if isinstance(name := schema.get("$ref"), str):
             if name in seen or len(seen) >= _REFERENCES_MAX:
                 return {}
-            schema = {**self._referred(name), **schema}
             seen = (*seen, name)
+            parts.append(self.of(self._referred(name), depth, seen))
         found: dict[str, Any] = {}
         for keyword, value in schema.items():
             if keyword == "description" and isinstance(value, str):
-                found[keyword] = visible(value)[:_TEXT_MAX]
+                found[keyword] = visible(value)[: self._text_max]
             elif keyword in _PLAIN and _PLAIN[keyword](value):
                 found[keyword] = value
             elif keyword == "properties" and isinstance(value, dict):
@@ -73,9 +92,15 @@ class _Reduction:
                 }
             elif keyword in ("items", "additionalProperties") and isinstance(value, dict):
                 found[keyword] = self.of(value, depth + 1, seen)
-            elif keyword in ("anyOf", "oneOf", "allOf") and isinstance(value, list) and value:
-                found[keyword] = [self.of(each, depth + 1, seen) for each in value]
-        return found
+            elif keyword in ("anyOf", "oneOf") and isinstance(value, list) and value:
+                found["anyOf"] = [self.of(each, depth + 1, seen) for each in value]
+            elif keyword == "allOf" and isinstance(value, list):
+                parts += [self.of(each, depth + 1, seen) for each in value]
+        if schema.get("patternProperties"):
+            found.pop("additionalProperties", None)
+        if schema.get("prefixItems"):
+            found.pop("items", None)
+        return reduce(both, [*parts, found])
 
     def _referred(self, name: str) -> Mapping[str, Any]:
         """What a reference within the schema means; anything if it means nothing."""

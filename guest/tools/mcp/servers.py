@@ -9,7 +9,7 @@ from wire.settings import McpSettings
 from guest.door import Door
 from guest.tools.base import Tool
 from guest.tools.mcp.approved import ApprovedTools
-from guest.tools.mcp.server import McpServer, by_door, in_shell
+from guest.tools.mcp.server import TOOLS_MAX, McpServer, by_door, in_shell, named
 from guest.tools.shell.client import ShellClient
 
 
@@ -57,8 +57,17 @@ class McpServers:
 
     def tools(self) -> Mapping[str, Tool]:
         """What the servers offer at the moment."""
-        return {name: tool for server in self._servers for name, tool in server.tools.items()}
+        return dict([*self._all().items()][:TOOLS_MAX])
 
     def notices(self) -> list[str]:
         """What a person should know about them."""
-        return [notice for server in self._servers for notice in server.notices()]
+        notices = [notice for server in self._servers for notice in server.notices()]
+        if more := [*self._all()][TOOLS_MAX:]:
+            notices.append(
+                f"the MCP servers have over {TOOLS_MAX} tools together, more than a provider "
+                f"takes; {named(more)} not offered: choose with mcp.servers.NAME.tools"
+            )
+        return notices
+
+    def _all(self) -> dict[str, Tool]:
+        return {name: tool for server in self._servers for name, tool in server.tools.items()}

@@ -51,7 +51,7 @@ def test_references_within_the_schema_are_put_in_their_place() -> None:
         (of({f"p{n}": {} for n in range(2000)}), "too large"),
         (of({"": {}}), "a name that cannot be shown"),
         (of({"a\x1b": {}}), "a name that cannot be shown"),
-        (of({f"p{n}": {"description": "x" * 400} for n in range(100)}), f"over {SCHEMA_MAX_CHARS}"),
+        (of({f"p{n}": {"enum": ["x" * 400]} for n in range(100)}), f"over {SCHEMA_MAX_CHARS}"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given: Any, why: str) -> None:

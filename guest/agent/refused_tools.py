@@ -1,0 +1,141 @@
+"""Leaves foreign tools out that a provider refuses, so that a turn goes on without them.
+
+A provider refuses a whole request for one tool whose schema it does not take. Most name the tool or
+its place in the request. What they name stays left out; if they name none, all foreign tools are
+left out for that turn.
+"""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from pydantic_ai import RetryModelRequest, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import (
+    FallbackExceptionGroup,
+    ModelAuthenticationError,
+    ModelContextWindowExceededError,
+    ModelNotFoundError,
+    ModelRequestRejectedError,
+)
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import ModelRequestContext
+
+from guest.tools.arguments import SchemaArguments
+from guest.tools.base import Arguments, Tool
+
+log = logging.getLogger(__name__)
+
+_OTHER_CAUSES: Final = (
+    ModelAuthenticationError,
+    ModelContextWindowExceededError,
+    ModelNotFoundError,
+)
+_PLACE: Final = re.compile(r"tools[.\[](\d+)(?:\]?\.function_declarations\[(\d+))?", re.ASCII)
+_ATTEMPTS_MAX: Final = 5
+
+Refused = set[tuple[str, type[Arguments]]]
+"""By a model's label the arguments of tools that its provider has refused."""
+
+
+class LeaveOutRefused(AbstractCapability[Any]):
+    """For the requests of one turn to the model `label`.
+
+    Args:
+        label: The model's.
+        tools: What is offered.
+        refused: What was refused before; gets what is refused now.
+        notice: Tells the person.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        tools: Iterable[Tool],
+        refused: Refused,
+        notice: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._label = label
+        self._foreign = {
+            tool.name: tool.arguments
+            for tool in tools
+            if issubclass(tool.arguments, SchemaArguments)
+        }
+        self._refused = refused
+        self._notice = notice
+        self._out = {
+            name for name, arguments in self._foreign.items() if (label, arguments) in refused
+        }
+        self._sent: list[str] = []
+        self._untold = ""
+
+    async def prepare_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
+        request_context: ModelRequestContext,
+    ) -> ModelRequestContext:
+        parameters = request_context.model_request_parameters
+        offered = [each for each in parameters.function_tools if each.name not in self._out]
+        self._sent = [each.name for each in offered]
+        request_context.model_request_parameters = replace(parameters, function_tools=offered)
+        return request_context
+
+    async def on_model_request_error(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - all is in the error
+        *,
+        request_context: ModelRequestContext,
+        error: Exception,
+    ) -> ModelResponse:
+        foreign = [name for name in self._sent if name in self._foreign]
+        said = _refusal(error)
+        if not foreign or not said:
+            raise error
+        named = [name for name in foreign if name in _named(said, self._sent)]
+        if named and request_context.attempt < _ATTEMPTS_MAX:
+            self._refused |= {(self._label, self._foreign[name]) for name in named}
+            await self._tell(f"{self._label} refuses {', '.join(named)}, which is left out")
+        else:
+            named = foreign
+            self._untold = (
+                f"{self._label} refuses a tool and does not say which; those of MCP servers are "
+                "left out in this turn"
+            )
+        self._out |= set(named)
+        raise RetryModelRequest from error
+
+    async def after_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        *,
+        request_context: ModelRequestContext,  # noqa: ARG002
+        response: ModelResponse,
+    ) -> ModelResponse:
+        if self._untold:
+            await self._tell(self._untold)
+            self._untold = ""
+        return response
+
+    async def _tell(self, text: str) -> None:
+        log.warning("%s", text)
+        await self._notice(text)
+
+
+def _refusal(error: Exception) -> str:
+    """What a provider has said that refuses the request itself; empty if none does."""
+    errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
+    for each in errors:
+        if isinstance(each, ModelRequestRejectedError) and not isinstance(each, _OTHER_CAUSES):
+            return str(each)
+    return ""
+
+
+def _named(said: str, sent: list[str]) -> set[str]:
+    """The tools that an error names, or whose places in the request it names."""
+    words = set(re.findall(r"[\w-]+", said, re.ASCII))
+    places = (max(int(number or 0) for number in found) for found in _PLACE.findall(said))
+    return {name for name in sent if name in words} | {
+        sent[place] for place in places if place < len(sent)
+    }
