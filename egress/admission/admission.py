@@ -1,8 +1,15 @@
-"""Admission: everything that wants to go out is decided, resolved and recorded here first."""
+"""Admission: everything that wants to go out is decided, resolved and recorded here first.
 
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+A decision counts as long as what it let out lasts: it is made again when a passage is registered,
+with nothing awaited in between, and at each change of the configuration, which ends every passage
+that it forbids. So no wait for a person, a name server, the record or a server lies between a
+decision and what goes out by it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 from wire.egress import hosts
 from wire.egress.policy import Attempt, Verdict
@@ -13,21 +20,50 @@ from egress.admission.questions import Questions
 from egress.admission.record import Entry, Record
 from egress.caller import Caller
 from egress.configuration import Configuration, State
+from egress.outside.upstreams import Upstream
 from egress.refusals import Refused, not_ready
 from egress.watch import NotReady, Watch
 
 
 @dataclass(eq=False)
 class Passage:
-    """Something that goes out. `cut` is called with the reason if it may not any longer. What is
-    not `limited` goes to a server that the settings name."""
+    """Something that goes out.
+
+    Attributes:
+        configuration: By which it goes out.
+        upstream: The server of the settings that it is for, if it is for one.
+        addresses: Where its host lies; unknown for an upstream, and behind a proxy.
+        forbidden: Why it may go on no longer; empty if it may.
+    """
 
     caller: Caller
     attempt: Attempt
     configuration: Configuration
     entry: Entry
-    limited: bool
-    cut: Callable[[str], None] | None = None
+    upstream: Upstream | None
+    addresses: tuple[str, ...]
+    forbidden: str = ""
+    _scope: asyncio.Timeout | None = field(default=None, repr=False)
+
+    @asynccontextmanager
+    async def lasting(self) -> AsyncIterator[None]:
+        """What goes out does so inside of this. Raises `Refused` as soon as it is forbidden."""
+        try:
+            async with asyncio.timeout(0 if self.forbidden else None) as self._scope:
+                yield
+        except TimeoutError:
+            if self.forbidden:
+                raise Refused(403, "policy", self.forbidden) from None
+            raise
+        finally:
+            self._scope = None
+
+    def forbid(self, why: str) -> None:
+        """End it."""
+        if not self.forbidden:
+            self.forbidden = why
+            if self._scope is not None:
+                self._scope.reschedule(0)
 
 
 class Admission:
@@ -48,15 +84,17 @@ class Admission:
         """What was let out and refused so far."""
         return self._record.counters()
 
-    async def admit(self, caller: Caller, attempt: Attempt, *, upstream: str = "") -> Passage:
+    async def admit(
+        self, caller: Caller, attempt: Attempt, *, upstream: Upstream | None = None
+    ) -> Passage:
         """Return when `attempt` may go out and its beginning is recorded; the caller of this calls
-        `end` then.
+        `end` then, and awaits nothing before `Passage.lasting`.
 
         Args:
             caller: Who wants it.
             attempt: What it wants, with the host in its one spelling.
-            upstream: The name of the server of the configuration that it is for. Such a server
-                needs no rule, has no limits, and lies where the operator says.
+            upstream: The server of the configuration that it is for. Such a server needs no rule,
+                has no limits, and lies where the operator says.
 
         Raises `Refused`.
         """
@@ -65,17 +103,15 @@ class Admission:
         except NotReady as error:
             raise not_ready(str(error)) from None
 
-    async def _admit(self, caller: Caller, attempt: Attempt, upstream: str) -> Passage:
-        configuration = self._state.current
-        verdict = (
-            Verdict("allow", f"upstream {upstream}", "")
-            if upstream
-            else configuration.policies[caller.role].decide(attempt, caller.session_id)
-        )
-        if verdict.decision == "ask":
+    async def _admit(self, caller: Caller, attempt: Attempt, upstream: Upstream | None) -> Passage:
+        verdict = self._decide(caller, attempt, upstream)
+        while verdict.decision == "ask":
             verdict = await self._questions.ask(caller, attempt, verdict)
-            configuration = self._state.current
-        refused, address = None, ""
+            if verdict.decision == "allow":
+                verdict = self._decide(caller, attempt, upstream)
+        configuration = self._state.current
+        name = upstream.name if upstream else ""
+        refused, addresses = None, ()
         if verdict.decision != "allow":
             shown = hosts.shown(attempt.host, attempt.port)
             refused = Refused(403, "policy", f"{shown} is not allowed: {verdict.reason}")
@@ -83,18 +119,22 @@ class Admission:
             try:
                 self._count(caller, attempt.host)
                 addresses = await configuration.outside.dialer.resolve(attempt.host)
-                address = addresses[0] if addresses else ""
             except Refused as error:
                 refused = error
         if refused is not None:
             no = Verdict("deny", verdict.rule, refused.why)
-            await self._record.begin(caller, attempt, no, upstream=upstream)
+            await self._record.begin(caller, attempt, no, upstream=name)
             refused.recorded = True
             raise refused
-        entry = await self._record.begin(
-            caller, attempt, verdict, upstream=upstream, address=address
-        )
-        passage = Passage(caller, attempt, configuration, entry, limited=not upstream)
+        address = addresses[0] if addresses else ""
+        entry = await self._record.begin(caller, attempt, verdict, upstream=name, address=address)
+        passage = Passage(caller, attempt, configuration, entry, upstream, addresses)
+        if why := self._why_not(passage):
+            await entry.end("cut", why)
+            refused = Refused(403, "policy", why)
+            refused.recorded = True
+            raise refused
+        passage.configuration = self._state.current
         self._open.add(passage)
         return passage
 
@@ -109,7 +149,7 @@ class Admission:
         """Count bytes. Returns why nothing may follow; empty if it may."""
         passage.entry.sent += sent
         passage.entry.received += received
-        if not passage.limited:
+        if passage.upstream is not None:
             return ""
         return self._allowance.count(passage.caller, passage.attempt.host, sent, received)
 
@@ -127,20 +167,32 @@ class Admission:
         self._allowance.disconnect(caller.role)
 
     def review(self) -> None:
-        """Cut what the configuration that counts now would not let out. Requests go on to their
-        end; tunnels, which have none, are cut."""
+        """End what the configuration that counts now would not let out."""
+        for passage in tuple(self._open):
+            if why := self._why_not(passage):
+                passage.forbid(why)
+
+    def _decide(self, caller: Caller, attempt: Attempt, upstream: Upstream | None) -> Verdict:
+        """The verdict of the configuration that counts now. Raises `Refused` where none does."""
+        configuration = self._state.current
+        if upstream is None:
+            return configuration.policies[caller.role].decide(attempt, caller.session_id)
+        rule = f"upstream {upstream.name}"
+        if configuration.upstreams.has(upstream):
+            return Verdict("allow", rule, "")
+        return Verdict("deny", rule, f"the settings name no server {upstream.name} there any more")
+
+    def _why_not(self, passage: Passage) -> str:
+        """Why what was let out may not go on by the configuration that counts now."""
         try:
-            policies = self._state.current.policies
-        except Refused as refused:
-            for passage in [each for each in self._open if each.cut is not None]:
-                _cut(passage, refused.why)
-            return
-        for passage in [each for each in self._open if each.cut is not None]:
-            verdict = policies[passage.caller.role].decide(
-                passage.attempt, passage.caller.session_id
-            )
+            verdict = self._decide(passage.caller, passage.attempt, passage.upstream)
             if verdict.decision != "allow":
-                _cut(passage, f"it is not allowed any more: {verdict.reason}")
+                return f"it is not allowed any more: {verdict.reason}"
+            dialer = self._state.current.outside.dialer
+            dialer.check(passage.attempt.host, passage.addresses)
+        except Refused as refused:
+            return refused.why
+        return ""
 
     def _count(self, caller: Caller, host: str) -> None:
         if why := self._allowance.admit(caller, host):
@@ -148,8 +200,3 @@ class Admission:
 
     def _grant(self, role: str, grant: egress_pb2.EgressGrant) -> None:
         self._state.current.policies[role].grant(grant)
-
-
-def _cut(passage: Passage, why: str) -> None:
-    assert passage.cut is not None
-    passage.cut(why)

@@ -56,6 +56,8 @@ _NOT_ANSWERED: Final = _HOP_BY_HOP | {"alt-svc"}
 _AS_SENT: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 OURS: Final = "oxydra-"
 """What the names of headers begin with that are for egress itself."""
+_OUTCOMES: Final = {"limit": "limit", "credential": "credential", "policy": "cut"}
+"""How a request ends that is refused after it has begun, by the code of the reason."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -187,10 +189,13 @@ class Exchange:
             url.port or _PORTS[url.scheme],
             url.raw_path,
         ).attempt(request.method)
-        passage = await self._admission.admit(caller, attempt, upstream=upstream.name)
+        passage = await self._admission.admit(caller, attempt, upstream=upstream)
+        upstream = passage.configuration.upstreams.of_name(
+            upstream.name
+        )  # its keys as they are now
         outward = Outward(str(url), upstream.outgoing(_forwarded(request)), upstream.hidden)
         context = passage.configuration.contexts[upstream.name]
-        return await self._pass(request, passage, outward, context, None, upstream=True)
+        return await self._pass(request, passage, outward, context, None)
 
     async def _pass(
         self,
@@ -199,8 +204,6 @@ class Exchange:
         outward: "Outward",
         context: ssl.SSLContext,
         idle_s: float | None,
-        *,
-        upstream: bool = False,
     ) -> StreamResponse:
         outside = passage.configuration.outside
         hidden = outward.hidden
@@ -209,7 +212,10 @@ class Exchange:
         answer: StreamResponse | None = None
         try:
             async with (
-                outside.client(passage.caller.role, upstream=upstream) as client,
+                passage.lasting(),
+                outside.client(
+                    passage.caller.role, upstream=passage.upstream is not None
+                ) as client,
                 client.request(
                     request.method,
                     URL(outward.url, encoded=True),
@@ -243,7 +249,7 @@ class Exchange:
                 raise ConnectionResetError from None
             refused = _refused(error, passage.attempt, meter)
             refused.recorded = True
-            outcome = refused.code if refused.code in ("limit", "credential") else "failed"
+            outcome = _OUTCOMES.get(refused.code, "failed")
             reason = refused.why
             if answer is None or not answer.prepared:
                 raise refused from None
@@ -316,6 +322,8 @@ class _Meter:
         raise _Stopped
 
     def _limit(self, why: str) -> None:
+        if self._passage.forbidden:
+            self.stop(Refused(403, "policy", self._passage.forbidden))
         if why:
             self.stop(Refused(429, "limit", why))
 

@@ -37,17 +37,16 @@ class Tunnels:
         passage = await self._admission.admit(caller, Attempt("tunnel", host, port))
         tunnel = _Tunnel(self._admission, passage, client)
         try:
-            await passage.configuration.outside.dialer.connect(host, port, tunnel.far)
+            async with passage.lasting():
+                await passage.configuration.outside.dialer.connect(host, port, tunnel.far)
+                tunnel.open()
+                await tunnel.ended
         except Refused as refused:
-            await self._admission.end(passage, "failed", refused.why)
-            raise
-        except asyncio.CancelledError:
-            await self._admission.end(passage, "cut", "the client has left")
-            raise
-        passage.cut = tunnel.cut
-        try:
-            tunnel.open()
-            await tunnel.ended
+            tunnel.outcome, tunnel.reason = "cut" if passage.forbidden else "failed", refused.why
+            refused.recorded = True
+            if tunnel.near.transport is None:  # nothing was answered
+                raise
+            tunnel.cut(refused.why)
         finally:
             tunnel.close()
             await self._admission.end(passage, tunnel.outcome, tunnel.reason)
@@ -83,9 +82,9 @@ class _Tunnel:
         """End both sides. What was received is still delivered. Idempotent."""
         if self._deadline is not None:
             self._deadline.cancel()
-        if self.far.transport is not None:
-            self.far.transport.close()
-        self._client.close()
+        for end in (self.far, self.near):
+            if end.transport is not None:
+                end.transport.close()
 
     def cut(self, why: str, outcome: str = "cut") -> None:
         """End both sides at once."""
@@ -140,6 +139,8 @@ class _Tunnel:
 
     def _to_server(self, data: bytes) -> None:
         assert self.far.transport is not None
+        if self._passage.forbidden:
+            return
         self.far.transport.write(data)
         self._heard = self._loop.time()
         if why := self._admission.passed(self._passage, sent=len(data)):

@@ -5,7 +5,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,11 +81,15 @@ class Dialer:
             addresses = await self.lookup(host)
         else:
             addresses = (host,)
+        self.check(host, addresses)
+        return addresses
+
+    def check(self, host: str, addresses: Iterable[str]) -> None:
+        """Raises `Refused` if one of a host's addresses may not be connected to."""
         for address in addresses:
             if why := refusal(address, self._private):
                 shown = host if address == host else f"{host} is {address}, and"
                 raise Refused(403, "address", f"{shown} may not be reached: {why}")
-        return addresses
 
     async def lookup(self, host: str) -> tuple[str, ...]:
         """The addresses of a name, unchecked. Raises `Refused` if it has none."""

@@ -78,6 +78,15 @@ class Upstreams:
         """Raises `ValueError` for one that is none."""
         return cls(map(_upstream, messages))
 
+    def has(self, upstream: Upstream) -> bool:
+        """Whether one of this name and address is there and can be used."""
+        found = self._by_name.get(upstream.name)
+        return found is not None and found.url == upstream.url and not found.missing
+
+    def of_name(self, name: str) -> Upstream:
+        """The upstream of a name that is there."""
+        return self._by_name[name]
+
     def find(self, target: str) -> tuple[Upstream, str] | None:
         """The upstream of a request's target as `/NAME/rest?query`, and its `/rest?query`; None if
         there is none of that name."""

@@ -5,7 +5,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +44,8 @@ class Answer:
 
 @dataclass
 class Egress:
-    """A running program. `begun` and `ended` are what its runner has heard."""
+    """A running program. `begun` and `ended` are what its runner has heard; `held` is awaited
+    before it answers to what begins, and to a question."""
 
     directory: Path
     process: asyncio.subprocess.Process
@@ -53,6 +54,7 @@ class Egress:
     ended: dict[int, pb.EgressEnded] = field(default_factory=dict)
     answers: Callable[[pb.EgressQuestion], bool] = lambda _: False
     questions: list[pb.EgressQuestion] = field(default_factory=list)
+    held: Callable[[pb.EgressEvent], Awaitable[object]] | None = None
     watching: asyncio.Task[None] | None = None
 
     @property
@@ -83,6 +85,8 @@ class Egress:
         call = self.stub.Watch()
         try:
             while (event := await call.read()) is not grpc.aio.EOF:
+                if self.held is not None:
+                    await self.held(event)
                 match event.WhichOneof("event"):
                     case "begun":
                         self.begun.append(event.begun)
