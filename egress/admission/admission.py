@@ -111,7 +111,8 @@ class Admission:
                 verdict = self._decide(caller, attempt, upstream)
         configuration = self._state.current
         name = upstream.name if upstream else ""
-        refused, addresses = None, ()
+        refused: Refused | None = None
+        addresses: tuple[str, ...] = ()
         if verdict.decision != "allow":
             shown = hosts.shown(attempt.host, attempt.port)
             refused = Refused(403, "policy", f"{shown} is not allowed: {verdict.reason}")

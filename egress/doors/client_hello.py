@@ -19,40 +19,12 @@ class ClientHello:
 
     @classmethod
     def read(cls, data: bytes) -> "ClientHello | None":
-        """Read it from the beginning of a stream; None if more of it must come.
-
-        However it is cut into records and pieces. Raises `ValueError` if it is none, is larger than
-        `HELLO_MAX`, or hides whom it wants to reach.
-        """
-        message = b""
-        rest = data
-        while True:
-            if rest and rest[0] != _HANDSHAKE:
-                raise ValueError("it does not begin as TLS does")
-            if len(rest) >= 3 and (rest[1], rest[2]) not in ((3, 1), (3, 2), (3, 3)):
-                raise ValueError("it is no TLS that is known here")
-            if len(rest) < 5:
-                return None
-            length = int.from_bytes(rest[3:5])
-            if not 0 < length <= _RECORD_MAX:
-                raise ValueError("a record of TLS has a length that none has")
-            message += rest[5 : 5 + length]
-            if message[0:1] not in (b"", b"\1"):
-                raise ValueError("it begins with another message than a client's hello")
-            if len(message) >= 4:
-                size = int.from_bytes(message[1:4])
-                if size > HELLO_MAX:
-                    raise ValueError(f"the client's hello is larger than {HELLO_MAX} bytes")
-                if len(message) >= 4 + size:
-                    if len(message) > 4 + size:
-                        raise ValueError("something follows the client's hello in its record")
-                    return cls._parse(_Bytes(message[4:]))
-            if len(rest) < 5 + length:
-                return None
-            rest = rest[5 + length :]
+        """Read it from the beginning of a stream, as `HelloReader` does."""
+        return HelloReader().feed(data)
 
     @classmethod
-    def _parse(cls, body: "_Bytes") -> "ClientHello":
+    def parse(cls, body: "_Bytes") -> "ClientHello":
+        """The hello in the body of a message. Raises `ValueError`."""
         body.take(2 + 32)  # version, random
         for width in (1, 2, 1):  # session, cipher suites, compression
             body.vector(width)
@@ -72,6 +44,48 @@ class ClientHello:
             if kind == _SERVER_NAME:
                 name = _name(value)
         return cls(name)
+
+
+class HelloReader:
+    """Reads a client's hello from a stream, each byte once, however it is cut into records and
+    pieces."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._message = bytearray()
+
+    def feed(self, data: bytes) -> ClientHello | None:
+        """Take the next piece; None if more of it must come.
+
+        Raises `ValueError` if it is none, is larger than `HELLO_MAX`, or hides whom it wants to
+        reach.
+        """
+        rest, at = self._rest + data, 0
+        while True:
+            head = rest[at : at + 5]
+            if head and head[0] != _HANDSHAKE:
+                raise ValueError("it does not begin as TLS does")
+            if len(head) >= 3 and (head[1], head[2]) not in ((3, 1), (3, 2), (3, 3)):
+                raise ValueError("it is no TLS that is known here")
+            length = int.from_bytes(head[3:])
+            if len(head) == 5 and not 0 < length <= _RECORD_MAX:
+                raise ValueError("a record of TLS has a length that none has")
+            if len(head) < 5 or len(rest) < at + 5 + length:
+                self._rest = rest[at:]
+                return None
+            self._message += rest[at + 5 : at + 5 + length]
+            at += 5 + length
+            if self._message[0] != _CLIENT_HELLO:
+                raise ValueError("it begins with another message than a client's hello")
+            size = int.from_bytes(self._message[1:4])
+            if len(self._message) < 4:
+                continue
+            if size > HELLO_MAX:
+                raise ValueError(f"the client's hello is larger than {HELLO_MAX} bytes")
+            if len(self._message) > 4 + size:
+                raise ValueError("something follows the client's hello in its record")
+            if len(self._message) == 4 + size:
+                return ClientHello.parse(_Bytes(bytes(self._message[4:])))
 
 
 class _Bytes:

@@ -9,7 +9,7 @@ from wire.egress.policy import Attempt
 
 from egress.admission.admission import Admission, Passage
 from egress.caller import Caller
-from egress.doors.client_hello import ClientHello
+from egress.doors.client_hello import HelloReader
 from egress.refusals import Refused
 
 ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -60,7 +60,8 @@ class _Tunnel:
         self._passage = passage
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._hello = b""
+        self._hello = HelloReader()
+        self._said: list[bytes] = []
         self._heard = self._loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self.near = _End(self._check)
@@ -97,9 +98,9 @@ class _Tunnel:
 
     def _check(self, data: bytes) -> None:
         """The client's first bytes."""
-        self._hello += data
+        self._said.append(data)
         try:
-            hello = ClientHello.read(self._hello)
+            hello = self._hello.feed(data)
             if hello is None:
                 return
             self._check_name(hello.server_name)
@@ -112,8 +113,8 @@ class _Tunnel:
         self.near.take = self._to_server
         assert self.far.transport is not None
         self.far.transport.resume_reading()
-        self._to_server(self._hello)
-        self._hello = b""
+        self._to_server(b"".join(self._said))
+        self._said.clear()
 
     def _check_name(self, name: str) -> None:
         """Raises `ValueError`."""

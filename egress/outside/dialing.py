@@ -7,10 +7,14 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from aiohttp.streams import StreamReader
 from wire.egress import hosts
 from wire.egress.addresses import Network, refusal
 
@@ -24,6 +28,11 @@ NAMES_MAX: Final = 1_000
 POOLED_S: Final = 30.0
 """How long a connection to a server stays open for its next request."""
 READ_BYTES: Final = 256 * 1024
+HEAD_MAX: Final = 128 * 1024
+"""How large all headers of an answer may be, with those of the informational ones before it."""
+INFORMATIONAL_MAX: Final = 8
+"""How many informational answers (1xx) may come before an answer."""
+_HEAD_PIECE: Final = 2 * 1024
 _REPLY_MAX: Final = 16 * 1024
 
 _Lookup = Callable[[str], Awaitable[tuple[str, ...]]]
@@ -133,15 +142,8 @@ class Dialer:
             pooled: Whether connections are kept for later requests.
         """
         resolver = _Resolver(self.resolve if checked and self.proxy is None else self.lookup)
-        connector = (
-            aiohttp.TCPConnector(
-                resolver=resolver, limit=0, use_dns_cache=False, keepalive_timeout=POOLED_S
-            )
-            if pooled
-            else aiohttp.TCPConnector(
-                resolver=resolver, limit=0, use_dns_cache=False, force_close=True
-            )
-        )
+        lasting = {"keepalive_timeout": POOLED_S} if pooled else {"force_close": True}
+        connector = _Connector(resolver=resolver, limit=0, use_dns_cache=False, **lasting)
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -183,6 +185,50 @@ class Dialer:
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         return transport
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connects with `_Receiver`s."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = cast(Any, partial(_Receiver, loop=self._loop))
+
+
+class _Receiver(ResponseHandler):
+    """Receives answers. One whose head does not come to an end is an error.
+
+    aiohttp reads informational answers (1xx) before an answer for as long as they come, without
+    letting anybody else go on, and bounds each header of a head but not all together. So a head is
+    taken in small pieces here, and counted.
+    """
+
+    _head_bytes = 0
+    _informational = 0
+
+    def set_response_params(self, **params: Any) -> None:
+        self._head_bytes, self._informational = HEAD_MAX, INFORMATIONAL_MAX
+        super().set_response_params(**params)
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        if 100 <= data[0].code < 200 and data[0].code != 101:
+            self._informational -= 1  # and nobody here wants to know them
+        elif self._informational >= 0:
+            self._head_bytes = 0
+            super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        while self._head_bytes > 0 and data and self.is_connected():
+            piece, data = data[:_HEAD_PIECE], data[_HEAD_PIECE:]
+            self._head_bytes -= len(piece)
+            super().data_received(piece)
+            if self._head_bytes < 0 or self._informational < 0:
+                assert self.transport is not None
+                self.transport.abort()
+                self.set_exception(aiohttp.ClientPayloadError("the head of its answer has no end"))
+                return
+        if data and self.is_connected():
+            super().data_received(data)
 
 
 class _ProxyReply(asyncio.Protocol):

@@ -1,5 +1,5 @@
-"""A change of the policy while the real program waits for somebody, between a decision and the first
-byte that goes out by it, or after that."""
+"""A change of the policy while the real program waits for somebody, between a decision and the
+first byte that goes out by it, or after that."""
 
 import asyncio
 import socket
