@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -19,6 +19,9 @@ from wire.egress import hosts
 from wire.egress.addresses import Network, refusal
 
 from egress.refusals import Refused
+
+if TYPE_CHECKING:
+    from aiodns import DNSResolver
 
 RESOLVE_S: Final = 10.0
 CONNECT_S: Final = 10.0
@@ -33,6 +36,9 @@ HEAD_MAX: Final = 128 * 1024
 INFORMATIONAL_MAX: Final = 8
 """How many informational answers (1xx) may come before an answer."""
 _HEAD_PIECE: Final = 2 * 1024
+_TRIES: Final = 5
+"""How often a name server is asked. It gets a quarter of a second at first if it was quick before,
+and then twice as long each time."""
 _REPLY_MAX: Final = 16 * 1024
 
 _Lookup = Callable[[str], Awaitable[tuple[str, ...]]]
@@ -55,6 +61,14 @@ class Proxy:
         return aiohttp.BasicAuth.decode(self.authorization) if self.authorization else None
 
 
+@dataclass(eq=False)
+class _Question:
+    """A question to name servers, for as many as are `waiting` for it."""
+
+    answer: asyncio.Task[tuple[str, ...] | str]
+    waiting: int = 0
+
+
 class Dialer:
     """Connects to hosts whose every address may be connected to.
 
@@ -63,7 +77,8 @@ class Dialer:
 
     Args:
         private_networks: Where hosts may lie besides public addresses.
-        name_servers: Whom to ask, as ADDRESS or ADDRESS:PORT; the system, if there are none.
+        name_servers: Whom to ask, as ADDRESS or ADDRESS:PORT; those of /etc/resolv.conf, if there
+            are none. /etc/hosts comes first.
         context: Whom to believe that they are who they say.
         proxy: See above.
     """
@@ -78,7 +93,9 @@ class Dialer:
         self.context = context
         self.proxy = proxy
         self._private = tuple(private_networks)
-        self._lookup = _asking(name_servers) if name_servers else _lookup_by_system
+        self._name_servers = tuple(name_servers)
+        self._resolver: DNSResolver | None = None
+        self._asked: dict[str, _Question] = {}
         self._fresh: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     async def resolve(self, host: str) -> tuple[str, ...]:
@@ -101,21 +118,47 @@ class Dialer:
                 raise Refused(403, "address", f"{shown} may not be reached: {why}")
 
     async def lookup(self, host: str) -> tuple[str, ...]:
-        """The addresses of a name, unchecked. Raises `Refused` if it has none."""
+        """The addresses of a name, unchecked. Raises `Refused` if it has none.
+
+        However many ask for a name, name servers are asked once; no longer than somebody waits.
+        """
         until, addresses = self._fresh.get(host, (0.0, ()))
         if time.monotonic() < until:
             return addresses
+        if host not in self._asked:
+            self._asked[host] = _Question(asyncio.create_task(self._ask(host)))
+        question = self._asked[host]
+        question.waiting += 1
+        try:
+            found = await asyncio.shield(question.answer)
+        finally:
+            question.waiting -= 1
+            if not question.waiting:
+                question.answer.cancel()
+                self._asked.pop(host)
+        if isinstance(found, str):
+            raise Refused(502, "unreachable", found)
+        return found
+
+    async def _ask(self, host: str) -> tuple[str, ...] | str:
+        """The addresses of a name, or why there are none."""
+        import aiodns  # not for those who need no name
+
+        if self._resolver is None:
+            # Not `lookups`: pycares frees that text before it is read.
+            self._resolver = aiodns.DNSResolver(self._name_servers or None, timeout=2, tries=_TRIES)
         try:
             async with asyncio.timeout(RESOLVE_S):
-                found = await self._lookup(host)
+                answer = await self._resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
+        except aiodns.error.DNSError as error:
+            if error.args[0] in (aiodns.error.ARES_ENOTFOUND, aiodns.error.ARES_ENODATA):
+                return f"the name {host} is not found"
+            return f"no name server answers about {host}: {error.args[-1]}"
         except TimeoutError:
-            raise Refused(502, "unreachable", f"no name server answers about {host}") from None
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise Refused(502, "unreachable", f"the name {host} is not found: {why}") from None
-        addresses = tuple(dict.fromkeys(found))
+            return f"no name server answers about {host} within {RESOLVE_S:g} seconds"
+        addresses = tuple(dict.fromkeys(node.addr[0].decode() for node in answer.nodes))
         if not addresses:
-            raise Refused(502, "unreachable", f"the name {host} has no address")
+            return f"the name {host} has no address"
         if len(self._fresh) >= NAMES_MAX:
             self._fresh.clear()
         self._fresh[host] = (time.monotonic() + FRESH_S, addresses)
@@ -293,28 +336,6 @@ async def _connect(
     async with asyncio.timeout(CONNECT_S):
         transport, _ = await loop.create_connection(protocol, address, port)
     return transport
-
-
-async def _lookup_by_system(host: str) -> tuple[str, ...]:
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return tuple(str(address[0]) for *_, address in found)
-
-
-def _asking(name_servers: Sequence[str]) -> _Lookup:
-    import aiodns  # not for those who ask the system
-
-    # Not `lookups`: pycares frees that text before it is read.
-    resolver = aiodns.DNSResolver(nameservers=name_servers, timeout=3, tries=2)
-
-    async def lookup(host: str) -> tuple[str, ...]:
-        try:
-            found = await resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
-        except aiodns.error.DNSError as error:
-            raise OSError(*error.args) from None
-        return tuple(node.addr[0].decode() for node in found.nodes)
-
-    return lookup
 
 
 def _words(error: OSError) -> str:
