@@ -3,10 +3,11 @@ first byte that goes out by it, or after that."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from wire.v1 import egress_pb2 as pb
@@ -108,7 +109,7 @@ async def by_tunnel(egress: Egress, target: str) -> Answer:
     return answer
 
 
-Way = Callable[[Egress, str], Awaitable[Answer]]
+Way = Callable[[Egress, str], Coroutine[Any, Any, Answer]]
 ways = pytest.mark.parametrize("way", [by_request, by_tunnel])
 
 
