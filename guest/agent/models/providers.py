@@ -70,13 +70,13 @@ def build_model(
 
 
 def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
-    from pydantic_ai.models.openai import OpenAIChatModel
+    from guest.agent.models.openai_model import OpenAIModel
 
     url, client = _place(settings, api_key, _OPENAI_URL, door)
     if settings.base_url:
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-        return OpenAIChatModel(
+        return OpenAIModel(
             settings.model,
             provider=OpenAICompatibleProvider(
                 "openai-compatible", base_url=url, api_key=api_key or None, http_client=client
@@ -84,7 +84,7 @@ def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> "Model"
         )
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    return OpenAIChatModel(
+    return OpenAIModel(
         settings.model, provider=OpenAIProvider(base_url=url, api_key=api_key, http_client=client)
     )
 
