@@ -88,7 +88,7 @@ async def _measure(db_path: str, queries: str, url: str) -> Found:
     with np.load(queries) as kept:
         asked = dict(zip(kept["texts"].tolist(), kept["vectors"], strict=True))
     embedder = _Embedder(asked)
-    remote = RemoteConfig(url) if url else None
+    remote = RemoteConfig(url, one_user=True) if url else None
     start = time.perf_counter()
     config = MemoryConfig(db_path, MemorySettings(max_notes=_NOTES_MAX), remote=remote)
     memory = await Memory.open(config, embedder, corpus.USER_ID)

@@ -1,12 +1,9 @@
 """A libSQL server for the parts that measure against one."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 from guest.embedding.backends import Embedder
 from guest.memory.memory import Memory
@@ -17,7 +14,7 @@ from guest.memory.storage.remote import RemoteDatabase
 from tests.support.servers import sqld
 from tests.support.servers.sqld import connected, running
 
-__all__ = ["caught_up", "connected", "localhost_names", "missing", "opened", "prepared", "running"]
+__all__ = ["caught_up", "connected", "missing", "opened", "prepared", "running"]
 
 
 def missing() -> str:
@@ -40,7 +37,7 @@ async def opened(
 ) -> AsyncIterator[Memory]:
     """A user's memory at `url`, with its copy in the directory `place`, which is made."""
     place.mkdir()
-    config = MemoryConfig(str(place / "memory.db"), remote=RemoteConfig(url))
+    config = MemoryConfig(str(place / "memory.db"), remote=RemoteConfig(url, one_user=True))
     memory = await Memory.open(config, embedder, user_id)
     try:
         yield memory
@@ -52,16 +49,3 @@ async def caught_up(memory: Memory, query: str) -> None:
     """Search until the replica has all that the server has."""
     while (await memory.search(query)).warnings:
         await asyncio.sleep(0.05)
-
-
-@contextmanager
-def localhost_names() -> Iterator[None]:
-    """Resolve names below localhost to this machine; not every system does."""
-    ask = socket.getaddrinfo
-
-    def answer(host: Any, *args: Any, **settings: Any) -> Any:
-        here = isinstance(host, str) and host.endswith(".localhost")
-        return ask("127.0.0.1" if here else host, *args, **settings)
-
-    with patch("socket.getaddrinfo", answer):
-        yield

@@ -114,7 +114,12 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
     if url := settings.memory.server_of(envelope.user_id):
         if door is None:
             raise _no_door("a memory on a server")
-        remote = RemoteConfig(url, timeout_s=settings.memory.remote_timeout_s, door=door)
+        remote = RemoteConfig(
+            url,
+            timeout_s=settings.memory.remote_timeout_s,
+            door=door,
+            one_user=settings.memory.server_holds_one_user,
+        )
     database = _path("paths.database", envelope.paths.database)
     return GuestConfig(
         user_id=envelope.user_id,

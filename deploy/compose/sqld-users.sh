@@ -1,77 +1,99 @@
 #!/usr/bin/env bash
-# Manages the users of the memory server of sqld.yaml. Needs openssl and docker.
+# Manages the memory servers behind the proxy of sqld.yaml, one for each user. Needs openssl and docker.
 #
-#   sqld-users.sh keys              make the pair of keys, once
-#   sqld-users.sh add USER          make a database for a user, and print their token
+#   sqld-users.sh add USER          start a server for a user, and print their token; for one who
+#                                   has a server, start it anew from the image and keep what it holds
 #   sqld-users.sh token USER [DAYS] print another token; it is valid for DAYS (default: 90)
-#   sqld-users.sh remove USER       remove a user's database with all that is in it; does not ask
+#   sqld-users.sh keys USER         make the user's pair of keys, if there is none
+#   sqld-users.sh remove USER       remove a user's server with all that is in it; does not ask
 #
-# sqld-keys/private.pem signs tokens. Only the operator may have it; no container needs it.
+# sqld-keys/USER/private.pem signs the user's tokens. Only the operator may have it; no container
+# needs it. A new pair (remove that directory, then add) takes all tokens of the user back.
 set -euo pipefail
-umask 022
+umask 077
 
 keys=${SQLD_KEYS:-$(dirname "$0")/sqld-keys}
-# How something is run beside the server: kubernetes/memory-users.sh has another way.
-read -ra inside <<<"${SQLD_INSIDE:-docker exec ${SQLD_CONTAINER:-oxydra-sqld}}"
-
-scratch=$(mktemp)
-trap 'rm -f "$scratch"' EXIT
+image=${SQLD_IMAGE:-oxydra-sqld:0.24.1}
+network=${SQLD_NETWORK:-oxydra-memory}
 
 base64url() { openssl base64 -A | tr '+/' '-_' | tr -d '='; }
 
-# The name of a database becomes a part of a host name, so not every user id can be one.
+# The user becomes a part of a host name, so not every user id can be one.
 check() {
-  [[ ${1:-} =~ ^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$ ]] || {
+  [[ ${1:-} =~ ^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$ ]] || {
     echo "USER must be made of lower-case letters, digits and hyphens, not: ${1:-}" >&2
     exit 2
   }
 }
 
+make_keys() {
+  mkdir -p "$keys/$1"
+  [ -s "$keys/$1/private.pem" ] || openssl genpkey -algorithm ed25519 -out "$keys/$1/private.pem"
+  openssl pkey -in "$keys/$1/private.pem" -pubout -out "$keys/$1/public.pem"
+}
+
 token() {
-  local signed signature
+  local signed signature scratch
+  scratch=$(mktemp) # openssl signs files only
   signed=$(printf '{"alg":"EdDSA","typ":"JWT"}' | base64url).$(printf \
-    '{"p":{"rw":{"ns":["%s"]}},"exp":%d}' "$1" "$(($(date +%s) + $2 * 86400))" | base64url)
-  printf %s "$signed" >"$scratch" # openssl signs files only
-  signature=$(openssl pkeyutl -sign -rawin -inkey "$keys/private.pem" -in "$scratch" | base64url)
+    '{"p":{"rw":{"ns":["default"]}},"exp":%d}' "$(($(date +%s) + $2 * 86400))" | base64url)
+  printf %s "$signed" >"$scratch"
+  signature=$(openssl pkeyutl -sign -rawin -inkey "$keys/$1/private.pem" -in "$scratch" | base64url)
+  rm -f "$scratch"
   printf '%s.%s\n' "$signed" "$signature"
 }
 
-# One request to the admin port: METHOD PATH. The port and its key are beside the server only.
-admin() {
-  "${inside[@]}" bash -euc '
-    exec 3<>/dev/tcp/127.0.0.1/9090
-    printf "%s\r\n" "$1 /v1/namespaces/$2 HTTP/1.1" "Host: sqld" \
-      "Authorization: Basic ${LIBSQL_ADMIN_AUTH_KEY:-$(cat /tmp/admin-key)}" "Content-Type: application/json" \
-      "Content-Length: 2" "Connection: close" "" >&3
-    printf "{}" >&3
-    answer=$(cat <&3)
-    [[ $answer == "HTTP/1.1 200 "* ]] || { echo "$answer" >&2; exit 1; }
-  ' admin "$1" "$2"
+# A uid that no other server has or had: what one has left behind is then nobody else's.
+own_uid() {
+  (
+    flock 9
+    if [ ! -s "$keys/$1/uid" ]; then
+      next=$(cat "$keys/last-uid" 2>/dev/null || echo 1990000000)
+      echo "$((next + 1))" >"$keys/last-uid"
+      cp "$keys/last-uid" "$keys/$1/uid"
+    fi
+  ) 9>"$keys/lock"
+  cat "$keys/$1/uid"
+}
+
+start() {
+  local name=oxydra-memory-$1 uid
+  uid=$(own_uid "$1")
+  docker rm --force "$name" >/dev/null 2>&1 || true
+  docker volume create "$name" >/dev/null
+  docker run --rm --network none --user 0:0 --cap-drop ALL --cap-add CHOWN --cap-add FOWNER \
+    --cap-add DAC_OVERRIDE --volume "$name:/var/lib/sqld:nocopy" "$image" \
+    sh -c 'chown -R "$0:$0" /var/lib/sqld && chmod 700 /var/lib/sqld' "$uid"
+  docker run --detach --name "$name" --network "$network" --restart unless-stopped \
+    --user "$uid:$uid" --init --read-only --cap-drop ALL --security-opt no-new-privileges:true \
+    --tmpfs /tmp:mode=1777,nosuid,nodev --memory 512m --pids-limit 256 --stop-timeout 30 \
+    --env SQLD_AUTH_JWT_KEY="$(cat "$keys/$1/public.pem")" --volume "$name:/var/lib/sqld:nocopy" \
+    "$image" sqld --no-welcome --db-path=/var/lib/sqld --http-listen-addr=0.0.0.0:8080 >/dev/null
 }
 
 case "${1:-}" in
 keys)
-  [ ! -e "$keys/private.pem" ] || { echo "$keys/private.pem is there already" >&2; exit 1; }
-  mkdir -p "$keys"
-  (umask 077 && openssl genpkey -algorithm ed25519 -out "$keys/private.pem")
-  openssl pkey -in "$keys/private.pem" -pubout -out "$keys/public.pem"
-  chmod 644 "$keys/public.pem"
+  check "${2:-}"
+  make_keys "$2"
   ;;
 add)
   check "${2:-}"
-  admin POST "$2/create"
+  make_keys "$2"
+  start "$2"
   token "$2" 90
   ;;
 remove)
   check "${2:-}"
-  admin DELETE "$2"
+  docker rm --force "oxydra-memory-$2" >/dev/null
+  docker volume rm "oxydra-memory-$2" >/dev/null
+  rm -rf "${keys:?}/$2"
   ;;
 token)
   check "${2:-}"
   token "$2" "${3:-90}"
   ;;
 *)
-  sed -n '2,9p' "$0" >&2
+  sed -n '2,12p' "$0" >&2
   exit 2
   ;;
 esac

@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from wire.errors import Code
 from wire.installation import adding
+from wire.memory_server import (
+    ABILITIES,
+    FULL_TEXT,
+    files_in_reach,
+    is_turso,
+    objection,
+    without_full_text,
+)
 
 from guest.embedding.backends import Embedder
 from guest.errors import StorageError
@@ -279,6 +287,27 @@ async def open_store(
     return store
 
 
+async def admit(database: Database, config: RemoteConfig) -> None:
+    """Ask a server whether it is fit for a user's memory. Raises `StorageError` if it is not."""
+    if await _answered(database, FULL_TEXT) is None:
+        raise StorageError.of(without_full_text(config.url).fields())
+    abilities = await _answered(database, ABILITIES)
+    if refusal := objection(config.url, abilities, one_user=config.one_user):
+        raise StorageError.of(refusal.fields())
+    if is_turso(config.url) and (reached := files_in_reach(abilities or ())):
+        log.warning("the SQL of %s reaches files: %s", config.url, ", ".join(reached))
+
+
+async def _answered(database: Database, question: str) -> list[str] | None:
+    """The texts that a server answers; None if its engine cannot."""
+    try:
+        return [str(text) for (text,) in (await database.execute(question)).rows]
+    except StorageError as error:
+        if error.code != Code.INTERNAL:
+            raise
+        return None
+
+
 async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Migrate a server's schema, and finish interrupted erasures."""
     await migrate(database, migrations)
@@ -307,7 +336,12 @@ async def _on_server(
     async with AsyncExitStack() as stack:
         remote = await open_remote(where)
         stack.push_async_callback(remote.close)
-        watched = WatchedDatabase(remote, prepare, start_wait_s=config.patience.server_s)
+
+        async def fit(server: Database) -> None:
+            await admit(server, where)
+            await prepare(server)
+
+        watched = WatchedDatabase(remote, fit, start_wait_s=config.patience.server_s)
         stack.push_async_callback(watched.close)
         path = Path(config.db_path).with_name(_REPLICA)
         replica = await Replica.open(path, config.encryption_key, where.url, watched)

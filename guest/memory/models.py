@@ -398,7 +398,8 @@ class Statistics:
 @dataclass(frozen=True)
 class RemoteConfig:
     """A libSQL server that holds the memory of one user. It is asked by its `door`, where the
-    token is put in; without one directly."""
+    token is put in; without one directly. `one_user`: it holds nobody else's, so that its SQL may
+    reach files."""
 
     url: str
     auth_token: str = field(default="", repr=False)
@@ -407,6 +408,7 @@ class RemoteConfig:
     first_wait_s: float = 0.1
     """How long to wait at most before a request is repeated for the first time."""
     door: "Door | None" = None
+    one_user: bool = False
 
 
 @dataclass(frozen=True)

@@ -273,6 +273,7 @@ class MemorySettings(Section):
             r"^((libsql|https?)://([^/\s{}\x00]|\{user_id\})([^\s{}\x00]|\{user_id\})*)?$",
         ),
     ] = ""
+    server_holds_one_user: bool = False
     auth_token_env: EnvName = ""
     ca_file: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
     remote_timeout_s: Annotated[float, number(1, 300, "of seconds ")] = 10.0

@@ -1,7 +1,10 @@
 """Who the users of this machine are."""
 
+from wire.errors import Code
+
 from runner.config.models import Config
 from runner.config.user_id import is_user_id
+from runner.errors import ConfigError
 
 
 def known_users(config: Config) -> list[str]:
@@ -14,3 +17,22 @@ def known_users(config: Config) -> list[str]:
             if is_user_id(path.name) and path.is_dir() and not path.is_symlink()
         }
     return sorted(names)
+
+
+def check_servers(config: Config, user_id: str) -> None:
+    """Raise `ConfigError` if the memory server that holds this user alone, as the configuration
+    says, is another user's too."""
+    memory = config.for_user(user_id).memory
+    url = memory.server_of(user_id)
+    if not (url and memory.server_holds_one_user):
+        return
+    for other in known_users(config):
+        theirs = config.for_user(other).memory.server_of(other)
+        if other != user_id and theirs.rstrip("/").lower() == url.rstrip("/").lower():
+            raise ConfigError(
+                Code.INVALID_ARGUMENT,
+                f"users {user_id} and {other} have the same memory server, {url}",
+                details="memory.server_holds_one_user says that it holds one user",
+                resolution="give each a server (deploy/compose/sqld-users.sh add USER), and put "
+                "{user_id} into memory.remote_url",
+            )

@@ -1,15 +1,26 @@
 """The memory's secrets, and its server if it has one."""
 
+import json
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from wire.errors import WireError
+from wire.memory_server import (
+    ABILITIES,
+    FULL_TEXT,
+    files_in_reach,
+    is_turso,
+    objection,
+    without_full_text,
+)
+from wire.settings import MemorySettings, Tier
 
 from runner.config.models import Config
+from runner.config.users import check_servers
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.workspace.credentials import by_name, read_certificates, read_secrets
 
@@ -21,26 +32,24 @@ _HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 def memory(config: Config, user_id: str, environ: Mapping[str, str]) -> list[Finding]:
     """Whether the secrets are where the configuration says, and whether the server answers this
-    host.
-
-    The token is not tried; the agent does that when it starts.
-    """
+    host and is fit for this user's memory."""
     settings = config.for_user(user_id)
     try:
         secrets = read_secrets(settings, environ)
         trusted = read_certificates(settings.memory.ca_file)
+        check_servers(config, user_id)
     except WireError as error:
         return [refused(_SECRETS, error)]
     named = [name for name, secret in by_name(secrets).items() if secret and "memory" in name]
     findings = [ok(_SECRETS, f"{' and '.join(named) or 'none'} configured")]
     if url := settings.memory.server_of(user_id):
-        findings += _server(url, trusted, in_container=config.tier != "process")
+        findings += _server(url, trusted, settings.memory, secrets.memory_token, config.tier)
     return findings
 
 
-def _server(url: str, ca_pem: str, *, in_container: bool) -> list[Finding]:
+def _server(url: str, ca_pem: str, memory: MemorySettings, token: str, tier: Tier) -> list[Finding]:
     host = urlsplit(url).hostname or ""
-    if in_container and host in _HERE:
+    if tier in ("container", "micro_vm") and host in _HERE:
         return [
             problem(
                 _SERVER,
@@ -48,7 +57,10 @@ def _server(url: str, ca_pem: str, *, in_container: bool) -> list[Finding]:
                 "name the server by an address that containers reach, such as the bridge's",
             )
         ]
-    findings = [_answers(url, ca_pem)]
+    if tier == "kubernetes" and f"{host}.".endswith((".svc.", ".svc.cluster.local.")):
+        findings = [ok(_SERVER, f"{url} can be reached by egress alone; the agent asks it")]
+    else:
+        findings = [_answers(url, ca_pem, token, one_user=memory.server_holds_one_user)]
     if url.startswith("http:") and host not in _HERE:
         findings.append(
             warning(
@@ -60,21 +72,44 @@ def _server(url: str, ca_pem: str, *, in_container: bool) -> list[Finding]:
     return findings
 
 
-def _answers(url: str, ca_pem: str) -> Finding:
+def _answers(url: str, ca_pem: str, token: str, *, one_user: bool) -> Finding:
     context = ssl.create_default_context(cadata=ca_pem or None)
     if ca_pem:
         context.load_default_certs()
+    asked = [{"type": "execute", "stmt": {"sql": question}} for question in (FULL_TEXT, ABILITIES)]
+    request = urllib.request.Request(  # noqa: S310
+        f"{url.rstrip('/')}/v2/pipeline",
+        json.dumps({"requests": [*asked, {"type": "close"}]}).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
+    )
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=context):  # noqa: S310
-            pass
-    except urllib.error.HTTPError:
-        pass  # any answer will do, also an error for its front page
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:  # noqa: S310
+            full_text, abilities = map(_texts, json.load(answer)["results"][:2])
+    except urllib.error.HTTPError as error:
+        what = f"{url} answers, and does not say what its SQL can do (HTTP {error.code})"
+        return warning(_SERVER, what, "correct memory.remote_url or memory.auth_token_env")
     except ssl.SSLError as error:
         return _unreachable(url, str(error), certificate=True)
     except OSError as error:
         reason = getattr(error, "reason", error)
         return _unreachable(url, str(reason), certificate=isinstance(reason, ssl.SSLError))
+    except (ValueError, KeyError, TypeError):
+        return problem(_SERVER, f"{url} is no memory server", "correct memory.remote_url")
+    if full_text is None:
+        return refused(_SERVER, without_full_text(url))
+    if refusal := objection(url, abilities, one_user=one_user):
+        return refused(_SERVER, refusal)
+    if is_turso(url) and (reached := files_in_reach(abilities or ())):
+        what = f"the SQL of {url} reaches files ({', '.join(reached)})"
+        return warning(_SERVER, what, "ask Turso whose files those are")
     return ok(_SERVER, f"{url} answers")
+
+
+def _texts(result: Any) -> list[str] | None:
+    """The first column of one statement's rows; None if the server could not do it."""
+    if result["type"] != "ok":
+        return None
+    return [str(row[0].get("value")) for row in result["response"]["result"]["rows"]]
 
 
 def _unreachable(url: str, why: str, *, certificate: bool) -> Finding:

@@ -29,6 +29,7 @@ from runner.boundary.check import check_boundary, check_ways_out, kernel_of
 from runner.boundary.spec import build_spec, ways_out_spec
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
+from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
 from runner.errors import ConfigError, HostError
 from runner.host.cleanup import clear_leftovers
@@ -357,6 +358,7 @@ class Host:
         self._embedder = self._new_embedder(home, driver)
         self._pods = self._pod_boundary(driver)
         self.workspace.check()
+        check_servers(config, self.user_id)
         stack.push_async_callback(self._end, "connections of the tier", driver.close)
         self.notices += await driver.check()
         self.notices += await asyncio.to_thread(self._server_notices)

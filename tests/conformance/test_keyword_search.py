@@ -33,7 +33,7 @@ async def filled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         settings: dict[str, Any] = {}
         if request.param == "server":
             server = stack.enter_context(sqld.running())
-            settings["remote"] = RemoteConfig(server.url())
+            settings["remote"] = RemoteConfig(server.url(), one_user=True)
         memory = await stack.enter_async_context(opened(tmp_path / "memory.db", **settings))
         for text in TEXTS:
             await memory.save(text, (), ORIGIN)

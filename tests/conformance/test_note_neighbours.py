@@ -36,14 +36,14 @@ async def memory(
         return
     with running() as server:
         if request.param == "copy":
-            config = memory_config(path, remote=RemoteConfig(server.url()))
+            config = memory_config(path, remote=RemoteConfig(server.url(), one_user=True))
             memory = await Memory.open(config, None, ALICE)
             yield memory
             await memory.close()
             return
 
         async def remote_of(_: Path) -> RemoteConfig:
-            return RemoteConfig(server.url())
+            return RemoteConfig(server.url(), one_user=True)
 
         monkeypatch.setattr(store, "remote_of", remote_of)
         async with opened(path) as memory:

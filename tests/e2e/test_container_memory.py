@@ -32,6 +32,7 @@ def test_a_memory_on_a_server_outlives_its_containers(house: Household) -> None:
     with sqld.running(keys, listen="0.0.0.0") as server:
         house.environment |= {
             "OXYDRA_MEMORY__REMOTE_URL": f"http://{bridge_address()}:{server.port}",
+            "OXYDRA_MEMORY__SERVER_HOLDS_ONE_USER": "true",
             "OXYDRA_MEMORY__AUTH_TOKEN_ENV": "MEMORY_TOKEN",
             "MEMORY_TOKEN": keys.token("default"),
         }

@@ -450,6 +450,7 @@ def test_how_a_memory_moves_to_a_server(world: World, household: Household) -> N
         (household.path / "home" / "config").mkdir(parents=True)
         household.environment["MEMORY_TOKEN"] = keys.token("default")
         configured = f'[memory]\nremote_url = "{server.url()}"\nauth_token_env = "MEMORY_TOKEN"\n'
+        configured += "server_holds_one_user = true\n"
         first, rest = A_MEMORY_SERVER.split("$ runner memory move", 1)
         world.play(first)
         (world.place / "runner.toml").write_text(configured)

@@ -33,6 +33,7 @@ def house(household: Household, server: sqld.Sqld, keys: sqld.Keys) -> Iterator[
         "OXYDRA_EMBEDDER__BACKEND": "none",
         "OXYDRA_SHELL__ENABLED": "false",
         "OXYDRA_MEMORY__REMOTE_URL": server.url(),
+        "OXYDRA_MEMORY__SERVER_HOLDS_ONE_USER": "true",
         "OXYDRA_MEMORY__AUTH_TOKEN_ENV": "MEMORY_TOKEN",
         "MEMORY_TOKEN": keys.token("default"),
     }

@@ -74,7 +74,7 @@ class RemotePlace:
         self.config = memory_config(
             directory / "memory.db",
             embed_wait_s=0.005,
-            remote=RemoteConfig(way(self.server.url()), timeout_s=timeout_s),
+            remote=RemoteConfig(way(self.server.url()), timeout_s=timeout_s, one_user=True),
         )
 
     def look(self, removed: set[str]) -> Found:

@@ -28,7 +28,7 @@ def memory_on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with running() as server:
 
         async def remote_of(_: Path) -> RemoteConfig:
-            return RemoteConfig(server.url())
+            return RemoteConfig(server.url(), one_user=True)
 
         monkeypatch.setattr(store, "remote_of", remote_of)
         yield

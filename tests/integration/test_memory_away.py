@@ -36,7 +36,7 @@ async def guest(
     url: str, place: Path, token: str = "", timeout_s: float = 30.0, **settings: Any
 ) -> AsyncIterator[Memory]:
     place.mkdir(exist_ok=True)
-    remote = RemoteConfig(url, token, timeout_s=timeout_s, first_wait_s=SOON_S)
+    remote = RemoteConfig(url, token, timeout_s=timeout_s, first_wait_s=SOON_S, one_user=True)
     config = memory_config(place / "memory.db", remote=remote, **settings)
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:

@@ -28,7 +28,7 @@ ALICE = User("alice")
 def config(tmp_path: Path) -> Iterator[MemoryConfig]:
     """A local file, and a server that has nothing yet."""
     with running() as sqld:
-        yield memory_config(tmp_path / "memory.db", remote=RemoteConfig(sqld.url()))
+        yield memory_config(tmp_path / "memory.db", remote=RemoteConfig(sqld.url(), one_user=True))
 
 
 def silent(_step: str, _done: int, _total: int) -> None:

@@ -28,7 +28,8 @@ def server() -> Iterator[Sqld]:
 @pytest.fixture
 async def memory(server: Sqld, tmp_path: Path) -> AsyncIterator[Memory]:
     config = memory_config(
-        tmp_path / "memory.db", remote=RemoteConfig(server.url(), first_wait_s=SOON_S)
+        tmp_path / "memory.db",
+        remote=RemoteConfig(server.url(), first_wait_s=SOON_S, one_user=True),
     )
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
@@ -84,7 +85,8 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
 async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) -> None:
     server.kill()
     config = memory_config(
-        tmp_path / "memory.db", remote=RemoteConfig(server.url(), first_wait_s=SOON_S)
+        tmp_path / "memory.db",
+        remote=RemoteConfig(server.url(), first_wait_s=SOON_S, one_user=True),
     )
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:

@@ -48,7 +48,7 @@ async def guest(
     config = memory_config(
         place / "memory.db",
         encryption_key=key,
-        remote=RemoteConfig(server.url()),
+        remote=RemoteConfig(server.url(), one_user=True),
         **settings,
     )
     memory = await Memory.open(config, embedder or FakeEmbedder(), user_id)
@@ -319,7 +319,7 @@ import asyncio, sys
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, RemoteConfig
 async def main():
-    config = MemoryConfig(db_path=sys.argv[1], remote=RemoteConfig(sys.argv[2]))
+    config = MemoryConfig(db_path=sys.argv[1], remote=RemoteConfig(sys.argv[2], one_user=True))
     memory = await Memory.open(config, None, "alice")
     print("open", flush=True)
     await asyncio.sleep(60)

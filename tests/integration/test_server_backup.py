@@ -24,7 +24,7 @@ KEY = "a key that only the tests know"
 @pytest.fixture
 def remote() -> Iterator[RemoteConfig]:
     with running() as server:
-        yield RemoteConfig(server.url())
+        yield RemoteConfig(server.url(), one_user=True)
 
 
 async def test_a_backup_holds_everything_of_the_user_and_is_encrypted(

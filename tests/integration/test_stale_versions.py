@@ -42,7 +42,7 @@ async def test_no_update_is_lost_unseen(tmp_path: Path, seed: int) -> None:
     async with AsyncExitStack() as stack:
         for place in ("one", "other"):
             (tmp_path / place).mkdir()
-        remote = RemoteConfig(stack.enter_context(running()).url())
+        remote = RemoteConfig(stack.enter_context(running()).url(), one_user=True)
         one, other = [
             await stack.enter_async_context(
                 opened(tmp_path / place / "memory.db", HashingEmbedder(), remote=remote)

@@ -290,4 +290,8 @@ def server() -> Iterator[sqld.Sqld]:
 def test_a_server_that_two_guests_share_holds_what_dictionaries_would(
     server: sqld.Sqld, steps: Sequence[Any], semantic: bool
 ) -> None:
-    play(steps, semantic, [RemoteConfig(server.url()), RemoteConfig(server.url())])
+    play(
+        steps,
+        semantic,
+        [RemoteConfig(server.url(), one_user=True), RemoteConfig(server.url(), one_user=True)],
+    )

@@ -29,6 +29,11 @@ _HELPERS: Final = """\
 {{- printf "%s:%s" $name (.root.Values.images.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end }}
+
+{{- /* How the runner labels what is a user's. */ -}}
+{{- define "oxydra.slug" -}}
+{{ regexReplaceAll "[^a-z0-9]+" . "-" | trimAll "-" }}-{{ sha256sum . | trunc 6 }}
+{{- end }}
 """
 _NOTES: Final = """\
 Oxydra {{ .Chart.AppVersion }} in the namespace {{ .Release.Namespace }}.
@@ -137,8 +142,9 @@ def files() -> list[File]:
         ),
         File(
             "memory-server",
-            "A libSQL server for the memory of all users; it needs the Secret oxydra-memory.",
-            [made.memory(), made.memory_policy(), *made.memory_services()],
+            "A libSQL server for each user's memory; each needs the ConfigMap that memory-users.sh "
+            "makes.",
+            made.memory(),
             memory,
             extra=True,
         ),

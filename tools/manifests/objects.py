@@ -6,8 +6,17 @@ Only kinds and versions that Kubernetes has had since 1.20 and still has.
 from typing import Any, Final
 
 from runner.tiers.base import Port
-from runner.tiers.kubernetes.names import LABEL_MANAGER, LABEL_NAME, LABEL_ROLE, LEASE, OURS
+from runner.tiers.kubernetes.names import (
+    LABEL_MANAGER,
+    LABEL_NAME,
+    LABEL_ROLE,
+    LABEL_USER,
+    LEASE,
+    OURS,
+    Owner,
+)
 from runner.tiers.kubernetes.policies import MEMORY_PORT
+from runner.workspace.mounts import Role
 
 from .nodes import OMITTED, Each, Either, If, Names, Node, Set, Value
 from .settings import image, with_defaults
@@ -271,60 +280,53 @@ class Objects:
             ingress=[_from(Port.EMBEDDER.value, "agent", "runner")],
         )
 
-    def memory(self) -> Node:
-        """sqld. Its admin port listens inside the pod only, so who may exec there may use it."""
-        flags = (
-            *(
-                "--no-welcome",
-                "--db-path=/var/lib/sqld",
-                f"--http-listen-addr=0.0.0.0:{MEMORY_PORT}",
-            ),
-            *("--admin-listen-addr=127.0.0.1:9090", "--enable-namespaces"),
-            "--auth-jwt-key-file=/etc/sqld/public.pem",
-        )
-        secret = Value("memoryServer.secret")
-        key = {"secretKeyRef": {"name": secret, "key": "admin-key"}}
-        most = Either(
-            f"--max-active-namespaces={defaults()['memoryServer']['openDatabases']}",
-            '"--max-active-namespaces={{ $.Values.memoryServer.openDatabases }}"',
-        )
+    def memory(self) -> list[Node]:
+        """A memory server for each user, which takes the tokens of that user's key and connections
+        of that user's egress."""
+        parts = (self._memory_server, self._memory_policy, self._memory_service)
+        return [Each("users", part) for part in parts]
+
+    def _memory_server(self, user: Node) -> Node:
+        name = _memory_of(user)
+        key = {"configMapKeyRef": {"name": name, "key": "public.pem"}}
         container = {
             "name": "sqld",
             "image": Value("memoryServer.image"),
             "imagePullPolicy": Value("images.pullPolicy"),
-            "command": ["sqld", *flags, most],
-            "env": [{"name": "LIBSQL_ADMIN_AUTH_KEY", "valueFrom": key}],
+            "command": [
+                *("sqld", "--no-welcome", "--db-path=/var/lib/sqld"),
+                f"--http-listen-addr=0.0.0.0:{MEMORY_PORT}",
+            ],
+            "env": [{"name": "SQLD_AUTH_JWT_KEY", "valueFrom": key}],
             "ports": [{"name": "http", "containerPort": MEMORY_PORT}],
             "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 5},
             "resources": Value("memoryServer.resources"),
             "securityContext": _confined(),
             "volumeMounts": [
                 {"name": "data", "mountPath": "/var/lib/sqld"},
-                {"name": "keys", "mountPath": "/etc/sqld", "readOnly": True},
                 {"name": "tmp", "mountPath": "/tmp"},
             ],
         }
-        items = [{"key": "public.pem", "path": "public.pem"}]
+        pod = {
+            "automountServiceAccountToken": False,
+            **_common(None, MEMORY_UID),
+            "terminationGracePeriodSeconds": 30,
+            "containers": [container],
+            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
+        }
         return {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
-            "metadata": self._named("oxydra-memory", "memory"),
+            "metadata": self._named(name, "memory"),
             "spec": {
-                "serviceName": "oxydra-memory",
+                "serviceName": name,
                 "replicas": 1,
-                "selector": _selected("memory"),
+                "selector": _of_user("memory", user),
                 "template": {
-                    "metadata": {"labels": self._labels("memory")},
-                    "spec": {
-                        "automountServiceAccountToken": False,
-                        **_common(None, MEMORY_UID),
-                        "terminationGracePeriodSeconds": 30,
-                        "containers": [container],
-                        "volumes": [
-                            {"name": "keys", "secret": {"secretName": secret, "items": items}},
-                            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
-                        ],
+                    "metadata": {
+                        "labels": {**self._labels("memory"), LABEL_USER: _slug_of(user)},
                     },
+                    "spec": pod,
                 },
                 "volumeClaimTemplates": [
                     {
@@ -335,17 +337,24 @@ class Objects:
             },
         }
 
-    def memory_policy(self) -> Node:
-        return self._policy(
-            "oxydra-memory",
-            _selected("memory"),
-            ingress=[_from(MEMORY_PORT, "egress", "operator")],
-        )
+    def _memory_policy(self, user: Node) -> Node:
+        coming = {
+            "from": [{"podSelector": _of_user(Role.EGRESS.value, user)}],
+            "ports": [{"protocol": "TCP", "port": MEMORY_PORT}],
+        }
+        return self._policy(_memory_of(user), _of_user("memory", user), ingress=[coming])
 
-    def memory_services(self) -> list[Node]:
-        """sqld takes the first part of the name it is called by for the name of the database. So
-        each user's is a Service of that name; none has an address of its own."""
-        return [self._memory_service("oxydra-memory"), Each("users", self._memory_service)]
+    def _memory_service(self, user: Node) -> Node:
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self._named(_memory_of(user), "memory"),
+            "spec": {
+                "clusterIP": "None",
+                "selector": _of_user("memory", user)["matchLabels"],
+                "ports": [{"name": "http", "port": MEMORY_PORT, "targetPort": "http"}],
+            },
+        }
 
     def quota(self) -> Node:
         return {
@@ -363,18 +372,6 @@ class Objects:
             "spec": {"limits": Value("limits")},
         }
 
-    def _memory_service(self, name: Node) -> Node:
-        return {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": self._named(name, "memory"),
-            "spec": {
-                "clusterIP": "None",
-                "selector": _selected("memory")["matchLabels"],
-                "ports": [{"name": "http", "port": MEMORY_PORT, "targetPort": "http"}],
-            },
-        }
-
     def _labels(self, role: str = "") -> dict[str, Node]:
         found = {
             LABEL_NAME: "oxydra",
@@ -386,7 +383,7 @@ class Objects:
     def _named(self, name: Node, role: str = "") -> dict[str, Node]:
         return {"name": name, "namespace": _namespace(), "labels": self._labels(role)}
 
-    def _policy(self, name: str, pods: Node, **ways: Node) -> Any:
+    def _policy(self, name: Node, pods: Node, **ways: Node) -> Any:
         """What is in no way may neither come nor go."""
         return {
             "apiVersion": "networking.k8s.io/v1",
@@ -414,6 +411,22 @@ def _binding(kind: str, name: Node) -> dict[str, Node]:
 
 def _selected(role: str) -> dict[str, Node]:
     return {"matchLabels": {LABEL_NAME: "oxydra", LABEL_ROLE: role}}
+
+
+def _memory_of(user: Node) -> Node:
+    """The name of all that is a user's memory server."""
+    return f"memory-{user}" if isinstance(user, str) else Either("", '"memory-{{ . }}"')
+
+
+def _slug_of(user: Node) -> Node:
+    """`Owner.slug`, by which the runner labels the user's guests."""
+    chart = '"{{ include "oxydra.slug" . }}"'
+    return Owner(user).slug if isinstance(user, str) else Either("", chart)
+
+
+def _of_user(role: str, user: Node) -> Node:
+    found = _selected(role)["matchLabels"]
+    return {"matchLabels": {**found, LABEL_USER: _slug_of(user)}}
 
 
 def _from(port: int, *roles: str) -> Node:

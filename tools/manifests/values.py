@@ -68,7 +68,7 @@ _GROUPS: Final = {
     "kubernetes": "The pods that the runner makes for each user; [kubernetes] in runner.toml.",
     "serve": "The web console and other programs over HTTP; docs/guide/serve.md.",
     "embedder": "What turns text into vectors, for all users of this namespace.",
-    "memoryServer": "A libSQL server in this namespace; docs/guide/remote.md.",
+    "memoryServer": "A libSQL server for each user, memory-USER; docs/guide/remote.md.",
     "rbac": "What the runner may look at beyond its namespace.",
 }
 
@@ -251,31 +251,20 @@ SETTINGS: Final = (
     Setting(
         "memoryServer.enabled",
         False,
-        "Needs the Secret below, and user ids that begin with a letter and have no underscore.",
+        "Needs for each user the ConfigMap that memory-users.sh makes, and user ids without an "
+        "underscore and without a hyphen at the end.",
         _SWITCH,
     ),
     Setting(
         "memoryServer.image",
         "ghcr.io/tursodatabase/libsql-server:v0.24.32",
-        "An image with sqld. deploy/compose/sqld.Dockerfile makes one too.",
+        "An image with sqld; name it by digest (NAME@sha256:…), a tag can be moved. "
+        "deploy/compose/sqld.Dockerfile makes one too.",
         _TEXT,
     ),
-    Setting(
-        "memoryServer.secret",
-        "oxydra-memory",
-        "A Secret of yours with admin-key, any long text, and public.pem, the key that tokens are "
-        "checked by.",
-        _NAME,
-    ),
     Setting("memoryServer.storageClass", "", "Empty for the cluster's default class.", _NAME),
-    Setting("memoryServer.size", "20Gi", "The size of its volume.", _SIZE),
-    Setting(
-        "memoryServer.openDatabases",
-        1000,
-        "How many databases stay open: at least one for each user.",
-        _number(1, 100_000),
-    ),
-    _resources("memoryServer", "250m", "512Mi", "2", "2Gi"),
+    Setting("memoryServer.size", "5Gi", "The size of each server's volume.", _SIZE),
+    _resources("memoryServer", "20m", "64Mi", "1", "512Mi"),
     Setting(
         "rbac.clusterReader",
         False,

@@ -9,7 +9,7 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import GuestError, StorageError
-from guest.memory.factory import open_file, open_remote, prepare
+from guest.memory.factory import admit, open_file, open_remote, prepare
 from guest.memory.models import MemoryConfig, User
 from guest.memory.storage.base import Database
 from guest.memory.transfer.copying import Progress, copy_user, vectors_of
@@ -110,7 +110,7 @@ async def move(
     the source does not.
     """
     _check(config, to_remote=to_remote)
-    async with _both(config) as (local, server):
+    async with _both(config, to_remote=to_remote) as (local, server):
         source, target = (local, server) if to_remote else (server, local)
         there = _SERVER if to_remote else _FILE
         await _refuse_surplus(source, target, user, there)
@@ -145,11 +145,16 @@ def _check(config: MemoryConfig, *, to_remote: bool) -> None:
 
 
 @asynccontextmanager
-async def _both(config: MemoryConfig) -> AsyncIterator[tuple[Database, Database]]:
+async def _both(
+    config: MemoryConfig, *, to_remote: bool
+) -> AsyncIterator[tuple[Database, Database]]:
+    """Both places, open. A memory may be fetched from a server that is not fit to hold one."""
     assert config.remote is not None
     async with AsyncExitStack() as stack:
         server = await open_remote(config.remote)
         stack.push_async_callback(server.close)
+        if to_remote:
+            await admit(server, config.remote)
         await prepare(server)
         local = await open_file(replace(config, remote=None))
         stack.push_async_callback(local.close)

@@ -16,6 +16,7 @@ from runner.tiers.kubernetes.names import (
     EMBEDDER,
     LABEL_NAME,
     LABEL_ROLE,
+    LABEL_USER,
     RUNNER,
     Owner,
     labels_of,
@@ -27,7 +28,7 @@ MEMORY_PORT: Final = 8080
 MEMORY: Final = {LABEL_NAME: APP, LABEL_ROLE: "memory"}
 _PRIVATE_4: Final = (
     *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
-    *("172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+    *("168.63.129.16/32", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15"),
     *("224.0.0.0/4", "240.0.0.0/4"),
 )
 _PUBLIC_6: Final = "2000::/3"
@@ -71,7 +72,7 @@ def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]
             go=[
                 {"to": outside(settings)},
                 _names(settings),
-                _rule("to", [_pods(MEMORY)], MEMORY_PORT),
+                _rule("to", [_pods({**MEMORY, LABEL_USER: owner.slug})], MEMORY_PORT),
             ],
         ),
     ]

@@ -1,16 +1,19 @@
-"""deploy/compose/sqld.yaml, brought up with the real engine, and its users made as the
-guide says: each has a memory that no other can read.
+"""deploy/compose/sqld.yaml and sqld-users.sh, with the real engine, server and proxy, as the guide
+says: each user has a server that nobody else's token or SQL reaches.
 
-The compose plugin is no part of every engine, so the service is handed to `docker run`.
+The compose plugin is no part of every engine, so the proxy is handed to `docker run`.
 """
 
 import json
 import os
+import secrets
+import shutil
+import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -20,204 +23,207 @@ from guest.memory.models import RemoteConfig
 from tests.support.guests.engine import docker
 from tests.support.memory.store import ORIGIN, opened
 from tests.support.servers import sqld, sqld_image
+from tests.support.servers.authority import Authority
 
 pytestmark = [pytest.mark.docker, pytest.mark.sqld]
 
-Script = Callable[..., str]
+
+@dataclass(frozen=True)
+class Deployed:
+    """The proxy's port, who signed its certificate, and the script for users. They have names of
+    this run, since the engine may hold others'."""
+
+    port: int
+    ca_pem: str
+    environment: dict[str, str]
+    users: tuple[str, ...]
+
+    def script(self, *words: str) -> str:
+        done = script(*words, **self.environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def url(self, user: str) -> str:
+        return f"https://{user}.memory.localhost:{self.port}"
+
+    def remote(self, user: str, token: str) -> RemoteConfig:
+        return RemoteConfig(self.url(user), token, self.ca_pem, one_user=True)
 
 
-def as_run_options(service: dict[str, Any], keys: Path) -> list[str]:
+def script(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(sqld_image.COMPOSE / "sqld-users.sh"), *words]
+    environ = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+
+
+def as_run_options(service: dict[str, Any], keys: Path, networks: dict[str, str]) -> list[str]:
     """The service as options of `docker run`, on a port of the engine's choice. Fails for
     a key it does not know, so that none is forgotten."""
     made = []
     for key, value in service.items():
         match key:
-            case "command" | "container_name" | "image" | "restart" | "stop_grace_period":
+            case "container_name" | "image" | "restart":
                 continue
             case "user":
                 made.append(f"--user={value}")
+            case "mem_limit":
+                made.append(f"--memory={value}")
             case "read_only" | "init":
                 made.append(f"--{key.replace('_', '-')}")
-            case "cap_drop" | "security_opt" | "tmpfs":
+            case "cap_drop" | "cap_add" | "security_opt":
                 made += [f"--{key.replace('_', '-')}={each}" for each in value]
+            case "networks":
+                assert value == ["memory", "outside"]
+                made.append(f"--network={networks['outside']}")
             case "ports":
-                assert value == ["${SQLD_ADDRESS:-127.0.0.1}:8080:8080"]
-                made.append("--publish=127.0.0.1::8080")
+                assert value == ["${MEMORY_ADDRESS:-127.0.0.1}:8443:8443"]
+                made.append("--publish=127.0.0.1::8443")
             case "volumes":
-                assert value[0] == "sqld-data:/var/lib/sqld"
-                made.append("--volume=/var/lib/sqld")
-                made += [f"--volume={each.replace('./sqld-keys', str(keys))}" for each in value[1:]]
+                made += [f"--volume={each.replace('./sqld-keys', str(keys))}" for each in value]
             case _:
                 raise AssertionError(f"no translation of {key}")
     return made
 
 
-def script(*words: str, **environment: str) -> str:
-    command = [str(sqld_image.COMPOSE / "sqld-users.sh"), *words]
-    environ = {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 @pytest.fixture(scope="module")
-def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Script, str]]:
-    """The port of the server, the script for its users, and the name of its container."""
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     keys = tmp_path_factory.mktemp("keys")
-    script("keys", SQLD_KEYS=str(keys))
-    assert (keys / "private.pem").stat().st_mode & 0o777 == 0o600
+    run = secrets.token_hex(4)
+    users = tuple(f"{name}-{run}" for name in ("alice", "bob", "carol"))
     content = yaml.safe_load((sqld_image.COMPOSE / "sqld.yaml").read_text())
-    service = content["services"]["sqld"]
-    options = as_run_options(service, keys)
-    name = f"oxydra-sqld-test-{os.getpid()}"
-    command = [word.replace("$$", "$") for word in service["command"]]
-    docker("run", "--detach", "--name", name, *options, sqld_image.build(), *command)
+    assert content["networks"]["memory"] == {"name": "oxydra-memory", "internal": True}
+    networks = {name: f"oxydra-test-{name}-{run}" for name in ("memory", "outside")}
+    authority = Authority(keys)
+    shutil.copy(authority.certificate_for("*.memory.localhost"), keys / "proxy.pem")
+    (keys / "proxy.pem").chmod(0o600)
+    options = as_run_options(content["services"]["proxy"], keys, networks)
+    proxy = f"oxydra-test-proxy-{run}"
+    environment = {
+        "SQLD_KEYS": str(keys / "sqld-keys"),
+        "SQLD_IMAGE": sqld_image.build(),
+        "SQLD_NETWORK": networks["memory"],
+    }
     try:
-        port = int(docker("port", name, "8080").rpartition(":")[2])
-        sqld.wait_for(lambda: docker("logs", name), port)
-
-        def users(*words: str) -> str:
-            return script(*words, SQLD_KEYS=str(keys), SQLD_CONTAINER=name)
-
-        yield port, users, name
+        docker("network", "create", "--internal", networks["memory"])
+        docker("network", "create", networks["outside"])
+        docker("run", "--detach", "--name", proxy, *options, sqld_image.build_proxy())
+        docker("network", "connect", networks["memory"], proxy)
+        port = int(docker("port", proxy, "8443").rpartition(":")[2])
+        yield Deployed(port, authority.pem, environment, users)
     finally:
-        docker("rm", "--force", "--volumes", name)
+        for user in users:
+            script("remove", user, **environment)
+        docker("rm", "--force", proxy)
+        docker("network", "rm", *networks.values())
 
 
-async def test_two_users_each_have_a_memory_of_their_own(
-    composed: tuple[int, Script, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture(autouse=True)
+def _names(monkeypatch: pytest.MonkeyPatch) -> None:
     sqld.localhost_names(monkeypatch)
-    port, users, _ = composed
-    tokens = {user: users("add", user) for user in ("alice", "bob")}
-    places = {user: f"http://{user}.localhost:{port}" for user in tokens}
 
-    def of(user: str, token: str) -> RemoteConfig:
-        return RemoteConfig(places[user], tokens[token])
 
-    for user in tokens:
+async def told(place: RemoteConfig, sql: str, *words: str) -> tuple[Any, ...]:
+    async with sqld.connected(place.url, place.auth_token, ca_pem=place.ca_pem) as database:
+        return (await database.execute(sql, words)).rows
+
+
+async def test_each_user_has_a_server_that_no_other_reaches(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    alice, bob, _ = deployed.users
+    tokens = {user: deployed.script("add", user) for user in (alice, bob)}
+    places = {user: deployed.remote(user, token) for user, token in tokens.items()}
+    for user, place in places.items():
         (tmp_path / user).mkdir()
-        async with opened(tmp_path / user / "m.db", remote=of(user, user)) as memory:
+        async with opened(tmp_path / user / "m.db", remote=place) as memory:
             await memory.save(f"what only {user} knows", [], ORIGIN)
             found = await memory.search("knows")
             assert [hit.text for hit in found.results] == [f"what only {user} knows"]
-    for user, other in (("alice", "bob"), ("bob", "alice")):
-        async with sqld.connected(places[user], tokens[other]) as thief:
-            with pytest.raises(StorageError, match="there is no memory at"):
-                await thief.execute("SELECT content FROM notes")
-        async with sqld.connected(places[user]) as nobody:
-            with pytest.raises(StorageError, match="refuses the token"):
-                await nobody.execute("SELECT content FROM notes")
-    async with sqld.connected(places["alice"], users("token", "alice", "1")) as renewed:
-        assert (await renewed.execute("SELECT COUNT(*) FROM notes")).rows == ((1,),)
-    async with sqld.connected(places["alice"], users("token", "alice", "-1")) as expired:
+
+    for token in (tokens[bob], "", "garbage"):
         with pytest.raises(StorageError, match="refuses the token"):
-            await expired.execute("SELECT 1")
+            await told(deployed.remote(alice, token), "SELECT content FROM notes")
+    with pytest.raises(StorageError, match="there is no memory at"):
+        await told(deployed.remote("nobody", tokens[alice]), "SELECT 1")
+
+    read = "SELECT count(*) FROM fsdir(?) WHERE instr(data, CAST(? AS BLOB))"
+    for user, hers in ((alice, True), (bob, False)):
+        for directory in ("/var/lib/sqld", "/tmp", "/home"):
+            held = await told(places[alice], read, directory, f"what only {user} knows")
+            assert (held[0][0] > 0) is (hers and directory == "/var/lib/sqld"), directory
+    with pytest.raises(StorageError, match="failed") as raised:
+        await told(places[alice], "SELECT name FROM fsdir('/var/lib/docker')")
+    assert "cannot stat" in raised.value.details
+
+    seen = json.loads(docker("inspect", *(f"oxydra-memory-{user}" for user in (alice, bob))))
+    uids = {each["Config"]["User"] for each in seen}
+    volumes = {mount["Name"] for each in seen for mount in each["Mounts"]}
+    assert len(uids) == len(volumes) == 2
+    assert "0:0" not in uids
+    for each in seen:
+        assert each["HostConfig"]["PortBindings"] == {}
+        assert each["HostConfig"]["CapDrop"] == ["ALL"]
+        assert each["HostConfig"]["ReadonlyRootfs"] is True
+        assert list(each["NetworkSettings"]["Networks"]) == [deployed.environment["SQLD_NETWORK"]]
+
+    renewed = deployed.remote(alice, deployed.script("token", alice, "1"))
+    assert await told(renewed, "SELECT count(*) FROM notes") == ((1,),)
+    expired = deployed.remote(alice, deployed.script("token", alice, "-1"))
+    with pytest.raises(StorageError, match="refuses the token"):
+        await told(expired, "SELECT 1")
 
 
-async def test_a_user_who_is_removed_leaves_nothing_to_a_later_one(
-    composed: tuple[int, Script, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_server_started_anew_keeps_what_it_holds_and_a_removed_one_leaves_nothing(
+    deployed: Deployed, tmp_path: Path
 ) -> None:
-    sqld.localhost_names(monkeypatch)
-    port, users, _ = composed
-    remote = RemoteConfig(f"http://carol.localhost:{port}", users("add", "carol"))
-    async with opened(tmp_path / "before.db", remote=remote) as memory:
+    *_, carol = deployed.users
+    first = deployed.script("add", carol)
+    async with opened(tmp_path / "before.db", remote=deployed.remote(carol, first)) as memory:
         await memory.save("what only carol knows", [], ORIGIN)
-    users("remove", "carol")
-    async with sqld.connected(remote.url, remote.auth_token) as gone:
-        with pytest.raises(StorageError, match="there is no memory at"):
-            await gone.execute("SELECT content FROM notes")
-    remote = RemoteConfig(remote.url, users("add", "carol"))
-    async with opened(tmp_path / "after.db", remote=remote) as memory:
+    again = deployed.remote(carol, deployed.script("add", carol))
+    assert await told(again, "SELECT count(*) FROM notes") == ((1,),)
+    uid = docker("inspect", "--format", "{{.Config.User}}", f"oxydra-memory-{carol}")
+
+    deployed.script("remove", carol)
+    with pytest.raises(StorageError, match="there is no memory at"):
+        await told(again, "SELECT 1")
+    later = deployed.remote(carol, deployed.script("add", carol))
+    assert docker("inspect", "--format", "{{.Config.User}}", f"oxydra-memory-{carol}") != uid
+    with pytest.raises(StorageError, match="refuses the token"):
+        await told(again, "SELECT 1")
+    async with opened(tmp_path / "after.db", remote=later) as memory:
         assert (await memory.search("knows")).results == ()
 
 
-def test_the_server_says_that_it_is_well(composed: tuple[int, Script, str]) -> None:
-    with urlopen(f"http://127.0.0.1:{composed[0]}/health", timeout=5) as answer:
-        assert answer.status == 200
+def test_the_proxy_takes_no_plain_request_and_leads_nowhere_else(deployed: Deployed) -> None:
+    with socket.create_connection(("127.0.0.1", deployed.port), timeout=10) as plain:
+        plain.sendall(b"GET /health HTTP/1.1\r\nHost: alice\r\n\r\n")
+        assert not plain.recv(4096).startswith(b"HTTP/1.1 2")
+    for host in ("..", "127.0.0.1", "bridge", "-", "%2e", "a_b.memory.localhost", "x" * 64, ""):
+        command = ["curl", "--silent", "--insecure", "--header", f"Host: {host}"]
+        command += ["--write-out", "%{http_code}", "--output", "/dev/null"]
+        command.append(f"https://127.0.0.1:{deployed.port}/health")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout in ("404", "400"), host
 
 
-def test_no_other_account_can_put_its_own_key_among_them(tmp_path: Path) -> None:
+def test_keys_are_the_operators_alone_whatever_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o000)
     try:
-        script("keys", SQLD_KEYS=str(tmp_path / "new" / "keys"))
+        done = script("keys", "alice", SQLD_KEYS=str(tmp_path / "new" / "keys"))
     finally:
         os.umask(old)
+    assert done.returncode == 0, done.stderr
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
-    assert modes == {"keys": 0o755, "private.pem": 0o600, "public.pem": 0o644}
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o755
+    assert modes == {"keys": 0o700, "alice": 0o700, "private.pem": 0o600, "public.pem": 0o600}
+    private = (tmp_path / "new/keys/alice/private.pem").read_bytes()
+    assert script("keys", "alice", SQLD_KEYS=str(tmp_path / "new" / "keys")).returncode == 0
+    assert (tmp_path / "new/keys/alice/private.pem").read_bytes() == private
 
 
-_AS_ANOTHER_ACCOUNT = """
-import sys
-from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
-
-pid, published, *addresses = sys.argv[1:]
-create = "/v1/namespaces/stolen/create"
-tried = [f"http://{each}:9090{create}" for each in ("127.0.0.1", *addresses)]
-for url in [*tried, f"http://127.0.0.1:{published}{create}"]:
-    try:
-        urlopen(Request(url, b"{}", {"Content-Type": "application/json"}), timeout=3)
-        print("made a database at", url)
-    except HTTPError as refused:
-        if not url.startswith(f"http://127.0.0.1:{published}/"):
-            print("reached the admin port at", url, refused.code)
-    except (URLError, OSError):
-        pass
-for name in ("environ", "root/tmp/admin-key"):
-    try:
-        print("read", name, Path(f"/proc/{pid}/{name}").read_bytes())
-    except OSError:
-        pass
-print("tried")
-"""
-
-
-@pytest.mark.root
-def test_no_other_account_reaches_the_admin_port_or_its_key(
-    composed: tuple[int, Script, str],
-) -> None:
-    port, _, name = composed
-    seen = json.loads(docker("inspect", name))[0]
-    addresses = [each["IPAddress"] for each in seen["NetworkSettings"]["Networks"].values()]
-    words = [str(seen["State"]["Pid"]), str(port), *addresses]
-    done = subprocess.run(
-        ["/usr/bin/python3", "-c", _AS_ANOTHER_ACCOUNT, *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        user=65_534,
-        group=65_534,
-        extra_groups=[],
-        cwd="/",
-    )
-    assert done.stdout == "tried\n", done.stdout
-    key = docker("exec", name, "cat", "/tmp/admin-key")
-    assert len(key) == 64
-    told = docker("inspect", name) + docker("logs", name) + docker("top", name, "-eo", "pid,args")
-    assert key not in told
-
-
-@pytest.mark.parametrize(
-    ("header", "answer"), [("X-None: 1", "401"), ("Authorization: Basic guessed", "401")]
-)
-def test_the_admin_port_wants_its_key(
-    composed: tuple[int, Script, str], header: str, answer: str
-) -> None:
-    ask = (
-        "exec 3<>/dev/tcp/127.0.0.1/9090; "
-        'printf "%s\\r\\n" "POST /v1/namespaces/stolen/create HTTP/1.1" "Host: sqld" "$1" '
-        '"Content-Length: 2" "Content-Type: application/json" "Connection: close" "" "{}" >&3; '
-        'read -r _ code _ <&3; echo "$code"'
-    )
-    assert docker("exec", composed[2], "bash", "-c", ask, "ask", header).strip() == answer
-
-
-@pytest.mark.parametrize("user", ["Alice", "a_b", "../x", "", "a.b"])
-def test_a_user_that_cannot_be_a_host_name_is_refused(user: str) -> None:
-    command = [str(sqld_image.COMPOSE / "sqld-users.sh"), "add", user]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("user", ["Alice", "a_b", "../x", "", "a.b", "a-", "x" * 51])
+def test_a_user_that_cannot_be_a_host_name_is_refused(user: str, tmp_path: Path) -> None:
+    done = script("add", user, SQLD_KEYS=str(tmp_path))
     assert done.returncode == 2
     assert "lower-case letters" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,5 @@
-"""Memory on the chart's libSQL server: databases by the script, a name for each, and no way to it
-but through egress."""
+"""Memory on the chart's libSQL servers: one for each user, with a key by the script, and no way to
+it but through that user's egress."""
 
 import re
 import subprocess
@@ -23,11 +23,12 @@ pytestmark = [
 USERS = ("alice", "bob")
 SCRIPT = Path(__file__).parents[3] / "deploy/kubernetes/memory-users.sh"
 SERVER = ("StatefulSet", "Service", "NetworkPolicy")
-PORT, ADMIN_PORT = 8080, 9090
+PORT = 8080
 
 
 def values(namespace: str) -> dict[str, Any]:
-    settings = f'[memory]\nremote_url = "http://{{user_id}}.{namespace}.svc.cluster.local:{PORT}"\n'
+    url = f"http://memory-{{user_id}}.{namespace}.svc.cluster.local:{PORT}"
+    settings = f'[memory]\nremote_url = "{url}"\nserver_holds_one_user = true\n'
     for user in USERS:
         settings += f'[users.{user}.memory]\nauth_token_env = "{user.upper()}_MEMORY_TOKEN"\n'
     return {
@@ -38,12 +39,12 @@ def values(namespace: str) -> dict[str, Any]:
     }
 
 
-class Server:
-    """The memory server of a namespace, and what manages its databases."""
+class Servers:
+    """The memory servers of a namespace, and what manages their keys."""
 
     def __init__(self, cluster: Cluster, namespace: str, place: Path) -> None:
         self.cluster = cluster
-        self.pod = f"/api/v1/namespaces/{namespace}/pods/oxydra-memory-0"
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self.kubectl = Kubectl(
             place / "bin", cluster.plane.kubeconfig(f"{namespace}-admin", namespace=namespace)
         )
@@ -52,39 +53,43 @@ class Server:
     def manage(self, *words: str) -> str:
         return self.kubectl.script(SCRIPT, *words, **self._variables).strip()
 
-    def until_ready(self, *, but: str = "") -> str:
-        """The address of its pod, once that is ready and another one than `but`."""
+    def pod(self, user: str) -> str:
+        return f"{self._pods}/memory-{user}-0"
+
+    def until_ready(self, user: str, *, but: str = "") -> str:
+        """The address of the server's pod, once that is ready and another one than `but`."""
 
         def is_ready(pod: dict[str, Any]) -> bool:
             (container,) = pod["status"].get("containerStatuses") or [{}]
             return pod["metadata"]["uid"] != but and bool(container.get("ready"))
 
-        return str(self.cluster.wait_for(self.pod, is_ready)["status"]["podIP"])
+        return str(self.cluster.wait_for(self.pod(user), is_ready)["status"]["podIP"])
 
 
 @pytest.fixture
-def server(cluster: Cluster, namespace: str, tmp_path: Path) -> Server:
-    return Server(cluster, namespace, tmp_path)
+def servers(cluster: Cluster, namespace: str, tmp_path: Path) -> Servers:
+    return Servers(cluster, namespace, tmp_path)
 
 
 @pytest.fixture
-def installation(cluster: Cluster, namespace: str, server: Server) -> Installation:
-    server.manage("keys")
+def installation(cluster: Cluster, namespace: str, servers: Servers) -> Installation:
+    tokens = [
+        f"--from-literal={user.upper()}_MEMORY_TOKEN={servers.manage('add', user)}"
+        for user in USERS
+    ]
+    servers.kubectl.run("create", "secret", "generic", "oxydra-keys", *tokens)
     made = Installation(cluster, namespace, values(namespace))
     made.install(*SERVER)
-    server.until_ready()
-    tokens = [
-        f"--from-literal={user.upper()}_MEMORY_TOKEN={server.manage('add', user)}" for user in USERS
-    ]
-    server.kubectl.run("create", "secret", "generic", "oxydra-keys", *tokens)
+    for user in USERS:
+        servers.until_ready(user)
     made.install(but=SERVER)
     made.until_active()
     made.until_running(USERS)
     return made
 
 
-def test_memory_is_on_the_server_and_survives_its_pod(
-    installation: Installation, server: Server
+def test_memory_is_on_the_users_server_and_survives_its_pod(
+    installation: Installation, servers: Servers
 ) -> None:
     installation.say("alice", "remember that the spare key is under the blue pot")
     installation.say("bob", "remember that the bike is in the cellar")
@@ -93,9 +98,12 @@ def test_memory_is_on_the_server_and_survives_its_pod(
     stores = {user: installation.status(user)["memory"]["store"] for user in USERS}
     assert stores == dict.fromkeys(USERS, "remote")
 
-    before = server.cluster.request("GET", server.pod)
-    server.kubectl.run("delete", "pod", "oxydra-memory-0", "--grace-period=1")
-    address = server.until_ready(but=before["metadata"]["uid"])
+    before = servers.cluster.request("GET", servers.pod("bob"))
+    servers.kubectl.run("delete", "pod", "memory-bob-0", "--grace-period=1")
+    addresses = {
+        "bob": servers.until_ready("bob", but=before["metadata"]["uid"]),
+        "alice": servers.until_ready("alice"),
+    }
     deadline = time.monotonic() + 60
     while "cellar" not in (said := installation.say("bob", "what do you know about the bike")):
         assert time.monotonic() < deadline, said
@@ -103,11 +111,13 @@ def test_memory_is_on_the_server_and_survives_its_pod(
     assert "remember" in installation.say("bob", "remember that the lamp is new").lower()
 
     ways = {
-        (role, port): _connects(installation, role, address, port)
+        (user, role, owner)
+        for user in USERS
         for role in ("agent", "shell", "egress")
-        for port in (PORT, ADMIN_PORT)
+        for owner, address in addresses.items()
+        if _connects(installation, user, role, address)
     }
-    assert {way for way, is_open in ways.items() if is_open} == {("egress", PORT)}
+    assert ways == {("alice", "egress", "alice"), ("bob", "egress", "bob")}
 
     def alice(*words: str) -> str:
         done = installation.command("--user", "alice", *words)
@@ -120,12 +130,12 @@ def test_memory_is_on_the_server_and_survives_its_pod(
     alice("start", "--detach")
     installation.until_running(["alice"])
     assert "blue pot" in installation.say("alice", "what do you know about the key")
-    server.manage("remove", "bob")
+    servers.manage("remove", "bob")
 
 
-def _connects(installation: Installation, role: str, address: str, port: int) -> bool:
-    """Whether a process in alice's guest reaches a port of a pod."""
-    container = installation.container("alice", role)
+def _connects(installation: Installation, user: str, role: str, address: str) -> bool:
+    """Whether a process in the user's guest reaches the memory server at `address`."""
+    container = installation.container(user, role)
     command = [
         "docker",
         "exec",
@@ -134,6 +144,6 @@ def _connects(installation: Installation, role: str, address: str, port: int) ->
         "3",
         "bash",
         "-c",
-        f": </dev/tcp/{address}/{port}",
+        f": </dev/tcp/{address}/{PORT}",
     ]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -3,7 +3,9 @@
 import base64
 import contextlib
 import json
+import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,11 +63,13 @@ class Sqld:
         *,
         namespaces: bool = False,
         listen: str = "127.0.0.1",
+        uid: int = 0,
     ) -> None:
-        self._data = data
+        self.data = data
         self._keys = keys
         self._namespaces = namespaces
         self._listen = listen
+        self._uid = uid
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
         self._admin_port = _free_port()
@@ -77,20 +81,27 @@ class Sqld:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        binary = BINARY
+        account: dict[str, Any] = {}
+        if self._uid:
+            binary = self.data.with_name("sqld")  # the account need not reach the clone
+            shutil.copy(BINARY, binary)
+            os.chown(self.data.parent, self._uid, self._uid)
+            account = {"user": self._uid, "group": self._uid, "extra_groups": []}
         command = [
-            str(BINARY),
-            *("--db-path", str(self._data), "--no-welcome"),
+            str(binary),
+            *("--db-path", str(self.data), "--no-welcome"),
             *("--http-listen-addr", f"{self._listen}:{self.port}"),
             *("--admin-listen-addr", f"127.0.0.1:{self._admin_port}"),
         ]
         if self._namespaces:
             command.append("--enable-namespaces")
         if self._keys is not None:
-            key_file = self._data.with_name("jwt.pem")
+            key_file = self.data.with_name("jwt.pem")
             key_file.write_bytes(self._keys.public_pem)
             command += ["--auth-jwt-key-file", str(key_file)]
-        with self._data.with_name("sqld.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        with self.data.with_name("sqld.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, **account)
         wait_for(lambda: self.log, self.port)
 
     def kill(self) -> None:
@@ -115,17 +126,27 @@ class Sqld:
         await create_namespace(self._admin_port, name)
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
-        return self._data.with_name("sqld.log").read_text()[-3000:]
+        return self.data.with_name("sqld.log").read_text()[-3000:]
 
 
 @contextmanager
 def running(
-    keys: Keys | None = None, *, namespaces: bool = False, listen: str = "127.0.0.1"
+    keys: Keys | None = None,
+    *,
+    namespaces: bool = False,
+    listen: str = "127.0.0.1",
+    uid: int = 0,
 ) -> Iterator[Sqld]:
-    """A server with data of its own, gone at the end."""
+    """A server with data of its own, gone at the end; with `uid`, under that account, as root
+    alone can start it."""
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="sqld-") as scratch:
-        server = Sqld(Path(scratch) / "data", keys, namespaces=namespaces, listen=listen)
+        server = Sqld(Path(scratch) / "data", keys, namespaces=namespaces, listen=listen, uid=uid)
         try:
             server.start()
             yield server

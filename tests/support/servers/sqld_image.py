@@ -1,4 +1,4 @@
-"""The image of the memory server that deploy/compose describes, built once."""
+"""The images that deploy/compose describes for memory servers and their proxy, built once."""
 
 import os
 import subprocess
@@ -9,15 +9,23 @@ from runner.images.bootstrap import RELEASE
 from tests.support.servers import sqld
 
 COMPOSE = Path(__file__).parents[3] / "deploy/compose"
-NAME = "oxydra-sqld-test"
 
 
 @cache
 def build() -> str:
-    command = ["docker", "build", "--quiet", "--tag", NAME]
+    return _built("oxydra-sqld-test", "sqld.Dockerfile", sqld.BINARY.parent)
+
+
+@cache
+def build_proxy() -> str:
+    return _built("oxydra-memory-proxy-test", "proxy.Dockerfile", COMPOSE, "--network", "host")
+
+
+def _built(name: str, dockerfile: str, context: Path, *options: str) -> str:
+    command = ["docker", "build", "--quiet", "--tag", name, *options]
     command += ["--build-arg", f"BASE_IMAGE=oxydra-base:{RELEASE}"]
-    command += ["--file", str(COMPOSE / "sqld.Dockerfile"), str(sqld.BINARY.parent)]
+    command += ["--file", str(COMPOSE / dockerfile), str(context)]
     classic = {**os.environ, "DOCKER_BUILDKIT": "0"}
     done = subprocess.run(command, capture_output=True, text=True, env=classic)
     assert done.returncode == 0, done.stderr
-    return NAME
+    return name

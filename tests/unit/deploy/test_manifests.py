@@ -2,6 +2,7 @@
 grant no more than the runner needs."""
 
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -17,6 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from manifests.files import PLACE, chart, manifests, version
 from manifests.values import SETTINGS
 from typer.testing import CliRunner
+from wire.settings import KubernetesSettings
 
 from runner.cli.app import app
 from runner.config.loading import load_config
@@ -26,6 +28,7 @@ from runner.tiers.base import Port
 from runner.tiers.kubernetes import names, policies
 from runner.tiers.kubernetes.permissions import NEEDED
 from runner.tiers.kubernetes.pods import CONTAINER
+from runner.workspace.mounts import Role
 
 AGAIN = "if this change was decided: .venv/bin/python -m tools.manifests"
 SINCE_1_20 = {
@@ -324,7 +327,8 @@ def test_every_pod_has_the_restricted_profile_and_limits(values: dict[str, Any])
             limits = container["resources"]["limits"]
             assert set(limits) == {"cpu", "memory", "ephemeral-storage"}
             assert not any("subPath" in mount for mount in container["volumeMounts"])
-    assert seen == {"oxydra-runner", "oxydra-embedder", "oxydra-memory"}
+    users = values.get("users", ["default"])
+    assert seen == {"oxydra-runner", "oxydra-embedder", *(f"memory-{user}" for user in users)}
 
 
 def test_the_namespace_refuses_other_pods() -> None:
@@ -337,7 +341,8 @@ def test_the_labels_are_those_by_which_the_runner_finds_pods() -> None:
     labels = {name: pod["metadata"]["labels"] for name, pod in pods_in(all_plain())}
     assert names.RUNNER.items() <= labels["oxydra-runner"].items()
     assert names.EMBEDDER.items() <= labels["oxydra-embedder"].items()
-    assert policies.MEMORY.items() <= labels["oxydra-memory"].items()
+    memory = {**policies.MEMORY, names.LABEL_USER: names.Owner("default").slug}
+    assert memory.items() <= labels["memory-default"].items()
     for each in labels.values():
         assert each[names.LABEL_MANAGER] != names.MANAGER
     for each in all_plain():
@@ -353,18 +358,61 @@ def test_what_the_runner_makes_reaches_nothing_before_its_own_policies() -> None
     assert policy.keys().isdisjoint({"ingress", "egress"})
 
 
-def test_only_those_who_need_it_reach_embedder_and_memory() -> None:
-    for name, port, roles in (
-        ("oxydra-embedder", Port.EMBEDDER, ["agent", "runner"]),
-        ("oxydra-memory", policies.MEMORY_PORT, ["egress", "operator"]),
-    ):
-        policy = one(all_plain(), "NetworkPolicy", name)["spec"]
-        (rule,) = policy["ingress"]
-        assert rule["ports"] == [{"protocol": "TCP", "port": port}]
-        (peer,) = rule["from"]
-        assert set(peer) == {"podSelector"}
-        assert peer["podSelector"]["matchExpressions"][0]["values"] == roles
-        assert "egress" not in policy
+def test_only_agents_and_runners_reach_the_embedder() -> None:
+    policy = one(all_plain(), "NetworkPolicy", "oxydra-embedder")["spec"]
+    (rule,) = policy["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": Port.EMBEDDER}]
+    (peer,) = rule["from"]
+    assert set(peer) == {"podSelector"}
+    assert peer["podSelector"]["matchExpressions"][0]["values"] == ["agent", "runner"]
+    assert "egress" not in policy
+
+
+@pytest.mark.parametrize("user", ["alice", "bob-2", "7", "a--b", "oxydra"])
+def test_a_users_egress_and_nobody_else_reaches_the_users_memory_server(user: str) -> None:
+    """The labels of the chart are those that the runner gives to the user's guests."""
+    objects = from_chart({"users": ["someone", user], "memoryServer": {"enabled": True}})
+    name, owner = f"memory-{user}", names.Owner(user)
+    theirs = {"matchLabels": {**policies.MEMORY, names.LABEL_USER: owner.slug}}
+    server = one(objects, "StatefulSet", name)["spec"]
+    assert theirs["matchLabels"].items() <= server["template"]["metadata"]["labels"].items()
+    assert server["selector"] == theirs
+    service = one(objects, "Service", name)["spec"]
+    assert (service["clusterIP"], service["selector"]) == ("None", theirs["matchLabels"])
+    policy = one(objects, "NetworkPolicy", name)["spec"]
+    assert policy["podSelector"] == theirs
+    (coming,) = policy["ingress"]
+    assert coming["ports"] == [{"protocol": "TCP", "port": policies.MEMORY_PORT}]
+    (peer,) = coming["from"]
+    egress = owner.launch_labels(Role.EGRESS, "some-launch", "some-spec")
+    assert peer["podSelector"]["matchLabels"].items() <= egress.items()
+    assert peer["podSelector"]["matchLabels"][names.LABEL_USER] == owner.slug
+    assert "egress" not in policy
+    (_, _, going) = next(
+        each["spec"]["egress"]
+        for each in policies.policies(owner, KubernetesSettings())
+        if each["metadata"]["name"] == owner.name("egress")
+    )
+    assert going["to"] == [{"podSelector": theirs}]
+
+
+def test_no_name_of_a_users_object_is_one_of_the_charts_own() -> None:
+    own = {(each["kind"], each["metadata"]["name"]) for each in from_chart(EVERYTHING)}
+    shadowing = [name.removeprefix("oxydra-") for _, name in own] + ["oxydra", "oxydra-runner"]
+    users = [name for name in shadowing if re.fullmatch("[a-z0-9][a-z0-9-]{0,31}", name)]
+    made = from_chart({**EVERYTHING, "users": sorted(set(users))})
+    found = [(each["kind"], each["metadata"]["name"]) for each in made]
+    assert len(found) == len(set(found))
+
+
+def test_a_server_has_its_users_key_and_nobody_elses() -> None:
+    for name, pod in pods_in(from_chart(EVERYTHING)):
+        if name.startswith("memory-"):
+            (container,) = pod["spec"]["containers"]
+            (key,) = container["env"]
+            assert key["valueFrom"] == {"configMapKeyRef": {"name": name, "key": "public.pem"}}
+            assert "--enable-namespaces" not in container["command"]
+            assert not any("admin" in word for word in container["command"])
 
 
 def test_nobody_connects_to_a_runner_that_serves_nothing() -> None:
@@ -417,23 +465,15 @@ def test_the_embedder_gets_its_envelope_as_every_guest_does() -> None:
     assert command[command.index("--socket") + 1] == Port.EMBEDDER.listener
 
 
-def test_each_user_has_a_name_by_which_the_memory_server_knows_the_database() -> None:
-    services = {
-        each["metadata"]["name"]: each["spec"]
-        for each in from_chart(EVERYTHING)
-        if each["kind"] == "Service"
-    }
-    assert set(services) == {"oxydra", "oxydra-memory", "alice", "bob-2"}
-    assert services["alice"]["clusterIP"] == "None"
-    assert services["alice"]["selector"] == dict(policies.MEMORY)
-
-
-def test_the_script_for_databases_refuses_names_that_no_service_can_have() -> None:
-    script = PLACE / "memory-users.sh"
-    for name in ("Alice", "1st", "a_b", ""):
-        done = subprocess.run([script, "add", name], capture_output=True, text=True, check=False)
+def test_the_script_for_keys_refuses_names_that_no_service_can_have(tmp_path: Path) -> None:
+    script = str(PLACE / "memory-users.sh")
+    environ = {**os.environ, "SQLD_KEYS": str(tmp_path)}
+    for name in ("Alice", "a_b", "..", "a-", ""):
+        command = [script, "add", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
         assert done.returncode == 2
-        assert "must begin with a letter" in done.stderr
+        assert "lower-case letters" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_settings_of_the_chart_are_text_that_toml_reads() -> None:

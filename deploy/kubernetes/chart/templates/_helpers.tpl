@@ -11,3 +11,8 @@
 {{- printf "%s:%s" $name (.root.Values.images.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end }}
+
+{{- /* How the runner labels what is a user's. */ -}}
+{{- define "oxydra.slug" -}}
+{{ regexReplaceAll "[^a-z0-9]+" . "-" | trimAll "-" }}-{{ sha256sum . | trunc 6 }}
+{{- end }}

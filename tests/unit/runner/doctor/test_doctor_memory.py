@@ -17,7 +17,7 @@ TOKEN = "eyJhbGciOiJFZERTQSJ9"
 
 
 class _Refusing(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+    def do_POST(self) -> None:
         self.send_error(401)
 
     def log_message(self, *_: object) -> None:
@@ -43,10 +43,20 @@ def test_nothing_is_asked_for_a_local_memory() -> None:
     assert examined() == [Finding("memory secrets", State.OK, "none configured")]
 
 
-def test_a_server_that_answers_at_all_is_there(server: str) -> None:
+def test_a_server_that_refuses_the_token_does_not_say_what_it_can_do(server: str) -> None:
     secrets, answers = examined(remote_url=server, auth_token_env="TOKEN", environ={"TOKEN": TOKEN})
     assert secrets.what == "the memory server's token configured"
-    assert answers == Finding("memory server", State.OK, f"{server} answers")
+    assert answers.state is State.WARNING
+    assert answers.what == f"{server} answers, and does not say what its SQL can do (HTTP 401)"
+    assert "memory.auth_token_env" in answers.fix
+    assert TOKEN not in f"{answers}"
+
+
+def test_in_a_cluster_egress_alone_reaches_its_servers() -> None:
+    _, found, clear = examined("kubernetes", remote_url="http://memory-a.ns.svc.cluster.local:8080")
+    assert found.state is State.OK
+    assert "by egress alone" in found.what
+    assert clear.state is State.WARNING
 
 
 def test_missing_secrets_are_named() -> None:
