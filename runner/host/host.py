@@ -421,7 +421,7 @@ class Host:
             self.notices += thin_out(self.workspace)
         if self.config.for_user(self.user_id).memory.db_path == "auto":
             database = self._launchers.agent.db_path
-            if notice := adopt_old_database(database, self._working_directory):
+            if notice := adopt_old_database(database, self._working_directory, self.user_id):
                 log.warning("%s", notice)
                 self.notices.append(notice)
         keep_reserve(self._launchers.agent.db_path, self.workspace)

@@ -4,11 +4,13 @@ import errno
 import fcntl
 import os
 import shutil
+import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
+from urllib.parse import quote
 
 from wire.errors import Code
 
@@ -110,8 +112,9 @@ def _refused(setting: str, why: str) -> ConfigError:
     )
 
 
-def adopt_old_database(new: Path, working_directory: Path) -> str | None:
-    """Move a database from `./.oxydra/memory.db` to `new`.
+def adopt_old_database(new: Path, working_directory: Path, user_id: str) -> str | None:
+    """Move a database from `./.oxydra/memory.db` to `new`, if it holds the memory of `user_id` and
+    nobody else's.
 
     A crash at any moment loses nothing: the log comes first, then the complete database, and the
     old files are removed last. Returns a notice about it, or None if there was nothing to move.
@@ -136,6 +139,11 @@ def adopt_old_database(new: Path, working_directory: Path) -> str | None:
         return f"an old database at {old} was left alone: it is not a plain file of this user"
     if why := way_of_others(old):
         return f"an old database at {old} was left alone: {why}"
+    if why := _of_others(old, user_id):
+        return (
+            f"an old database at {old} was left alone: {why}. If user {user_id} is to have it: "
+            f"runner --user {user_id} stop, then mv {old}* {new.parent}/"
+        )
     with _unused(old) as content:
         wal = _beside(new, "-wal")
         wal.unlink(missing_ok=True)  # a stray log would be replayed into the moved database
@@ -146,6 +154,33 @@ def adopt_old_database(new: Path, working_directory: Path) -> str | None:
         _sync_directory(new.parent)
         _remove(old)
     return _moved(old, new)
+
+
+def _of_others(database: Path, user_id: str) -> str:
+    """Why it is not this user's alone; empty if it is, or if nobody's memory is in it.
+
+    This process must hold no lock on the file: locks end when it is closed.
+    """
+    owners: set[str] = set()
+    try:
+        uri = f"file:{quote(os.fspath(database))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+            if "notes" in tables:
+                found = connection.execute("SELECT DISTINCT namespace FROM notes")
+                owners |= {str(namespace).partition(":")[2] for (namespace,) in found}
+            if "sessions" in tables:
+                found = connection.execute("SELECT DISTINCT user_id FROM sessions")
+                owners |= {str(owner).lstrip(":") for (owner,) in found}
+    except sqlite3.DatabaseError as error:
+        return f"whose it is cannot be read ({error})"
+    others = sorted(owners - {user_id})
+    if len(owners) == 1 and others:
+        return (
+            f"it holds the memory of user {others[0]}, who gets it by a start from the same "
+            f"directory: runner --user {others[0]} start"
+        )
+    return f"it holds the memories of users {', '.join(sorted(owners))}" if others else ""
 
 
 def _moved(old: Path, new: Path) -> str:

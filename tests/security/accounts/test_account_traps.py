@@ -173,7 +173,7 @@ def test_a_database_of_ours_in_a_directory_of_another_is_left_alone(tmp_path: Pa
     (trap / ".oxydra").symlink_to(tmp_path / "mine")
     workspace = Workspace(tmp_path / "ws", "alice")
     workspace.provision()
-    notice = adopt_old_database(workspace.internal / "memory.db", trap)
+    notice = adopt_old_database(workspace.internal / "memory.db", trap, workspace.user_id)
     assert notice is not None
     assert f"uid {STRANGER}" in notice
     assert kept.read_bytes() == b"remembered"

@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from guest.memory.factory import open_store
+from guest.memory.memory import Memory
 from runner.errors import ConfigError, WorkspaceError
 from runner.workspace.database_file import adopt_old_database, prepare_parent, resolve_db_path
 from runner.workspace.workspace import Workspace
+from tests.support.memory.store import ORIGIN
+from tests.support.settings import memory_config
 
 
 @pytest.fixture
@@ -65,7 +69,9 @@ def test_a_copy_of_the_old_database_is_not_written_through_a_planted_link(
     workspace.provision()
     old = tmp_path / ".oxydra" / "memory.db"
     old.parent.mkdir()
-    old.write_bytes(b"what was remembered")
+    with contextlib.closing(sqlite3.connect(old)) as database:
+        database.execute("CREATE TABLE t (x)")
+    remembered = old.read_bytes()
     precious = tmp_path / "precious"
     precious.write_text("of the host")
     (workspace.internal / "memory.db.moving").symlink_to(precious)
@@ -74,9 +80,9 @@ def test_a_copy_of_the_old_database_is_not_written_through_a_planted_link(
         raise OSError(errno.EXDEV, "another disk")
 
     monkeypatch.setattr(Path, "hardlink_to", another_disk)
-    adopt_old_database(workspace.internal / "memory.db", tmp_path)
+    adopt_old_database(workspace.internal / "memory.db", tmp_path, "alice")
     assert precious.read_text() == "of the host"
-    assert (workspace.internal / "memory.db").read_bytes() == b"what was remembered"
+    assert (workspace.internal / "memory.db").read_bytes() == remembered
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,8 @@ def rows(path: Path) -> list[str]:
 
 
 def adopt(old: Path, workspace: Workspace) -> str | None:
-    return adopt_old_database(workspace.internal / "memory.db", old.parent.parent)
+    new = workspace.internal / "memory.db"
+    return adopt_old_database(new, old.parent.parent, workspace.user_id)
 
 
 def copies_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,12 +317,70 @@ def test_a_file_of_another_account_is_refused(workspace: Workspace, tmp_path: Pa
         resolve(str(tmp_path / "m.db"), workspace)
 
 
+async def an_old_memory(path: Path, *users: str) -> None:
+    """A memory with a note of each of these users."""
+    path.parent.mkdir(parents=True)
+    store = await open_store(memory_config(path), None)
+    for user in users:
+        await Memory(store, user).save(f"what {user} knows", [], ORIGIN)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("owners", "why"),
+    [
+        (["typed"], "the memory of user typed, who gets it by a start from the same directory"),
+        (["alice", "typed"], "the memories of users alice, typed"),
+        (["bob", "typed"], "the memories of users bob, typed"),
+    ],
+)
+async def test_an_old_memory_of_somebody_else_is_left_to_them(
+    workspace: Workspace, tmp_path: Path, owners: list[str], why: str
+) -> None:
+    old = tmp_path / "cwd" / ".oxydra" / "memory.db"
+    await an_old_memory(old, *owners)
+    before = old.read_bytes()
+    notice = adopt(old, workspace)
+    assert notice is not None
+    assert why in notice
+    assert "runner --user alice stop, then mv " in notice
+    assert old.read_bytes() == before
+    assert list(workspace.internal.iterdir()) == []
+    if owners == ["typed"]:
+        theirs = Workspace(workspace.root, "typed")
+        theirs.provision()
+        assert "was moved" in str(adopt(old, theirs))
+
+
+async def test_an_old_memory_of_this_user_or_of_nobody_is_moved(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    for number, owners in enumerate((["alice"], [])):
+        old = tmp_path / str(number) / ".oxydra" / "memory.db"
+        await an_old_memory(old, *owners)
+        assert "was moved" in str(adopt(old, workspace))
+        (workspace.internal / "memory.db").unlink()
+
+
+def test_an_old_file_of_which_nobody_knows_whose_it_is_is_left(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    old = tmp_path / "cwd" / ".oxydra" / "memory.db"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"encrypted, or of another program" * 100)
+    notice = adopt(old, workspace)
+    assert notice is not None
+    assert "whose it is cannot be read (file is not a database)" in notice
+    assert old.exists()
+    assert list(workspace.internal.iterdir()) == []
+
+
 def test_a_workspace_that_is_the_working_directory_needs_no_move(workspace: Workspace) -> None:
     new = workspace.internal / "memory.db"
     new.write_bytes(b"here")
-    assert adopt_old_database(new, workspace.path) is None
+    assert adopt_old_database(new, workspace.path, "alice") is None
     assert new.read_bytes() == b"here"
 
 
 def test_nothing_at_the_old_place_is_nothing_to_say(tmp_path: Path, workspace: Workspace) -> None:
-    assert adopt_old_database(workspace.internal / "memory.db", tmp_path) is None
+    assert adopt_old_database(workspace.internal / "memory.db", tmp_path, "alice") is None
