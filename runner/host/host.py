@@ -53,6 +53,7 @@ from runner.tiers.base import LaunchSpec, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import adopt_old_database
+from runner.workspace.file_systems import passing
 from runner.workspace.mounts import Role
 from runner.workspace.room import check_room, keep_reserve, make_room
 from runner.workspace.workspace import Workspace
@@ -379,11 +380,9 @@ class Host:
             self._prepare_disk()
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)
-        if Role.AGENT in self._capabilities.own_files and not remote:
-            log.info(
-                "memory is the local file %s: it must lie on a persistent volume",
-                self._launchers.agent.db_path,
-            )
+        on_server = config.for_user(self.user_id).memory.remote_url
+        if Role.AGENT in self._capabilities.own_files and not (remote or on_server):
+            self.notices += passing(self.workspace.root)
 
         watcher, egress_watcher = self._watchers(stack)
         LastStart(self.tier, home.path).save(self._runtime)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from runner.workspace.file_systems import passing
 from tests.support.commands.household import Household
 from tests.support.guests.engine import bridge_address
 from tests.support.servers import sqld
@@ -63,6 +64,8 @@ def test_files_are_encrypted_backed_up_and_restored_in_the_guest(house: Househol
 
     house.works("start", "--detach")
     assert "Albatross" in house.said(QUESTION)
+    notices = json.loads(house.works("status", "--json"))["notices"]
+    assert [each for each in notices if "a local file on" in each] == passing(house.workspaces)
     backup = house.path / "saved.db"
     house.works("memory", "backup", str(backup))
     assert "know nothing" in house.said("forget my boat", QUESTION)

@@ -95,7 +95,9 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
     """Saved, changed, deleted and said: each answered as done, and done once, also while
     the index and the copy ask the server for things of their own."""
     network.spare_repetitions()
-    config = RemoteConfig(network.url, timeout_s=patience(fault, 1.5), first_wait_s=sqld.SOON_S)
+    config = RemoteConfig(
+        network.url, timeout_s=patience(fault, 1.5), first_wait_s=sqld.SOON_S, one_user=True
+    )
     count = 2 if fault in HANGS else 4
     path = tmp_path / "memory.db"
     async with opened(path, FakeEmbedder(), remote=config, embed_wait_s=2.0) as memory:

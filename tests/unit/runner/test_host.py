@@ -1,8 +1,10 @@
 """The composition: one host per user, half-way failures, recovery, the end of everything."""
 
 import asyncio
+import contextlib
 import io
 import os
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -442,11 +444,13 @@ async def test_the_guest_of_a_tier_that_is_not_there_stops_the_start(house: Hous
 async def test_an_old_database_is_adopted_with_a_notice(house: House) -> None:
     old = house.root / "cwd" / ".oxydra"
     old.mkdir()
-    (old / "memory.db").write_bytes(b"old")
+    with contextlib.closing(sqlite3.connect(old / "memory.db")) as database:
+        database.execute("CREATE TABLE t (x)")
+    content = (old / "memory.db").read_bytes()
     async with house.host() as host:
         assert "was moved from" in host.notices[0]
         new = house.root / "ws" / "alice" / ".oxydra" / "memory.db"
-        assert new.read_bytes() == b"old"
+        assert new.read_bytes() == content
         assert list((await host.status()).notices) == host.notices
     assert "was moved from" in house.runtime().log.read_text()
 

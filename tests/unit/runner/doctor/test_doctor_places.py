@@ -13,6 +13,7 @@ from wire.settings import ContainerSettings
 from runner.config.models import Config
 from runner.doctor import places
 from runner.doctor.finding import State
+from runner.workspace.file_systems import file_system_kind
 
 GIB = 1024**3
 
@@ -145,6 +146,6 @@ def test_the_deepest_and_latest_mount_counts(root: Path) -> None:
     (spaced / "inner").mkdir(parents=True)
     point = str(spaced)
     mounts = [("/", "overlay"), (point, "xfs"), (point, "btrfs"), (f"{root}/a", "nfs")]
-    assert places.file_system_kind(spaced / "inner/new", mounts) == "btrfs"
-    assert places.file_system_kind(root, []) == ""
+    assert file_system_kind(spaced / "inner/new", mounts) == "btrfs"
+    assert file_system_kind(root, []) == ""
     assert "lies on proc" in places.file_system(Path("/proc/self")).what

@@ -1,0 +1,26 @@
+"""That a memory in a file may not persist is told where that can be seen."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.workspace import file_systems
+
+
+@pytest.mark.parametrize("kind", ["overlay", "tmpfs", "ramfs", "aufs"])
+def test_a_place_that_goes_with_its_container_is_named_with_both_ways_out(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_systems, "file_system_kind", lambda _: kind)
+    (notice,) = file_systems.passing(tmp_path)
+    assert f"a local file on {kind}" in notice
+    assert f"mount a volume at {tmp_path}" in notice
+    assert "memory.remote_url" in notice
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "nfs4", ""])
+def test_of_a_place_that_stays_nothing_is_said(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_systems, "file_system_kind", lambda _: kind)
+    assert file_systems.passing(tmp_path) == []
