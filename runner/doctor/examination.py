@@ -12,6 +12,7 @@ from runner.config.user_id import DEFAULT_USER_ID, check_user_id
 from runner.doctor import database, engine, kernel, memory, places, settings
 from runner.doctor.finding import Finding, ok, problem, refused
 from runner.host.runtime import runtime_base
+from runner.workspace.file_systems import existing
 
 
 def examine(
@@ -55,7 +56,7 @@ def _checks(
     own_uids = in_containers and os.geteuid() == 0
     shell_here = not in_containers and own.shell.enabled
     base = runtime_base(config)
-    disks = {places.existing(path).stat().st_dev for path in (config.workspace_root, base)}
+    disks = {existing(path).stat().st_dev for path in (config.workspace_root, base)}
     return (
         lambda: [settings.credential(own.agent, environ)],
         lambda: [settings.egress(user_id, own, environ)],

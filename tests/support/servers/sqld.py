@@ -101,7 +101,9 @@ class Sqld:
             key_file.write_bytes(self._keys.public_pem)
             command += ["--auth-jwt-key-file", str(key_file)]
         with self.data.with_name("sqld.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, **account)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self.data.parent, **account
+            )
         wait_for(lambda: self.log, self.port)
 
     def kill(self) -> None:
