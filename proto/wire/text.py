@@ -13,6 +13,7 @@ _HIDDEN: Final = re.compile(
 """Controls but tab and newline, what reorders text or takes no room, and lone surrogates. The two
 joiners stay: words of some languages, and some emoji, are made with them."""
 
+_MARKS_MAX: Final = 500_000
 _IN_NAMES: Final = re.compile(f"[\t\n]|{_HIDDEN.pattern}")
 
 
@@ -40,6 +41,24 @@ def parsed_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def bounded_json(text: bytes, values_max: int) -> Any:
+    """The same, of somebody who may want to keep its reader busy: of at most `values_max` values.
+
+    Raises `ValueError` for more, before they are made where they are very many.
+    """
+    if sum(map(text.count, (b"{", b"[", b":", b","))) <= _MARKS_MAX:  # texts have some, too
+        content = parsed_json(text)
+        unseen = [content]
+        while unseen and len(unseen) <= values_max:
+            values_max -= 1
+            value = unseen.pop()
+            if isinstance(value, (dict, list)):
+                unseen += value.values() if isinstance(value, dict) else value
+        if not unseen:
+            return content
+    raise ValueError("it has too many values")
 
 
 def _escape(found: re.Match[str]) -> str:

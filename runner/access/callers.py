@@ -11,7 +11,7 @@ what is open with it.
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 CALLS_MAX: Final = 32
 """How many calls of one caller may run at once."""
+LARGE_MAX: Final = 4
+"""How many large requests of one caller are read at once."""
 REFUSALS_MAX: Final = 20
 REFUSALS_WITHIN_S: Final = 60.0
 WATCH_S: Final = 0.25
@@ -63,7 +65,7 @@ _TOO_MANY_REFUSALS: Final = partial(
 _TOO_MANY_CALLS: Final = partial(
     WireError,
     Code.RESOURCE_EXHAUSTED,
-    "too many calls of this access token at once",
+    "too many calls of this login or access token at once",
     details=f"{CALLS_MAX} run already",
     resolution="wait until some have ended, or close streams that nobody reads",
 )
@@ -88,7 +90,8 @@ class Caller:
         scopes: What they may do there.
         channel: What sessions and notes record as the channel of what they do.
         operator: Whether they have this account, and so may act for every user.
-        key: What their calls are counted by.
+        key: What their calls are counted by: the operator, a token or whom a proxy names, and
+            nothing that they can have more of.
         ended: Why they are not let in any more; None while they are.
     """
 
@@ -164,6 +167,9 @@ class Callers:
         self._agents = agents
         self._refusals = Refusals()
         self._running: set[_Running] = set()
+        self._large: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            partial(asyncio.Semaphore, LARGE_MAX)
+        )
         self._used: dict[str, str] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -251,6 +257,10 @@ class Callers:
             raise call.why from None
         finally:
             self.done(call)
+
+    def large(self, caller: Caller) -> asyncio.Semaphore:
+        """What a large request of `caller` is read and understood in: few are at once."""
+        return self._large[caller.key]
 
     def begin(self, caller: Caller, stop: Callable[[], object]) -> _Running:
         """Count a call, which `stop` ends; see `running`. Say `done` when it has ended."""

@@ -36,9 +36,14 @@ _OPTIONS: Final = (
     ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
     ("grpc.so_reuseport", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.max_concurrent_streams", 100),
+    ("grpc.max_concurrent_streams", 40),
     ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.absolute_max_metadata_size", 16 * 1024),
+    ("grpc.http2.hpack_table_size.decoder", 0),
+    ("grpc.max_allowed_incoming_connections", 200),
 )
+_CALLS_MAX: Final = 1_000
 
 
 def own_authority(tokens: Tokens) -> Authority:
@@ -112,10 +117,10 @@ class AccessServer:
                 Code.ALREADY_EXISTS,
                 "access is served already for these users",
                 details=f"{self._tokens.directory / 'serving'} is held by another process",
-                resolution="end that one first: `runner access serve` or `runner start --all`",
+                resolution="end that one first: runner access serve",
             ) from None
         await stack.enter_async_context(self._callers)
-        server = grpc.aio.server(options=_OPTIONS)
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_CALLS_MAX)
         server.add_generic_rpc_handlers((Relay(self._callers),))
         credentials = grpc.ssl_server_credentials([(key, certificate)])
         if settings.socket is not None:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from wire.text import parsed_json
+from wire.text import bounded_json
 from wire.v1 import gateway_pb2 as pb
 
 from runner.openai.errors import BadRequest
 
+VALUES_MAX: Final = 50_000
 OWN_MODEL: Final = "oxydra"
 """The model that stands for the agent with whichever model it is configured to ask."""
 
@@ -131,12 +132,12 @@ class Asked:
 def json_object(body: bytes) -> Mapping[str, Any]:
     """The body of a request. Raises `BadRequest`."""
     try:
-        sent = parsed_json(body)
+        sent = bounded_json(body, VALUES_MAX)
         json.dumps(sent, ensure_ascii=False).encode()
     except UnicodeError:
         raise BadRequest("body", "it holds what is no text: half a character") from None
-    except (ValueError, RecursionError):
-        raise BadRequest("body", "it is not JSON") from None
+    except (ValueError, RecursionError) as error:
+        raise BadRequest("body", f"it is no JSON that is read here: {str(error)[:200]}") from None
     if not isinstance(sent, dict):
         raise BadRequest("body", "it must be a JSON object")
     return sent

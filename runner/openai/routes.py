@@ -94,7 +94,7 @@ class OpenAI:
     async def _create_response(
         self, request: Request, caller: Caller, gateway: GatewayClient
     ) -> Response:
-        asked = responses_request(await _body(request))
+        asked = responses_request(await self._body(request, caller))
         answering = await self._answers.begin(caller, gateway, asked, request.headers)
         writer = ResponseWriter(answering.ref, asked, int(time.time()))
         if asked.stream:
@@ -143,9 +143,9 @@ class OpenAI:
         return JSONResponse({"object": "list", "data": items, "has_more": False, **ends})
 
     async def _create_conversation(
-        self, request: Request, _: Caller, gateway: GatewayClient
+        self, request: Request, caller: Caller, gateway: GatewayClient
     ) -> Response:
-        sent = await _body(request)
+        sent = await self._body(request, caller)
         if sent.get("items"):
             raise BadRequest("items", "a conversation begins empty", "send them as input")
         return JSONResponse(_conversation(await gateway.create_session()))
@@ -159,7 +159,7 @@ class OpenAI:
     async def _create_completion(
         self, request: Request, caller: Caller, gateway: GatewayClient
     ) -> Response:
-        asked = chat_request(await _body(request))
+        asked = chat_request(await self._body(request, caller))
         answering = await self._answers.begin(caller, gateway, asked, request.headers)
         writer = ChatWriter(answering.ref, asked)
         if asked.stream:
@@ -178,6 +178,11 @@ class OpenAI:
         name = request.path_params["model"]
         await gateway.resolve_model("" if name == OWN_MODEL else name)
         return JSONResponse(_model(name))
+
+    async def _body(self, request: Request, caller: Caller) -> Mapping[str, Any]:
+        async with self._callers.large(caller):
+            body = await _read(request)
+            return await asyncio.to_thread(json_object, body or b"{}")
 
     def _stream(self, events: AsyncIterator[str]) -> Response:
         return StreamingResponse(
@@ -200,7 +205,7 @@ def _refused(error: WireError) -> Response:
     return JSONResponse(body_of(error), status_code=status_of(error))
 
 
-async def _body(request: Request) -> Mapping[str, Any]:
+async def _read(request: Request) -> bytes:
     read = bytearray()
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
@@ -212,7 +217,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
                     )
     except TimeoutError:
         raise BadRequest("body", "it did not arrive in time", status=408) from None
-    return json_object(bytes(read) or b"{}")
+    return bytes(read)
 
 
 async def _consume(writer: ResponseWriter | ChatWriter, answering: Answering) -> None:

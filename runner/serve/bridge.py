@@ -8,6 +8,7 @@ that the line is known to be open, and where it fails an `error` as the last one
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from google.protobuf.descriptor import MethodDescriptor
@@ -25,11 +26,22 @@ from runner.access.callers import Caller, Callers
 from runner.access.scopes import METHODS
 from runner.serve.failures import INTERNAL, told
 from runner.serve.login.door import Door
-from runner.serve.requests import LARGE, json_object
+from runner.serve.requests import SMALL, read_object, whole
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = 15.0
+_LARGEST: Final = 24 * 1024 * 1024
+"""A message of the largest size that gateways take, with its bytes as base64."""
+_BODY_BYTES: Final[Mapping[str, int]] = {
+    "ImportMemory": _LARGEST,
+    "WriteFile": _LARGEST,
+    "StartTurn": 4 * 1024 * 1024,
+    "RunTurn": 4 * 1024 * 1024,
+    "CallTool": 4 * 1024 * 1024,
+    "AnswerCall": 4 * 1024 * 1024,
+}
+_BODY_BYTES_OTHERWISE: Final = 256 * 1024
 _SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
 _STREAM: Final = (
     (b"content-type", b"application/x-ndjson"),
@@ -61,7 +73,13 @@ class Bridge:
             )
         method = METHODS[f"/{_SERVICE.full_name}/{described.name}"]
         method.check(caller.scopes)
-        message = _message(described, await json_object(request, LARGE))
+        limit = _BODY_BYTES.get(described.name, _BODY_BYTES_OTHERWISE)
+        if int(request.headers.get("content-length") or limit) <= SMALL:
+            message = _message(described, request, await whole(request, SMALL))
+        else:
+            async with self._callers.large(caller):
+                body = await whole(request, limit)
+                message = await asyncio.to_thread(_message, described, request, body)
         replies = self._callers.call(caller, user_id, method, message)
         read = GetMessageClass(described.output_type).FromString
         if described.server_streaming:
@@ -131,7 +149,8 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def _message(described: MethodDescriptor, content: dict[str, Any]) -> bytes:
+def _message(described: MethodDescriptor, request: Request, body: bytes) -> bytes:
+    content = read_object(request, body)
     try:
         message = ParseDict(content, GetMessageClass(described.input_type)())
     except (ParseError, ValueError, TypeError, RecursionError) as error:

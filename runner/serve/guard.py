@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wire.errors import Code
-from wire.text import parsed_json
+from wire.text import bounded_json
 
 from runner.serve.connections import HEAD_MAX_BYTES
 from runner.serve.failures import Refusal, answer
 from runner.serve.login.door import bearer
-from runner.serve.requests import SMALL, pieces
+from runner.serve.requests import SMALL, VALUES_MAX, whole
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Reports:
         self._logged: Counter[str] = Counter()
 
     async def take(self, request: Request) -> Response:
-        body = b"".join([piece async for piece in pieces(request, SMALL)])
+        body = await whole(request, SMALL)
         self.count += 1
         now = time.monotonic()
         if now - self._since > _REPORTS_WITHIN_S:
@@ -141,7 +141,7 @@ class Reports:
 def _shown(body: bytes) -> str:
     """What a report says, without what an address may hold."""
     try:
-        report = parsed_json(body)["csp-report"]
+        report = bounded_json(body, VALUES_MAX)["csp-report"]
         named = ("effective-directive", "violated-directive", "blocked-uri", "source-file")
         told = {name: str(report[name])[:200] for name in named if name in report}
     except (ValueError, KeyError, TypeError):

@@ -4,18 +4,24 @@ Every request stands for itself: there are no sessions to keep or to take over.
 """
 
 import asyncio
-from typing import Self
+from typing import Final, Self
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
+from wire.errors import Code
+from wire.text import bounded_json
 
 from runner.access.callers import Callers
 from runner.client.gateway import GatewayClient
 from runner.mcp.server import Context, build
+from runner.serve.failures import Refusal
 from runner.serve.login.door import Door
+from runner.serve.requests import VALUES_MAX, whole
+
+_BODY_BYTES: Final = 4 * 1024 * 1024
 
 
 class Mcp:
@@ -44,12 +50,20 @@ class Mcp:
             await self._running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
+        request = Request(scope, receive)
         request.state.caller = self._door.caller(request)
         if request.method != "POST":
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
             return
-        await self._sessions.handle_request(scope, receive, send)
+        async with self._callers.large(request.state.caller):
+            body = await whole(request, _BODY_BYTES)
+            await asyncio.to_thread(_check, body)
+        unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def read() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await self._sessions.handle_request(scope, read, send)
 
     def _agent(self, context: Context) -> GatewayClient:
         assert isinstance(context.request, Request)
@@ -61,3 +75,12 @@ class Mcp:
         async with self._sessions.run():
             self._ready.set()
             await self._ended.wait()
+
+
+def _check(body: bytes) -> None:
+    """Raises `Refusal` for what is no JSON, or has too many values."""
+    try:
+        bounded_json(body, VALUES_MAX)
+    except ValueError as error:
+        brief = "the request is no JSON that is read here"
+        raise Refusal(400, Code.INVALID_ARGUMENT, brief, details=str(error)[:200]) from None

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 from wire.errors import Code
-from wire.text import parsed_json
+from wire.text import bounded_json
 
 from runner.serve.failures import Refusal
 
 SMALL: Final = 64 * 1024
-LARGE: Final = 24 * 1024 * 1024
-"""A message of the largest size that gateways take, with its bytes as base64."""
+VALUES_MAX: Final = 1_000
+"""How many values the JSON of a request may have; the largest messages have some hundreds."""
 PIECE_S: Final = 20.0
 """How long the next piece of a body may take."""
 WHOLE_S: Final = 300.0
@@ -36,7 +36,7 @@ async def pieces(request: Request, limit: int, whole_s: float = WHOLE_S) -> Asyn
         except TimeoutError:
             raise Refusal(408, Code.TIMEOUT, "the request did not arrive in time") from None
         except ClientDisconnect:
-            raise asyncio.CancelledError from None
+            raise Refusal(499, Code.CANCELLED, "the client has left") from None
         if piece is None:
             return
         size += len(piece)
@@ -45,8 +45,21 @@ async def pieces(request: Request, limit: int, whole_s: float = WHOLE_S) -> Asyn
         yield piece
 
 
+async def whole(request: Request, limit: int) -> bytes:
+    """The body; see `pieces`."""
+    body = bytearray()
+    async for piece in pieces(request, limit):
+        body += piece
+    return bytes(body)
+
+
 async def json_object(request: Request, limit: int = SMALL) -> dict[str, Any]:
     """The body as a JSON object. Raises `Refusal` for anything else."""
+    return read_object(request, await whole(request, limit))
+
+
+def read_object(request: Request, body: bytes) -> dict[str, Any]:
+    """The `body` of `request` as a JSON object. Raises `Refusal` for anything else."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal(
@@ -55,9 +68,8 @@ async def json_object(request: Request, limit: int = SMALL) -> dict[str, Any]:
             f"this is no JSON: Content-Type {kind[:80]!r}",
             resolution="send Content-Type: application/json",
         )
-    body = b"".join([piece async for piece in pieces(request, limit)])
     try:
-        content = parsed_json(body or b"{}")
+        content = bounded_json(body or b"{}", VALUES_MAX)
     except ValueError as error:
         raise Refusal(
             400, Code.INVALID_ARGUMENT, "the request is no JSON", details=str(error)[:200]

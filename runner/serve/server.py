@@ -24,7 +24,7 @@ from runner.config.models import Config
 from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
-from runner.serve.connections import HEAD_MAX_BYTES, Connection
+from runner.serve.connections import HEAD_MAX_BYTES, Crowd, Listener, raise_descriptors
 from runner.serve.login.door import BY_SOCKET, Door
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
@@ -38,26 +38,10 @@ log = logging.getLogger(__name__)
 _HOUR_S: Final = 3600.0
 _END_S: Final = 2
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
-_BACKLOG: Final = 512
+_BACKLOG: Final = 4_096
 _ENDS: Final = WireError(
     Code.UNAVAILABLE, "the server ends", resolution="try again once it serves again: runner serve"
 )
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the command, and says when it listens."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listens.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class HttpServer:
@@ -106,6 +90,7 @@ class HttpServer:
         origins = origins_of(settings, sockets[0].getsockname()[1] if settings.listen else 0)
         self.urls = list(origins.values())
         samples = Samples(self._config)
+        crowd = Crowd(raise_descriptors())
         sampling = asyncio.create_task(samples.watch())
         stack.callback(sampling.cancel)
         mcp = await stack.enter_async_context(Mcp(door, callers))
@@ -117,10 +102,10 @@ class HttpServer:
             metrics = HttpMetrics()
             app = metrics.counting(app)
             listening = stack.enter_context(_tcp(address))
-            await _serve(stack, metrics.page(self._config), ServeSettings(), listening)
+            await _serve(stack, metrics.page(self._config), ServeSettings(), listening, crowd)
         for each in sockets:
             by_socket = each.family == socket.AF_UNIX
-            await _serve(stack, _marked(app) if by_socket else app, settings, each)
+            await _serve(stack, _marked(app) if by_socket else app, settings, each, crowd)
         stack.callback(callers.end_calls, _ENDS)  # first, so that streams end with a reason
         found_at = self._links.directory / "address.json"
         with whole_file(found_at) as file:
@@ -287,12 +272,15 @@ def _marked(app: ASGIApp) -> ASGIApp:
 
 
 async def _serve(
-    stack: AsyncExitStack, app: ASGIApp, settings: ServeSettings, listening: socket.socket
+    stack: AsyncExitStack,
+    app: ASGIApp,
+    settings: ServeSettings,
+    listening: socket.socket,
+    crowd: Crowd,
 ) -> None:
     over_tcp = listening.family != socket.AF_UNIX
     config = uvicorn.Config(
         app,
-        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -316,7 +304,8 @@ async def _serve(
         ) from None
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    server = _Server(config)
+    behind_proxy = bool(settings.url or settings.user_header)
+    server = Listener(config, crowd, one_person=not behind_proxy)
     running = asyncio.create_task(server.serve(sockets=[listening]))
 
     async def end() -> None:

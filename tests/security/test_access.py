@@ -395,6 +395,14 @@ async def test_a_message_that_is_too_large_ends_its_call_only(front: Front) -> N
     assert asked(front.alice) == []
 
 
+@pytest.mark.attempt("sending headers without an end", stopped_by="those of a call have 16 KiB")
+async def test_headers_that_are_too_large_end_their_call_only(front: Front) -> None:
+    async with stub_of(front.access()) as stub:
+        with pytest.raises(grpc.aio.AioRpcError, match="exceeds hard limit"):
+            await stub.Hello(pb.HelloRequest(), metadata=(("x-long", "v" * 20_000),))
+        assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
+
+
 @pytest.mark.attempt(
     "holding the server with many calls", stopped_by=f"{callers.CALLS_MAX} calls of a token at once"
 )

@@ -13,7 +13,7 @@ import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from wire.errors import WireError
 from wire.identity import Party
 from wire.v1 import gateway_pb2 as pb
 
+from runner.access import callers
 from runner.access.callers import REFUSALS_MAX
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
@@ -47,6 +48,7 @@ ORIGIN = "what acts must come from a page of the server: Origin, Sec-Fetch-Site 
 COOKIE = "a session's secret is made at login, kept as a hash, and ended by the server"
 PROXY = "the header is believed from one address only"
 BOUNDS = "heads and bodies of requests have bounds of size and time"
+ROOM = "who waits longest goes, and never the new one; who is let in has room of their own"
 FOLDERS = "files are served from three folders, by plain names"
 TURN = {"session_id": "s", "text": "hi"}
 
@@ -421,19 +423,130 @@ async def test_slow_and_many_clients_are_cut_off(
     writer.write(b"GET /heal")  # a second request on the same connection, without an end
     async with asyncio.timeout(10):
         assert await reader.read() == b""
-    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
-    opened = [await asyncio.open_connection(name, int(port)) for _ in range(8)]
-    cut = 0
-    for reader, writer in opened:
-        writer.write(done.encode())
-        try:
-            async with asyncio.timeout(10):
-                cut += await reader.read(100) == b""
-        except ConnectionError:
-            cut += 1
-        finally:
-            writer.close()
-    assert cut >= 5
+
+
+@pytest.mark.attempt("keeping others out by holding many connections", stopped_by=ROOM)
+@pytest.mark.parametrize("said", ["", "handshake", "head", "body"])
+async def test_the_oldest_of_those_who_wait_goes_and_never_the_new_one(
+    front: Front, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setattr(connections, "WAITING_MAX", 8)
+    files, trusting = tls_files(front)
+    begun = await begun_handshake(trusting)
+    async with open_beside(front, **files) as beside, AsyncExitStack() as stack:
+        server, name = beside.server, "127.0.0.1"
+        client = await stack.enter_async_context(page(server, verify=trusting))
+        link = Links(beside.root).make("alice")
+        assert (await client.post("/api/login", json={"link": link})).status_code == 200
+        port = int(server.url.rpartition(":")[2])
+        asked = f"POST {REPORTS_PATH} HTTP/1.1\r\nHost: {host(server)}\r\nContent-Length: 9\r\n"
+        sent = {"": b"", "handshake": begun, "head": asked.encode()}.get(
+            said, f"{asked}\r\n{{".encode()
+        )
+        readers = []
+        for _ in range(20):
+            tls = trusting if said in ("head", "body") else None
+            reader, writer = await asyncio.open_connection(name, port, ssl=tls)
+            stack.callback(writer.transport.abort)
+            writer.write(sent)
+            readers.append(reader)
+        for reader in readers[:12]:
+            with suppress(ConnectionError):
+                async with asyncio.timeout(10):
+                    while await reader.read(1024):
+                        pass
+        assert (await client.get("/api/me")).status_code == 200
+        async with page(server, verify=trusting) as new:
+            assert (await new.get("/healthz")).status_code == 200
+
+
+async def begun_handshake(trusting: ssl.SSLContext) -> bytes:
+    """What a client says first; half of it, so that nothing is answered."""
+    out = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        trusting.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    hello = out.read()
+    return hello[: len(hello) // 2]
+
+
+async def test_who_is_let_in_has_room_of_their_own(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ADMITTED_MAX", 2)
+    front.alice.script = waits
+    token = front.access("alice", "greedy").token
+    kept = []
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            client = await stack.enter_async_context(page(server))
+            assert (await client.post("/api/login", json={"token": token})).status_code == 200
+            stream = await stack.enter_async_context(
+                client.stream("POST", "/api/users/alice/RunTurn", json=TURN)
+            )
+            kept.append(stream.aiter_lines())
+            assert "begun" in await anext(kept[-1])
+        third = await stack.enter_async_context(page(server))
+        assert (await third.post("/api/login", json={"token": token})).status_code == 200
+        assert (await third.get("/api/me")).status_code == 429
+        other = await stack.enter_async_context(operator(front, server))
+        assert (await other.get("/api/me")).status_code == 200
+
+
+@pytest.mark.attempt(
+    "having more calls at once by logging in many times", stopped_by="calls are counted by token"
+)
+async def test_many_logins_have_the_calls_of_one(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "CALLS_MAX", 3)
+    front.alice.script = waits
+    token = front.access("alice", "many").token
+    kept, begun = [], []
+    async with AsyncExitStack() as stack:
+        for _ in range(5):
+            client = await stack.enter_async_context(page(server))
+            await client.post("/api/login", json={"token": token})
+            stream = await stack.enter_async_context(
+                client.stream("POST", "/api/users/alice/RunTurn", json=TURN)
+            )
+            kept.append(stream.aiter_lines())
+            begun.append("begun" in await anext(kept[-1]))
+    assert begun == [True, True, True, False, False]
+
+
+@pytest.mark.attempt("keeping the server busy with a body of very many values", stopped_by=BOUNDS)
+@pytest.mark.parametrize(
+    ("path", "beginning"),
+    [
+        ("/api/users/alice/ImportMemory", '{"data":['),
+        ("/api/users/alice/SaveNote", '{"tags":['),
+        ("/v1/responses", '{"model":"oxydra","input":['),
+        ("/mcp", '{"jsonrpc":"2.0","id":1,"method":"tools/list","params":['),
+    ],
+)
+async def test_a_body_of_many_values_is_refused_before_it_costs(
+    front: Front, server: HttpServer, path: str, beginning: str
+) -> None:
+    size = 200_000 if path.endswith("SaveNote") else 4_000_000
+    body = beginning + "{}," * ((size - 100) // 3) + "{}]}"
+    front.alice.seen.clear()
+    token = front.access("alice", "busy").token
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    late: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            late.append(time.monotonic() - began)
+
+    watching = asyncio.create_task(watch())
+    async with page(server) as client:
+        reply = await client.post(path, content=body, headers=headers)
+    watching.cancel()
+    assert (reply.status_code, "too many values" in reply.text) == (400, True)
+    assert max(late) < 5  # it was 30
+    assert front.alice.seen == []
 
 
 @pytest.mark.attempt(

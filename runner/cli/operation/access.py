@@ -1,9 +1,11 @@
 """`runner access create|list|revoke|serve`: letting people in who do not have this account."""
 
 import asyncio
+import logging
 import re
 import signal
 import socket
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,7 +23,6 @@ from runner.access.server import (
 )
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.memory.transfer import refuse_existing
-from runner.cli.operation.lifecycle import show_access_log
 from runner.cli.operation.signals import at_first_signal
 from runner.cli.options import AsJson, Options
 from runner.cli.output import print_json, print_table, table_of
@@ -152,13 +153,22 @@ def revoke(context: typer.Context, name: Name) -> None:
 
 @access.command()
 def serve(context: typer.Context) -> None:
-    """Let people with tokens in, until Ctrl-C. `start --all` does so too."""
+    """Let people with tokens in, until Ctrl-C."""
     options: Options = context.obj
     raise typer.Exit(asyncio.run(_serve(options.load())))
 
 
+def _show_log(config: Config) -> None:
+    """Show in the terminal, or the journal, what the server for access tokens logs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("access: %(message)s"))
+    logger = logging.getLogger("runner.access")
+    logger.addHandler(handler)
+    logger.setLevel(config.log_level.upper())
+
+
 async def _serve(config: Config) -> int:
-    show_access_log(config)
+    _show_log(config)
     ended = asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     with at_first_signal(ended.set, signals) as received:

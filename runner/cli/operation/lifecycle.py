@@ -153,15 +153,6 @@ def _show_warnings() -> None:
     logging.getLogger("runner").addHandler(handler)
 
 
-def show_access_log(config: Config) -> None:
-    """Show in the terminal, or the journal, what the server for access tokens logs."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("access: %(message)s"))
-    logger = logging.getLogger("runner.access")
-    logger.addHandler(handler)
-    logger.setLevel(config.log_level.upper())
-
-
 def _output_to(runtime: Runtime) -> None:
     """Send all further output to the host's log."""
     with contextlib.suppress(OSError):
@@ -180,11 +171,11 @@ async def start_all(
     """Start the hosts of all users, as many at once as there are cores. A failed start is reported,
     and the others go on.
 
-    Without `detach`, stay, let people with access tokens in, restart hosts that were killed, and
-    stop all on a signal; one while they start lets the hosts in hand come up first. A `server` is
-    run meanwhile. In a cluster, wait first until this runner is the active one, and at the end
-    leave guests to the next one. Returns 1 if a user could not be started or stopped, or if another
-    runner has become the active one; 130 for Ctrl-C, else 0.
+    Without `detach`, stay, restart hosts that were killed, and stop all on a signal; one while they
+    start lets the hosts in hand come up first. A `server` is run meanwhile. In a cluster, wait
+    first until this runner is the active one, and at the end leave guests to the next one. Returns
+    1 if a user could not be started or stopped, or if another runner has become the active one; 130
+    for Ctrl-C, else 0.
     """
     config = options.load_for_hosting()
     users = known_users(config)
@@ -204,12 +195,6 @@ async def start_all(
             return _exit_code(received)
         if server is not None:
             await stack.enter_async_context(server)
-        listens = config.access.socket or config.access.listen
-        if listens and not detach:
-            from runner.access.server import AccessServer
-
-            show_access_log(config)
-            await stack.enter_async_context(AccessServer(config))
         typer.echo(f"starting {', '.join(users)}")
 
         nursery = stack.enter_context(Nursery(options))
@@ -225,14 +210,14 @@ async def start_all(
             return started
 
         failed = await _each(options, users, start)
+        if config.access.socket or config.access.listen:
+            typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
         if not detach:
             again = down if remote else set()
             await _stay(config, options, users, ended, start, again)
             failed = len(down) if remote else failed
             failed += await (leave_all(config, users) if remote else stop_all(options))
             failed += remote and not received  # another runner is the active one
-        elif listens:
-            typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
     return 1 if failed else _exit_code(received)
 
 

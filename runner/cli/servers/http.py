@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import html
 import json
 import logging
@@ -71,6 +72,7 @@ async def _serving(
         return launch(whose).notices
 
     async with HttpServer(config, Commands(options.load, start)) as server:
+        gc.freeze()  # so that what connections leave behind is looked for more often
         if with_link:
             _show_link(links, server.url, options.user_id)
         else:

@@ -15,6 +15,7 @@ from runner.access.callers import Caller, Callers
 from runner.access.scopes import Scope
 from runner.config.models import Config
 from runner.config.users import known_users
+from runner.serve.connections import place_of
 from runner.serve.failures import Refusal
 from runner.serve.login.links import CHANNEL, Links, not_known
 from runner.serve.login.sessions import Sessions
@@ -49,9 +50,13 @@ class Door:
         ]
 
     def caller(self, request: Request) -> Caller:
-        """Who makes `request`. Raises `WireError` (UNAUTHENTICATED) if nobody is let in by it."""
+        """Who makes `request`. Raises `WireError`: UNAUTHENTICATED if nobody is let in by it,
+        RESOURCE_EXHAUSTED if too many of their requests are under way."""
+        return _admitted(request, self._caller(request))
+
+    def _caller(self, request: Request) -> Caller:
         if bearer(request) is not None:
-            return self.with_token(request)
+            return self._callers.with_token(bearer(request) or "", address(request))
         if (user_id := self._said_by_proxy(request)) is not None:
             return Caller(user_id, frozenset(Scope), CHANNEL, key=f"proxy {user_id}")
         secret = _cookie(request)
@@ -63,8 +68,9 @@ class Door:
         return caller
 
     def with_token(self, request: Request) -> Caller:
-        """Who makes `request`, by its access token and by nothing else. Raises `WireError`."""
-        return self._callers.with_token(bearer(request) or "", address(request))
+        """Who makes `request`, by its access token and by nothing else. Raises as `caller` does."""
+        caller = self._callers.with_token(bearer(request) or "", address(request))
+        return _admitted(request, caller)
 
     async def _login(self, request: Request) -> Response:
         asked = await json_object(request)
@@ -148,7 +154,13 @@ def address(request: Request) -> str:
     """Where a request comes from, for logs and counts."""
     if by_socket(request):
         return "the socket"
-    return request.client.host if request.client else "an unknown address"
+    return place_of(request.client.host) if request.client else "an unknown address"
+
+
+def _admitted(request: Request, caller: Caller) -> Caller:
+    if (connection := getattr(request.state, "connection", None)) is not None:
+        connection.admit(caller.key)
+    return caller
 
 
 def by_socket(request: Request) -> bool:

@@ -133,7 +133,6 @@ class Sessions:
     def _caller(self, session: _Session) -> Caller:
         return replace(
             session.admitted,
-            key=f"session {session.name}",
             ended=partial(self._why, session),
         )
 

@@ -49,22 +49,25 @@ def test_the_unit_runs_a_command_that_exists(unit: configparser.ConfigParser) ->
     assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
 
 
-def test_the_unit_of_the_http_server_has_no_rights_that_the_hosts_have_not(
-    unit: configparser.ConfigParser,
+@pytest.mark.parametrize(
+    ("name", "command"), [("oxydra-serve", ["serve"]), ("oxydra-access", ["access", "serve"])]
+)
+def test_the_units_of_servers_have_no_rights_that_the_hosts_have_not(
+    unit: configparser.ConfigParser, name: str, command: list[str]
 ) -> None:
     served = configparser.ConfigParser(interpolation=None)
     served.optionxform = str  # type: ignore[assignment, method-assign]
-    served.read(DEPLOY / "systemd/oxydra-serve.service")
+    served.read(DEPLOY / f"systemd/{name}.service")
     words = shlex.split(served["Service"]["ExecStart"])[1:]
-    assert words[-1] == "serve"
+    assert words[-len(command) :] == command
     assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
     granted = {
         name.removeprefix("CAP_") for name in served["Service"]["CapabilityBoundingSet"].split()
     }
     assert granted < CAPABILITIES
-    for name, value in unit["Service"].items():
-        if name.startswith(("Protect", "Private", "NoNew", "Lock", "SystemCall", "RestrictS")):
-            assert served["Service"][name] == value, name
+    for key, value in unit["Service"].items():
+        if key.startswith(("Protect", "Private", "NoNew", "Lock", "SystemCall", "RestrictS")):
+            assert served["Service"][key] == value, key
 
 
 def test_the_unit_may_write_where_the_settings_say_and_has_few_capabilities(

@@ -1,0 +1,72 @@
+"""Who is logged in is answered while thousands of connections hold the HTTP server."""
+
+import asyncio
+import sys
+import time
+
+import httpx
+import psutil
+import pytest
+from wire.identity import Party
+
+from runner.host.authority import Authority
+from runner.serve.connections import WAITING_MAX
+from tests.support.browser.console import _free_port
+from tests.support.commands.household import Household
+
+SECONDS = 60
+ASKED = 40
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.attempt(
+    "keeping who is logged in from an answer, with 2,000 connections of five bad kinds",
+    stopped_by="who waits longest goes, and never the new one; who is let in has room of their own",
+)
+async def test_who_is_logged_in_is_answered_in_a_crowd() -> None:
+    household = Household()
+    identity = Authority.new().issue(Party.ACCESS)
+    pem, key = household.path / "c.pem", household.path / "k.pem"
+    pem.write_text(identity.certificate)
+    key.write_text(identity.key)
+    key.chmod(0o600)
+    port = _free_port()
+    household.environment |= {
+        "OXYDRA_SERVE__LISTEN": f"127.0.0.1:{port}",
+        "OXYDRA_SERVE__CERTIFICATE": str(pem),
+        "OXYDRA_SERVE__KEY": str(key),
+    }
+    (household.workspaces / "alice").mkdir(parents=True, mode=0o700)
+    made = household.works("--user", "alice", "access", "create", "browser")
+    token = next(word.strip('",') for word in made.split() if "oxa_" in word)
+    serving = household.begin("serve")
+    try:
+        assert serving.stdout is not None
+        await asyncio.to_thread(serving.stdout.readline)
+        crowd = await asyncio.create_subprocess_exec(
+            *("nice", "-n", "19", sys.executable),  # others' machines do the work of a real crowd
+            *("-m", "tests.support.gateway.crowd", str(port), str(SECONDS)),
+        )
+        process, took, most = psutil.Process(serving.pid), [], 0
+        while process.num_fds() < WAITING_MAX:
+            assert crowd.returncode is None
+            await asyncio.sleep(0.1)
+        headers = {"Authorization": f"Bearer {token}"}
+        for _ in range(ASKED):  # each on a connection of its own, which has to get in
+            began = time.monotonic()
+            async with httpx.AsyncClient(verify=False, timeout=30) as client:
+                reply = await client.get(f"https://127.0.0.1:{port}/api/me", headers=headers)
+            assert reply.status_code == 200
+            took.append(time.monotonic() - began)
+            most = max(most, process.memory_info().rss)
+            assert crowd.returncode is None
+            await asyncio.sleep(0.3)
+        crowd.kill()
+        await crowd.wait()
+        assert sorted(took)[int(ASKED * 0.95)] < 1, took
+        assert most < 300 * 2**20, most
+    finally:
+        serving.terminate()
+        await asyncio.to_thread(serving.communicate, timeout=30)
+        household.remove()
