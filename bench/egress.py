@@ -25,16 +25,36 @@ from wire.tls import client_context
 
 from bench import engine
 from bench.report import p50, p95, verdict
+from runner.client.gateway import GatewayClient
 from tests.support.internet.guests import Guests, guests
 from tests.support.internet.images import images_of_this_checkout
 from tests.support.internet.internet import Internet, internet
+from tests.support.servers import openai_server as provider
 
 REQUEST_GOAL_MS: Final = 2.0
 MEMORY_GOAL_MB: Final = 45
+MEMORY_OF_BOTH_GOAL_MB: Final = 60
+LATER_GOAL_MS: Final = 50
 _MIB: Final = 100
 _USERS: Final = 10
 _HOST: Final = "www.example.org"
 _FILES: Final = "files.example.org"
+
+_UNREAD: Final = (
+    "python3 -c 'import os, socket, time, urllib.parse as u\n"
+    'at = u.urlsplit(os.environ["http_proxy"])\n'
+    "held = [socket.create_connection((at.hostname, at.port)) for _ in range(200)]\n"
+    f'for each in held: each.sendall(b"GET http://{_FILES}/bytes?1 HTTP/1.1\\r\\n'
+    f'Host: {_FILES}\\r\\n\\r\\n")\n'
+    "time.sleep(600)'"
+)
+_SIEGE: Final = (
+    _UNREAD,
+    f"while :; do curl -s http://{_FILES}/hints; done",
+    "while :; do for n in $(seq 40); do curl -s silent-$n.example.org & done; wait; done",
+)
+"""What commands do at once to their way out: answers that nobody reads, a server that never comes
+to its answer, and names that nobody answers for."""
 
 _Fetch = Callable[[], Awaitable[object]]
 
@@ -55,6 +75,9 @@ async def run(full: bool = False) -> list[str]:
             opened = {"allow": (_FILES,)}
             async with guests(net, tier, base_url=f"https://{_HOST}", shell=opened) as user:
                 lines += await _one_user(net, user, tier, rounds)
+            allowed = {"allow": ("*.example.org",)}
+            async with guests(net, tier, shell=allowed) as user:
+                lines += await _besieged(net, user, tier, rounds // 3)
         lines += await _users(net, rounds // 3)
     return lines
 
@@ -82,6 +105,46 @@ async def _one_user(net: Internet, user: Guests, tier: Tier, rounds: int) -> lis
         f"goal: at least 0.5: {verdict(direct / through >= 0.5)}",
         f"    memory of egress             {idle}; after the download {after}",
     ]
+
+
+async def _besieged(net: Internet, user: Guests, tier: Tier, rounds: int) -> list[str]:
+    """How much later the first word of an answer comes while commands besiege their way out."""
+    net.said_by_provider(provider.says("Yes."))
+    before = [await _first_word(user) for _ in range(rounds)]
+    idle = [await _pss(user, role) for role in ("egress", "shell-egress")]
+    begun = len(net.arrivals.all)
+
+    def unread(_: object) -> bool:
+        return sum("/bytes?1" in each.what for each in net.arrivals.all[begun:]) > 150
+
+    siege = [asyncio.create_task(user.command(_SIEGE[0], timeout_ms=600_000))]
+    await asyncio.to_thread(net.arrivals.wait_for, unread, 60)
+    siege += [asyncio.create_task(user.command(each, timeout_ms=600_000)) for each in _SIEGE[1:]]
+    during = [await _first_word(user) for _ in range(rounds)]
+    for each in siege:
+        each.cancel()
+    later, both = p95(during) - p95(before), sum(idle) / 1e6
+    met = f"goal: at most {MEMORY_OF_BOTH_GOAL_MB}: {verdict(both <= MEMORY_OF_BOTH_GOAL_MB)}"
+    return [
+        f"  {tier} tier, while commands besiege their way out",
+        f"    the first word of a turn     p50 {p50(before):7.2f} ms   p95 {p95(before):7.2f} ms",
+        f"    the same meanwhile           p50 {p50(during):7.2f} ms   p95 {p95(during):7.2f} ms",
+        f"    later                        p95 {later:7.2f} ms   "
+        f"goal: at most {LATER_GOAL_MS} ms: {verdict(later <= LATER_GOAL_MS)}",
+        f"    memory of both, idle         {both:.0f} MB PSS ({met})",
+    ]
+
+
+async def _first_word(user: Guests) -> float:
+    """Seconds from the question to the first word of the answer."""
+    async with await GatewayClient.open(await user.host.gateway(), channel_name="bench") as agent:
+        session = await agent.create_session()
+        began, took = time.perf_counter(), 0.0
+        async for event in agent.run_turn(session.session_id, "well?", ""):
+            if event.HasField("text") and not took:
+                took = time.perf_counter() - began
+    assert took, event
+    return took
 
 
 async def _users(net: Internet, rounds: int) -> list[str]:
@@ -196,8 +259,10 @@ async def _downloads(net: Internet, user: Guests, tier: Tier) -> tuple[float, fl
     return best[0], best[1]
 
 
-async def _pss(user: Guests) -> int:
-    return int(psutil.Process(await user.pid("egress")).memory_full_info().pss)
+async def _pss(user: Guests, role: str = "egress") -> int:
+    """Of all processes of a guest."""
+    first = psutil.Process(await user.pid(role))
+    return sum(each.memory_full_info().pss for each in (first, *first.children(recursive=True)))
 
 
 async def _memory(user: Guests, tier: Tier) -> str:

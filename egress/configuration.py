@@ -1,7 +1,7 @@
 """What may leave, and with which keys: the runner's word, as a whole."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
@@ -44,12 +44,20 @@ class Configuration:
     outside: Outside
 
     @classmethod
-    def of(cls, message: egress_pb2.EgressConfiguration, before: Interception) -> Self:
-        """Read a configuration, whose interception goes on from the one `before`.
+    def of(
+        cls,
+        message: egress_pb2.EgressConfiguration,
+        before: Interception,
+        served: Collection[Party],
+    ) -> Self:
+        """Read a configuration for those who are `served`, whose interception goes on from the one
+        `before`.
 
         Raises `ValueError` that says what cannot be read.
         """
-        if not (message.agent_token and message.shell_token):
+        given = {Party.AGENT: message.agent_token, Party.SHELL: message.shell_token}
+        tokens: dict[str, str] = {role: given[role] for role in served}
+        if not all(tokens.values()):
             raise ValueError("it has no tokens for the doors")
         context = _trusting(message.ca_pem)
         credentials = Credentials.of(message.credentials)
@@ -57,7 +65,7 @@ class Configuration:
             networks(message.private_networks), message.name_servers, context, _proxy(message)
         )
         return cls(
-            tokens={Party.AGENT: message.agent_token, Party.SHELL: message.shell_token},
+            tokens=tokens,
             policies={
                 Party.AGENT: Policy.of(message.agent),
                 Party.SHELL: Policy.of(message.shell),
@@ -77,9 +85,10 @@ class Configuration:
 
 class State:
     """The configuration that counts now. None does before the runner has given one, or after one
-    that could not be read."""
+    that could not be read. `served` are those who have a door."""
 
-    def __init__(self) -> None:
+    def __init__(self, served: Collection[Party]) -> None:
+        self.served = served
         self._configuration: Configuration | None = None
         self.interception = Interception()
         """Of the last configuration."""

@@ -33,7 +33,7 @@ class Control(egress_pb2_grpc.EgressServicer):
         self, request: egress_pb2.EgressConfiguration, _: _Context
     ) -> egress_pb2.EgressConfigured:
         try:
-            configuration = Configuration.of(request, self._state.interception)
+            configuration = Configuration.of(request, self._state.interception, self._state.served)
         except ValueError as error:
             self._state.shut(f"what may leave could not be read, so nothing does: {error}")
             self._admission.review()

@@ -52,15 +52,15 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="oxydra-egress", description="Lets out what may leave, and nothing else.")
-    for flag, what in (
-        ("--socket", "where the runner is served"),
-        ("--agent-door", "where the agent is"),
-        ("--shell-door", "where the shell is"),
+    for flag, what, required in (
+        ("--socket", "where the runner is served", True),
+        ("--agent-door", "where the agent is", False),
+        ("--shell-door", "where the shell is", False),
     ):
         parser.add_argument(
             flag,
             type=listener,
-            required=True,
+            required=required,
             metavar="PLACE",
             help=f"{what}: a path, or tcp:*:PORT",
         )
@@ -84,7 +84,8 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     identity = Identity.of(received.identity)
-    watch, state, allowance = Watch(), State(), Allowance()
+    doors = _doors(arguments)
+    watch, state, allowance = Watch(), State(tuple(doors)), Allowance()
     admission = Admission(state, watch, allowance)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(state.close)
@@ -95,7 +96,6 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
         egress_pb2_grpc.add_EgressServicer_to_server(
             Control(state, admission, allowance, watch), server.grpc
         )
-        doors = {Party.AGENT: arguments.agent_door, Party.SHELL: arguments.shell_door}
         for role, endpoint in doors.items():
             door = Door(listening(endpoint, identity), identity, role, admission)
             _open(door, endpoint)
@@ -112,6 +112,12 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
         log.info("egress ready", extra={"event": "ready"})
         await stop.wait()
         log.info("egress stops")
+
+
+def _doors(arguments: argparse.Namespace) -> dict[Party, str]:
+    """Whom this guest serves, and where."""
+    doors = {Party.AGENT: arguments.agent_door, Party.SHELL: arguments.shell_door}
+    return {party: endpoint for party, endpoint in doors.items() if endpoint}
 
 
 def _open(door: Door, endpoint: str) -> None:
@@ -143,8 +149,11 @@ def _become() -> None:
 def main() -> None:
     logs.configure("egress", "", "info")
     try:
-        arguments = _parser().parse_args()
-        logs.configure("egress", "", arguments.log_level)
+        arguments = (parser := _parser()).parse_args()
+        if not (doors := _doors(arguments)):
+            parser.error("one of --agent-door and --shell-door is required")
+        name = "egress" if Party.AGENT in doors else "shell-egress"
+        logs.configure(name, "", arguments.log_level)
         os.umask(0o077)
         _become()
         with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:

@@ -34,11 +34,17 @@ _PORTS: Final = (
     (Role.SHELL, Port.SHELL),
     (Role.EGRESS, Port.EGRESS),
     (Role.EGRESS, Port.AGENT_DOOR),
-    (Role.EGRESS, Port.SHELL_DOOR),
+    (Role.SHELL_EGRESS, Port.EGRESS),
+    (Role.SHELL_EGRESS, Port.SHELL_DOOR),
     (Role.EMBEDDER, Port.EMBEDDER),
 )
-_GUEST_PORTS: Final = tuple(port for guest, port in _PORTS if guest is not Role.EMBEDDER)
-_DOORS: Final = {Role.AGENT: Port.AGENT_DOOR, Role.SHELL: Port.SHELL_DOOR}
+_GUEST_PORTS: Final = tuple(
+    dict.fromkeys(port for guest, port in _PORTS if guest is not Role.EMBEDDER)
+)
+_DOORS: Final = {
+    Role.AGENT: (Role.EGRESS, Port.AGENT_DOOR),
+    Role.SHELL: (Role.SHELL_EGRESS, Port.SHELL_DOOR),
+}
 _ALLOWED: Final = {
     Role.AGENT: (Port.SHELL, Port.AGENT_DOOR, Port.EMBEDDER),
     Role.SHELL: (Port.SHELL_DOOR,),
@@ -90,7 +96,7 @@ class Neighbours:
 
     def of(self, role: Role) -> Surroundings:
         """What the user's agent or shell has around it."""
-        own_door = _DOORS[role]
+        egress, own_door = _DOORS[role]
         found = [target._replace(label="the API server") for target in self.api]
         found += [Target(address, _DNS, "the cluster's DNS") for address in self.names]
         found += [target for address in self.nodes for target in node(address)]
@@ -98,7 +104,7 @@ class Neighbours:
             if guest is not role and port not in _ALLOWED[role]:
                 found += _at(self.guests.get(guest, ()), (port,), f"the {guest}")
         found += _at(self.others[:OTHERS_MAX], _GUEST_PORTS, "another user's guest")
-        doors = [own_door.at(address) for address in self.guests.get(Role.EGRESS, ())[:1]]
+        doors = [own_door.at(address) for address in self.guests.get(egress, ())[:1]]
         return Surroundings(tuple(dict.fromkeys(found)), *doors)
 
 

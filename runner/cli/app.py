@@ -260,7 +260,9 @@ def stop(
 @app.command()
 def restart(
     context: typer.Context,
-    role: Annotated[str, typer.Option(help="Only this guest: agent, shell or egress.")] = "",
+    role: Annotated[
+        str, typer.Option(help="Only this guest: agent, shell, egress or shell-egress.")
+    ] = "",
 ) -> None:
     """Restart guests in place, with the settings that hold now."""
     from runner.cli.agent import ask_host
@@ -300,7 +302,8 @@ def doctor(
 def logs(
     context: typer.Context,
     role: Annotated[
-        Literal["agent", "shell", "egress", "embedder", "host"], typer.Option(help="Whose log.")
+        Literal["agent", "shell", "egress", "shell-egress", "embedder", "host"],
+        typer.Option(help="Whose log."),
     ] = "agent",
     tail: Annotated[int, typer.Option(min=0, help="How many of the last lines.")] = 100,
     since: Annotated[

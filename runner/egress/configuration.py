@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from wire.envelope import Secrets
 from wire.settings import EgressSettings, UserSettings
@@ -14,6 +15,17 @@ from runner.egress.grants import Grants
 from runner.egress.policy import is_open, limits, policy
 from runner.egress.upstreams import upstreams
 from runner.workspace.credentials import read_certificates, read_variable
+from runner.workspace.mounts import Role
+
+_FOR_ALL: Final = (
+    *("user_id", "limits", "private_networks", "name_servers"),
+    *("ca_pem", "proxy", "proxy_authorization"),
+)
+_OWN: Final = {
+    Role.EGRESS: ("agent_token", "agent", "upstreams"),
+    Role.SHELL_EGRESS: ("shell_token", "shell", "credentials", "inspected"),
+}
+"""What each egress guest is told; what is not listed, such as the keys of the other, it is not."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,7 +49,7 @@ def build(
     environ: Mapping[str, str],
     memory_next: str = "",
 ) -> egress_pb2.EgressConfiguration:
-    """All that egress may let out for one user, and the keys that it puts in.
+    """All that may leave for one user, and the keys for it; see `part`.
 
     `memory_next` is a token for the memory's server that the agent is to try.
     Raises `ConfigError` for a file or variable that the settings name and that is not there.
@@ -61,8 +73,16 @@ def build(
     )
 
 
+def part(
+    configuration: egress_pb2.EgressConfiguration, role: Role
+) -> egress_pb2.EgressConfiguration:
+    """What the egress guest `role` is told of it: the policy and keys of whom it serves alone."""
+    told: dict[str, Any] = {name: getattr(configuration, name) for name in (*_FOR_ALL, *_OWN[role])}
+    return egress_pb2.EgressConfiguration(**told)
+
+
 def is_wanted(configuration: egress_pb2.EgressConfiguration) -> bool:
-    """Whether anything may leave at all."""
+    """Whether anything may leave by it at all."""
     policies = (configuration.agent, configuration.shell)
     return bool(configuration.upstreams) or any(map(is_open, policies))
 

@@ -1,7 +1,7 @@
 """What an egress guest tells of requests, recorded by the host; and its questions, put to people.
 
-The user and the time are the host's, and every field is checked and bounded: what goes into the
-record was chosen by whoever made the request.
+The user and the time are the host's, a guest can tell only of whom it serves, and every field is
+checked and bounded: what goes into the record was chosen by whoever made the request.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -77,11 +77,12 @@ class Traffic(Protocol):
 
 
 class EgressWatcher:
-    """Records what the doors of one user's egress let out and refuse, through all its launches.
+    """Records what one egress guest of a user lets out and refuses, through all its launches.
 
     `attend` begins with a launch that answers; `ended` closes what it has left open. The log is the
     caller's. `granted` is told the role and the rule that a person has allowed for a session; it
-    raises `WireError` where that cannot be kept.
+    raises `WireError` where that cannot be kept. `roles` are those that the guest serves. With a
+    watcher `beside`, of another guest of the user, it shares who follows, and the day's count.
     """
 
     def __init__(
@@ -90,16 +91,22 @@ class EgressWatcher:
         ask: Ask,
         granted: Callable[[str, pb.EgressGrant], None],
         traffic: Traffic | None = None,
+        *,
+        roles: Collection[str] = _ROLES,
+        beside: "EgressWatcher | None" = None,
     ) -> None:
         self._audit = audit
         self._ask = ask
         self._granted = granted
         self._traffic = traffic
-        self._spent = Spent(audit.place)
-        self._before = self._spent.today()
+        self._roles = roles
+        self._spent: Spent = beside._spent if beside is not None else Spent(audit.place)
+        self._before = self._today()
         self._open: dict[int, _Open] = {}
         self._questions: dict[int, asyncio.Task[None]] = {}
-        self._followers: set[asyncio.Queue[pb.EgressEvent]] = set()
+        self._followers: set[asyncio.Queue[pb.EgressEvent]] = (
+            beside._followers if beside is not None else set()
+        )
         self._attendance = Attendance("egress", self._hear)
         self._pace = Pace(BURST, PER_SECOND)
 
@@ -113,7 +120,10 @@ class EgressWatcher:
         """The guest has ended: what it had begun was cut."""
         self._attendance.cancel()
         self._close_open()
-        self._before = self._spent.today()
+        self._before = self._today()
+
+    def _today(self) -> list[pb.EgressSpent]:
+        return [each for each in self._spent.today() if each.role in self._roles]
 
     @property
     def spent(self) -> Sequence[pb.EgressSpent]:
@@ -131,7 +141,8 @@ class EgressWatcher:
         return len(self._questions)
 
     async def follow(self) -> AsyncGenerator[pb.EgressEvent]:
-        """What begins, ends and is refused from now on. Questions are not among it."""
+        """What begins, ends and is refused from now on, each by the number of its line. Questions
+        are not among it."""
         behind: asyncio.Queue[pb.EgressEvent] = asyncio.Queue(BEHIND_MAX)
         self._followers.add(behind)
         try:
@@ -170,7 +181,7 @@ class EgressWatcher:
     def _begun(self, begun: pb.EgressBegun) -> pb.EgressReply:
         if begun.id in self._open or len(self._open) >= OPEN_MAX:
             return _unrecorded(begun.id, "egress tells of more requests than it can have")
-        checked = _checked(begun)
+        checked = _checked(begun, self._roles)
         try:
             number = self._audit.note("egress", **_fields(checked))
         except HostError as error:
@@ -180,6 +191,7 @@ class EgressWatcher:
             self._spent.add(checked.role, checked.host, 1, 0)
         if self._traffic is not None:
             self._traffic.left(checked.role, checked.decision)
+        checked.id = number  # several guests count their requests
         self._tell(pb.EgressEvent(begun=checked))
         return pb.EgressReply(recorded=begun.id)
 
@@ -188,7 +200,7 @@ class EgressWatcher:
         if begun is None:
             return
         checked = pb.EgressEnded(
-            id=ended.id,
+            id=begun.number,
             sent=min(ended.sent, _BYTES_MAX),
             received=min(ended.received, _BYTES_MAX),
             status=ended.status if ended.status < 1000 else 0,
@@ -201,10 +213,10 @@ class EgressWatcher:
 
     def _close_open(self) -> None:
         """What was open was cut. How many bytes it moved is not known."""
-        for number, begun in self._open.items():
+        for begun in self._open.values():
             took = round((time.monotonic() - begun.began) * 1000)
             ended = pb.EgressEnded(
-                id=number, outcome="cut", reason="egress ended", duration_ms=took
+                id=begun.number, outcome="cut", reason="egress ended", duration_ms=took
             )
             self._note_end(begun, ended)
             self._tell(pb.EgressEvent(ended=ended))
@@ -243,7 +255,7 @@ class EgressWatcher:
 
     async def _answer(self, question: pb.EgressQuestion) -> pb.EgressAnswer:
         answer = pb.EgressAnswer(question=question.id)
-        if (request := _request(question)) is None or question.role not in _ROLES:
+        if (request := _request(question)) is None or question.role not in self._roles:
             answer.reason = "the question cannot be put: it names no host"
         elif len(self._questions) > QUESTIONS_MAX:
             answer.reason = f"{QUESTIONS_MAX} questions are open already"
@@ -261,11 +273,11 @@ class EgressWatcher:
         return answer
 
 
-def _checked(begun: pb.EgressBegun) -> pb.EgressBegun:
+def _checked(begun: pb.EgressBegun, roles: Collection[str]) -> pb.EgressBegun:
     """What was told, with nothing in it that could deceive a reader."""
     return pb.EgressBegun(
         id=begun.id,
-        role=begun.role if begun.role in _ROLES else _ODD,
+        role=begun.role if begun.role in roles else _ODD,
         session_id=_fitting(_ID, begun.session_id),
         turn_id=_fitting(_ID, begun.turn_id),
         upstream=_fitting(_NAME, begun.upstream),

@@ -1,9 +1,9 @@
-"""A user's egress guest: it runs while anything may leave, and is told what may."""
+"""A user's egress guests: each runs while anything may leave by it, and is told what may."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,24 +12,22 @@ from wire.errors import WireError
 from wire.status import answered
 from wire.v1 import control_pb2, egress_pb2, egress_pb2_grpc, shell_pb2
 
-from runner.egress.configuration import without_secrets
-from runner.egress.policy import is_open
+from runner.egress.configuration import part, without_secrets
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.launch import EgressLauncher
 from runner.host.supervisor import Adopt, Launch, Policy, Supervisor
 from runner.tiers.base import Handle, TierDriver
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import SERVED, Role
 
 log = logging.getLogger(__name__)
 
-NOTHING: Final = "nothing is configured to leave"
 _CONFIGURE_S: Final = 10.0
 _COUNTERS_S: Final = 3.0
 
 
 class Egress:
-    """The egress guest of one user.
+    """One egress guest of one user: the agent's, or the commands'.
 
     `on_handle` is as for `Supervisor`. `configured` is called after each change of what may leave,
     so that the shell guest hears of it.
@@ -38,6 +36,7 @@ class Egress:
     def __init__(
         self,
         driver: TierDriver,
+        role: Role,
         launcher: EgressLauncher,
         watcher: EgressWatcher,
         *,
@@ -46,6 +45,7 @@ class Egress:
         policy: Policy | None = None,
         adopt: Adopt | None = None,
     ) -> None:
+        self.role = role
         self.launcher = launcher
         self._watcher = watcher
         self._on_handle = on_handle
@@ -53,11 +53,11 @@ class Egress:
         self._handle: Handle | None = None
         self._authority = ""
         self._changing = asyncio.Lock()
-        self._wanted = False
+        self._idle = self.why_idle
         self._since = datetime.now(UTC)
         self.supervisor = Supervisor(
             driver,
-            Role.EGRESS,
+            role,
             self._prepare,
             on_handle=self._record,
             policy=policy,
@@ -68,7 +68,12 @@ class Egress:
     @property
     def wanted(self) -> bool:
         """Whether it runs, or would if nothing kept it from running."""
-        return self._wanted
+        return not self._idle
+
+    @property
+    def why_idle(self) -> str:
+        """Why there is nothing to do for it by the settings of now; empty if there is."""
+        return self.launcher.why_idle(self.role)
 
     async def start(self) -> None:
         """Start the guest if anything may leave. Raises like `Supervisor.start`."""
@@ -109,7 +114,7 @@ class Egress:
         nothing goes out.
         """
         async with self._changing:
-            running = self._wanted and self.supervisor.alive
+            running = self.wanted and self.supervisor.alive
             if not self._is_wanted():
                 await self._end()
                 return True
@@ -126,67 +131,51 @@ class Egress:
 
     async def status(self) -> control_pb2.GuestStatus:
         """The current state of the guest, which is asked."""
-        if self._wanted:
+        if self.wanted:
             return await self.supervisor.status()
         return control_pb2.GuestStatus(
-            role=Role.EGRESS,
+            role=self.role,
             state="disabled",
-            reason=NOTHING,
+            reason=self._idle,
             since=self._since.isoformat(timespec="seconds"),
         )
 
-    def granted(self, role: str, grant: egress_pb2.EgressGrant) -> None:
-        """Keep what a person has allowed. The running guest knows it already. Raises `HostError`
-        if it cannot be kept."""
-        self.launcher.kept.grants.add(role, grant)
-
-    async def grant(self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool) -> bool:
-        """Allow or deny something until the host ends, or take that back.
-
-        Returns whether it changed anything. Raises like `reconfigure`, and `HostError` for what is
-        no grant.
-        """
-        grants = self.launcher.kept.grants
-        changed = grants.withdraw(role, grant) if withdraw else grants.add(role, grant)
-        if changed:
-            await self.reconfigure()
-        return changed
-
-    async def described(self) -> control_pb2.GetEgressReply:
-        """What may leave and what has left. Without counters, if the guest does not answer."""
-        reply = control_pb2.GetEgressReply(
-            guest=await self.status(),
-            configuration=without_secrets(self.launcher.configuration()),
-        )
-        if reply.guest.state == "ready":
+    async def counters(self) -> egress_pb2.EgressCountersReply | None:
+        """What has left by it. None if the guest does not answer."""
+        if (await self.status()).state == "ready":
             with contextlib.suppress(WireError):
                 counters = egress_pb2_grpc.EgressStub(await self.supervisor.channel()).Counters
                 request = egress_pb2.EgressCountersRequest()
-                reply.counters.CopyFrom(await answered(counters(request, timeout=_COUNTERS_S)))
-        return reply
+                found: egress_pb2.EgressCountersReply = await answered(
+                    counters(request, timeout=_COUNTERS_S)
+                )
+                return found
+        return None
 
     def follow(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
         """What begins, ends and is refused from now on."""
         return self._watcher.follow()
 
     def for_shell(self) -> shell_pb2.SetEgressRequest:
-        """What the shell guest is told about its way out: none while it may reach nothing."""
-        if not (self._wanted and is_open(self.launcher.configuration().shell)):
+        """What the shell guest is told about its way out, which this is: none while it may reach
+        nothing."""
+        if not self.wanted:
             return shell_pb2.SetEgressRequest()
         return self.launcher.way_out_of_shell(self._authority, self._handle)
 
     def _is_wanted(self) -> bool:
-        wanted = self.launcher.is_wanted
-        if wanted is not self._wanted:
-            self._wanted, self._since = wanted, datetime.now(UTC)
-        return wanted
+        idle = self.why_idle
+        if bool(idle) is self.wanted:
+            self._since = datetime.now(UTC)
+        self._idle = idle
+        return self.wanted
 
     async def _end(self) -> None:
         await self.supervisor.stop()
         await self._configured()
 
     def _prepare(self) -> Launch:
-        return self.launcher.prepare()
+        return self.launcher.prepare(self.role)
 
     def _record(self, handle: Handle | None) -> None:
         self._handle = handle
@@ -200,10 +189,70 @@ class Egress:
 
     async def _configure(self, channel: grpc.aio.Channel) -> None:
         configure = egress_pb2_grpc.EgressStub(channel).Configure
-        request = self.launcher.configuration()
+        request = part(self.launcher.configuration(), self.role)
         request.spent.extend(self._watcher.spent)
         reply: egress_pb2.EgressConfigured = await answered(
             configure(request, timeout=_CONFIGURE_S)
         )
         self._authority = reply.authority_pem
         await self._configured()
+
+
+class WaysOut:
+    """The two egress guests of one user. What one of them suffers, the other does not."""
+
+    def __init__(self, agents: Egress, commands: Egress) -> None:
+        self.agents = agents
+        self.commands = commands
+
+    def __iter__(self) -> Iterator[Egress]:
+        return iter((self.agents, self.commands))
+
+    def of(self, role: str) -> Egress | None:
+        """The one whose role it is."""
+        return next((each for each in self if each.role == role), None)
+
+    async def reconfigure(self) -> bool:
+        """See `Egress.reconfigure`. Both are told, also if one refuses."""
+        done = await asyncio.gather(*(each.reconfigure() for each in self), return_exceptions=True)
+        for failure in done:
+            if isinstance(failure, BaseException):
+                raise failure
+        return all(done)
+
+    def granted(self, role: str, grant: egress_pb2.EgressGrant) -> None:
+        """Keep what a person has allowed. The running guest knows it already. Raises `HostError`
+        if it cannot be kept."""
+        self.agents.launcher.kept.grants.add(role, grant)
+
+    async def grant(self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool) -> bool:
+        """Allow or deny something until the host ends, or take that back.
+
+        Returns whether it changed anything. Raises like `reconfigure`, and `HostError` for what is
+        no grant.
+        """
+        grants = self.agents.launcher.kept.grants
+        changed = grants.withdraw(role, grant) if withdraw else grants.add(role, grant)
+        if changed:
+            (way_out,) = (each for each in self if SERVED[each.role] == role)
+            await way_out.reconfigure()
+        return changed
+
+    async def described(self) -> control_pb2.GetEgressReply:
+        """What may leave and what has left, as far as the guests answer."""
+        configuration = self.agents.launcher.configuration()
+        reply = control_pb2.GetEgressReply(
+            guest=await self.agents.status(),
+            shell_guest=await self.commands.status(),
+            configuration=without_secrets(configuration),
+        )
+        for counted in await asyncio.gather(*(each.counters() for each in self)):
+            if counted is not None:
+                reply.counters.counts.extend(counted.counts)
+                reply.counters.open += counted.open
+                reply.counters.SetInParent()
+        return reply
+
+    def follow(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
+        """What begins, ends and is refused by either from now on."""
+        return self.agents.follow()

@@ -1,4 +1,5 @@
-"""A user's guests: the agent, the shell if there is one, and egress while anything may leave.
+"""A user's guests: the agent, the shell if there is one, and an egress of each while anything may
+leave by it.
 
 They start in parallel and are watched separately: each can die and come back without the others.
 The shell guest is ready only once its boundary has passed the self-test, and learns its way out
@@ -24,14 +25,14 @@ from runner.boundary.enforcement import require_enforced
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
-from runner.host.egress import NOTHING, Egress
+from runner.host.egress import Egress, WaysOut
 from runner.host.handover import Handover, Left
 from runner.host.launch import Launchers
 from runner.host.placement import Rooms
 from runner.host.runtime import Runtime, save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec, Port, TierDriver
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import SERVED, Role
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ Guard = Callable[
 """Repeats what the self-test has found of a guest's network, also whenever the event is set;
 returns once it is otherwise."""
 
-ROLES: Final = (Role.AGENT.value, Role.SHELL.value, Role.EGRESS.value)
+ROLES: Final = (Role.AGENT.value, Role.SHELL.value, *(role.value for role in SERVED))
 
 
 class Guests:
@@ -62,7 +63,7 @@ class Guests:
     `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
     descriptions. In `runtime` is what the next runner recovers from; of what the last one has left
     in a `handover`, what would be the same today is adopted. `watcher` records what the agent tells
-    of its calls, `egress_watcher` what leaves. Egress runs in the tier of `beside`. Where policies
+    of its calls, `egress_watchers` what leaves. Egress runs in the tier of `beside`. Where policies
     of a network keep guests apart, `guard` looks after the agent and the shell.
     """
 
@@ -77,7 +78,7 @@ class Guests:
         tokens: Mapping[str, str],
         runtime: Runtime,
         watcher: Watcher,
-        egress_watcher: EgressWatcher,
+        egress_watchers: Mapping[Role, EgressWatcher],
         beside: TierDriver,
         handover: Handover,
         policy: Policy | None = None,
@@ -125,14 +126,20 @@ class Guests:
                 adopt=partial(self._adopt, Role.SHELL),
                 guard=self._guard_of(Role.SHELL),
             )
-        self.egress = Egress(
-            beside,
-            launchers.egress,
-            egress_watcher,
-            on_handle=partial(self._record, Role.EGRESS),
-            configured=self._egress_configured,
-            policy=policy,
-            adopt=partial(self._adopt, Role.EGRESS),
+        self.egress = WaysOut(
+            *(
+                Egress(
+                    beside,
+                    role,
+                    launchers.egress,
+                    egress_watchers[role],
+                    on_handle=partial(self._record, role),
+                    configured=self._egress_configured,
+                    policy=policy,
+                    adopt=partial(self._adopt, role),
+                )
+                for role in SERVED
+            )
         )
 
     async def start(self) -> None:
@@ -140,14 +147,12 @@ class Guests:
 
         Raises the first failure. The other guests may then still run: call `stop`.
         """
-        await _together([*(supervisor.start() for supervisor in self._all()), self.egress.start()])
+        await _together(each.start() for each in (*self._all(), *self.egress))
 
     async def stop(self) -> None:
         """End all, even if one fails to end. Idempotent."""
         ended = await asyncio.gather(
-            *(supervisor.stop() for supervisor in self._all()),
-            self.egress.stop(),
-            return_exceptions=True,
+            *(each.stop() for each in (*self._all(), *self.egress)), return_exceptions=True
         )
         for failure in ended:
             if isinstance(failure, BaseException):
@@ -156,7 +161,7 @@ class Guests:
     async def release(self) -> None:
         """Leave all to the next runner."""
         self._save()
-        await asyncio.gather(*(each.release() for each in self._all()), self.egress.release())
+        await asyncio.gather(*(each.release() for each in (*self._all(), *self.egress)))
         self._watcher.ended()
 
     async def embedder_moved(self) -> None:
@@ -174,23 +179,25 @@ class Guests:
         if launchers.shell is not None and self._launchers.shell is not None:
             launchers.shell.agent_token = self._launchers.shell.agent_token
         self._launchers = launchers
-        self.egress.take(launchers.egress)
+        for egress in self.egress:
+            egress.take(launchers.egress)
 
     async def restart(self, role: str) -> None:
         """Restart one guest or ("") all. Egress takes up its settings in any case."""
-        steps = [
+        steps: list[Callable[[], Coroutine[Any, Any, object]]] = [
             each.restart
             for each, own in ((self.agent, Role.AGENT), (self.shell, Role.SHELL))
             if each is not None and role in ("", own)
         ]
-        again = role in ("", Role.EGRESS)
-        change = self.egress.restart if again else self.egress.reconfigure
-        await _together([*(restart() for restart in steps), change()])
+        steps += [
+            each.restart if role in ("", each.role) else each.reconfigure for each in self.egress
+        ]
+        await _together(step() for step in steps)
 
     async def statuses(self) -> list[control_pb2.GuestStatus]:
         """The current state of all, which are asked."""
-        asked = [supervisor.status() for supervisor in self._all()]
-        found = list(await asyncio.gather(*asked, self.egress.status()))
+        asked = (each.status() for each in (*self._all(), *self.egress))
+        found = list(await asyncio.gather(*asked))
         if self.shell is None:
             none = control_pb2.GuestStatus(
                 role=Role.SHELL,
@@ -203,8 +210,7 @@ class Guests:
 
     def restarts(self) -> dict[str, int]:
         """How often each guest was started again."""
-        supervisors = zip(ROLES, (self.agent, self.shell, self.egress.supervisor), strict=True)
-        return {role: each.restarts for role, each in supervisors if each is not None}
+        return {role: each.restarts for role, each in self._supervisors().items()}
 
     @property
     def boundary(self) -> control_pb2.BoundaryReport | None:
@@ -284,7 +290,7 @@ class Guests:
 
     def _where(self) -> gateway_pb2.SetRoomsRequest:
         request = gateway_pb2.SetRoomsRequest(embedder=self._embedder())
-        egress = self.egress.launcher.link
+        egress = self._launchers.egress.link
         request.egress.CopyFrom(self._rooms.link(Role.EGRESS, Port.AGENT_DOOR, egress))
         if self._launchers.shell is not None:
             shell = self._launchers.shell.link
@@ -310,7 +316,7 @@ class Guests:
             channel = self._admitted
             if channel is None or self.shell is None or channel is not self.shell.connection:
                 return  # the next shell is told once it is admitted
-            way_out = self.egress.for_shell()
+            way_out = self.egress.commands.for_shell()
             if not (way_out.door or self._shell_has_door):
                 return
             await set_egress(channel, way_out)
@@ -328,7 +334,7 @@ class Guests:
         shell = bootstrap_pb2.Link(unavailable_reason=self._launchers.no_shell)
         if self._launchers.shell is not None:
             shell = self._rooms.link(Role.SHELL, Port.SHELL, self._launchers.shell.link)
-        egress = self.egress.launcher
+        egress = self._launchers.egress
         return self._launchers.agent.prepare(
             self._embedder(),
             shell,
@@ -351,7 +357,7 @@ class Guests:
             "the agent's token for the shell": self._launchers.shell.agent_token,
             "the embedder's token": self._embedder().token,
             "the shell's own token": shell.peer.token,
-            "the agent's token for egress": self.egress.launcher.kept.agent_token,
+            "the agent's token for egress": self._launchers.egress.kept.agent_token,
         }
         if Role.AGENT in self._handles:
             tokens["the gateway's token"] = self.agent.current.peer.token
@@ -384,22 +390,23 @@ class Guests:
             save_state(self._runtime.state, list(self._handles.values()))
 
     def _now(self) -> Handover:
-        supervisors = {
-            Role.AGENT: self.agent,
-            Role.SHELL: self.shell,
-            Role.EGRESS: self.egress.supervisor,
-        }
+        supervisors = self._supervisors()
         left = dict(self._inherited)  # not adopted yet
         for role, handle in self._handles.items():
-            if (supervisor := supervisors[role]) is not None:
-                launch = supervisor.current
-                left[role] = Left(handle, launch.peer.token, launch.sameness)
-        shell, kept = self._launchers.shell, self.egress.launcher.kept
+            launch = supervisors[role].current
+            left[role] = Left(handle, launch.peer.token, launch.sameness)
+        shell, kept = self._launchers.shell, self._launchers.egress.kept
         token = shell.agent_token if shell is not None else self._handover.agent_token
         return replace(self._handover, agent_token=token, kept=kept, guests=left)
 
     def _all(self) -> list[Supervisor]:
         return [self.agent] if self.shell is None else [self.agent, self.shell]
+
+    def _supervisors(self) -> dict[Role, Supervisor]:
+        """Of all guests, by their roles."""
+        shell = {} if self.shell is None else {Role.SHELL: self.shell}
+        ways_out = {each.role: each.supervisor for each in self.egress}
+        return {Role.AGENT: self.agent, **shell, **ways_out}
 
 
 def changed_while_running(setting: str) -> HostError:
@@ -412,15 +419,11 @@ def changed_while_running(setting: str) -> HostError:
     )
 
 
-def not_restartable(role: str, no_shell: str) -> HostError:
-    """The error for a `role` that cannot restart. `no_shell` says why there is no shell guest."""
-    if role == Role.EGRESS:
+def not_restartable(role: str, why: str) -> HostError:
+    """The error for a `role` that cannot restart. `why` says why there is no such guest."""
+    if role in (Role.SHELL, *SERVED):
         return HostError(
-            Code.FAILED_PRECONDITION, "there is no egress guest to restart", details=NOTHING
-        )
-    if role == Role.SHELL:
-        return HostError(
-            Code.FAILED_PRECONDITION, "there is no shell guest to restart", details=no_shell
+            Code.FAILED_PRECONDITION, f"there is no {role} guest to restart", details=why
         )
     if role == "embedder":
         return HostError(

@@ -54,7 +54,7 @@ from runner.tiers.drivers import driver_for
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import adopt_old_database
 from runner.workspace.file_systems import passing
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import SERVED, Role
 from runner.workspace.room import check_room, keep_reserve, make_room
 from runner.workspace.workspace import Workspace
 
@@ -241,9 +241,9 @@ class Host:
         async with self._restart_lock:
             if self._reload is not None:
                 self._take_up(self._reload())
-            egress = self._guests.egress
-            if role == Role.EGRESS and not (egress.wanted or egress.launcher.is_wanted):
-                raise not_restartable(role, self.no_shell)
+            egress = self._guests.egress.of(role)
+            if egress is not None and not egress.wanted and (why := egress.why_idle):
+                raise not_restartable(role, why)
             await self._guests.restart(role)
 
     async def egress(self) -> control_pb2.GetEgressReply:
@@ -275,7 +275,7 @@ class Host:
 
         Raises `WireError` if the server refuses it; then nothing changes.
         """
-        launcher, egress = self._launchers.agent, self._guests.egress
+        launcher, egress = self._launchers.agent, self._guests.egress.agents
         async with self._restart_lock, await self._agent() as agent:
             egress.launcher.memory_next = token
             try:
@@ -317,7 +317,7 @@ class Host:
         """Bring the key of `provider` to egress, and tell the agent of it, if they run."""
         launcher = self._launchers.agent
         launcher.take_keys(self._environ, self._credentials.keys)
-        taken = await self._guests.egress.reconfigure()
+        taken = await self._guests.egress.agents.reconfigure()
         try:
             agent = await self._agent()
         except WireError as error:
@@ -384,7 +384,7 @@ class Host:
         if Role.AGENT in self._capabilities.own_files and not (remote or on_server):
             self.notices += passing(self.workspace.root)
 
-        watcher, egress_watcher = self._watchers(stack)
+        watcher, egress_watchers = self._watchers(stack)
         LastStart(self.tier, home.path).save(self._runtime)
         stack.push_async_callback(self._end, "embedder", self._embedder.stop)
         await self._embedder.start()
@@ -399,7 +399,7 @@ class Host:
             tokens={"the control token": control.token},
             runtime=self._runtime,
             watcher=watcher,
-            egress_watcher=egress_watcher,
+            egress_watchers=egress_watchers,
             beside=self._beside,
             handover=self._handover,
             policy=self._policy,
@@ -451,7 +451,7 @@ class Host:
         else:
             await self._guests.stop()
 
-    def _watchers(self, stack: AsyncExitStack) -> tuple[Watcher, EgressWatcher]:
+    def _watchers(self, stack: AsyncExitStack) -> tuple[Watcher, Mapping[Role, EgressWatcher]]:
         """Open the audit log, and what writes to it: about calls of tools, and about requests."""
         place = Place.locate(self.config, self.user_id)
         audit = AuditLog(place, self.config.audit.keep_days)
@@ -476,13 +476,17 @@ class Host:
             stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
         watcher = Watcher(audit, self._telemetry)
         stack.push_async_callback(self._end, "audit log", watcher.close)
-        egress_watcher = EgressWatcher(
-            audit,
-            lambda request: self._guests.ask(request),
-            lambda role, grant: self._guests.egress.granted(role, grant),
-            self._telemetry,
-        )
-        return watcher, egress_watcher
+        egress_watchers: dict[Role, EgressWatcher] = {}
+        for role, served in SERVED.items():
+            egress_watchers[role] = EgressWatcher(
+                audit,
+                lambda request: self._guests.ask(request),
+                lambda role, grant: self._guests.egress.granted(role, grant),
+                self._telemetry,
+                roles=(served,),
+                beside=egress_watchers.get(Role.EGRESS),
+            )
+        return watcher, egress_watchers
 
     def _server_notices(self) -> list[str]:
         """What to know of servers before the agent asks them."""

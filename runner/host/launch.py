@@ -21,7 +21,7 @@ from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
 
 from runner.config.models import Config
-from runner.egress.configuration import Kept, build, is_wanted
+from runner.egress.configuration import Kept, build, is_wanted, part
 from runner.egress.upstreams import without_secrets
 from runner.errors import ConfigError
 from runner.host.authority import Authority
@@ -33,7 +33,7 @@ from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_provider_keys, read_secrets
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import prepare_parent, resolve_db_path
-from runner.workspace.mounts import Access, BoundMount, Mount, Role
+from runner.workspace.mounts import SERVED, Access, BoundMount, Mount, Role
 from runner.workspace.workspace import Workspace
 
 EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
@@ -47,12 +47,18 @@ AGENT_COMMAND: Final = (
     "--exit-with-parent",
 )
 _SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
-_EGRESS_MODULE: Final = (sys.executable, "-P", "-m", "egress.server")
+_EGRESS_MODULE: Final[tuple[str, ...]] = (sys.executable, "-P", "-m", "egress.server")
 _PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+NOTHING: Final = {
+    Role.EGRESS: "nothing is configured to leave",
+    Role.SHELL_EGRESS: "[egress.shell] opens nothing and asks nobody",
+}
+"""Why an egress guest does not run."""
 OWN_ENVIRONMENT: Final = {"PYTHONUTF8": "1", "GRPC_VERBOSITY": "NONE"}
 """gRPC's own log would tell of everybody who knocks without a certificate."""
 _SHELL_HOME: Final = "/run"
 _EGRESS_LIMITS: Final = Limits(memory_bytes=256 * 1024 * 1024, processes=64, cpus=1.0)
+"""Of each of the two egress guests."""
 _MIB: Final = 1024 * 1024
 
 
@@ -353,12 +359,12 @@ class ShellLauncher:
 
 
 class EgressLauncher:
-    """Prepares the launches of one user's egress guest, and what it is configured with.
+    """Prepares the launches of one user's egress guests, and what they are configured with.
 
     Each launch has its own token, for the runner. What is `kept` stays the same: the other guests
-    get the tokens of the doors at their own start, and outlive restarts of this one. `secrets`
-    returns all of the user's, `memory_next` is a token that the agent is to try. Creating it checks
-    that what the settings of egress name is there.
+    get the tokens of the doors at their own start, and outlive restarts of these. `secrets`
+    returns all of the user's, `memory_next` is a token that the agent is to try. `no_shell` says
+    why there are no commands. Creating it checks that what the settings of egress name is there.
     """
 
     def __init__(
@@ -370,23 +376,15 @@ class EgressLauncher:
         *,
         secrets: Callable[[], envelope.Secrets],
         environ: Mapping[str, str],
+        no_shell: str = "",
     ) -> None:
         self._workspace = workspace
         self._authority = authority
         self._log_level = config.log_level
+        self._own_programs = capabilities.own_programs
         self._own_files = Role.EGRESS in capabilities.own_files
         self._placement = Placement.of(capabilities, config)
-        self._command: tuple[str, ...] = _EGRESS_MODULE
-        self._home = workspace.egress_socket.parent
-        self._environment = guest_environment(self._home, environ)
-        if capabilities.own_programs:
-            self._command = ("oxydra-egress",)
-            self._home = Path("/run")
-            self._environment = {
-                "HOME": str(self._home),
-                "TZ": time_zone(environ) or "UTC0",
-                **OWN_ENVIRONMENT,
-            }
+        self._no_shell = no_shell
         self._settings = config.for_user(workspace.user_id)
         self._secrets = secrets
         self.kept = Kept()
@@ -423,10 +421,11 @@ class EgressLauncher:
             files=self.kept.placeholders.files(credentials),
         )
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anything may leave at all."""
-        return is_wanted(self.configuration())
+    def why_idle(self, role: Role) -> str:
+        """Why there is nothing to do for the egress guest `role`; empty if there is."""
+        if role is Role.SHELL_EGRESS and self._no_shell:
+            return self._no_shell
+        return "" if is_wanted(part(self.configuration(), role)) else NOTHING[role]
 
     @property
     def upstreams(self) -> dict[str, str]:
@@ -434,7 +433,7 @@ class EgressLauncher:
         return {each.name: each.missing for each in self.configuration().upstreams}
 
     def configuration(self) -> egress_pb2.EgressConfiguration:
-        """What egress may let out now, and the keys for it."""
+        """What may leave now, and the keys for it."""
         user_id = self._workspace.user_id
         return build(
             user_id,
@@ -456,44 +455,53 @@ class EgressLauncher:
             self._settings = before
             raise
 
-    def prepare(self) -> Launch:
-        """A new launch with its own token and id. No egress guest of the user may run."""
+    def prepare(self, role: Role) -> Launch:
+        """A new launch of the egress guest `role` with its own token and id. None may run."""
         self._workspace.provision()
         token, launch_id = new_token(), str(uuid.uuid4())
         name = self._placement.name(launch_id)
-        mounts = self._workspace.mounts(Role.EGRESS)
+        mounts = self._workspace.mounts(role)
         seen, remote = GuestMounts(mounts, self._own_files), self._placement.remote
+        control = self._workspace.egress_socket(role)
+        door, door_port = self._workspace.agent_door, Port.AGENT_DOOR
+        if SERVED[role] is Role.SHELL:
+            door, door_port = self._workspace.shell_door, Port.SHELL_DOOR
         listeners = (
-            ("--socket", self._workspace.egress_socket, Port.EGRESS),
-            ("--agent-door", self._workspace.agent_door, Port.AGENT_DOOR),
-            ("--shell-door", self._workspace.shell_door, Port.SHELL_DOOR),
+            ("--socket", control, Port.EGRESS),
+            (f"--{SERVED[role]}-door", door, door_port),
         )
         places = (
             (flag, port.listener if remote else str(seen.path(socket)))
             for flag, socket, port in listeners
         )
+        command, home = _EGRESS_MODULE, control.parent
+        environment = guest_environment(home, self._environ)
+        if self._own_programs:
+            command, home = ("oxydra-egress",), Path("/run")
+            zone = time_zone(self._environ) or "UTC0"
+            environment = {"HOME": str(home), "TZ": zone, **OWN_ENVIRONMENT}
         spec = LaunchSpec(
-            role=Role.EGRESS,
+            role=role,
             user_id=self._workspace.user_id,
             home=self._workspace.path,
             launch_id=launch_id,
             command=(
-                *self._command,
+                *command,
                 *chain.from_iterable(places),
                 *("--bootstrap-stdin", *self._placement.until),
                 *("--log-level", self._log_level),
             ),
             mounts=mounts,
-            environment=self._environment,
+            environment=environment,
             envelope=envelope.service(token, self._authority.issue(Party.EGRESS, name)),
-            log_path=self._workspace.log(Role.EGRESS),
-            working_directory=self._home,
+            log_path=self._workspace.log(role),
+            working_directory=home,
             owner=self._workspace.owner.ids,
             network=Network.OUTBOUND,
             limits=_EGRESS_LIMITS,
-            directories=_found(self._placement, self._workspace, Role.EGRESS),
+            directories=_found(self._placement, self._workspace, role),
         )
-        endpoint = _local(self._placement, self._workspace.egress_socket)
+        endpoint = _local(self._placement, control)
         ours = self._authority.issue(Party.RUNNER)
         peer = Peer(endpoint, Party.EGRESS, token, ours, name)
         return Launch(spec, peer, Port.EGRESS, _sameness(spec))
@@ -523,6 +531,9 @@ class Launchers:
             keys=keys,
             command=agent_command,
         )
+        self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
+        if not config.for_user(workspace.user_id).shell.enabled:
+            self.no_shell = "shell.enabled is false in the configuration"
         self.egress = EgressLauncher(
             config,
             workspace,
@@ -530,10 +541,8 @@ class Launchers:
             authority,
             secrets=lambda: self.agent.secrets,
             environ=environ,
+            no_shell=self.no_shell,
         )
-        self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
-        if not config.for_user(workspace.user_id).shell.enabled:
-            self.no_shell = "shell.enabled is false in the configuration"
         self.shell: ShellLauncher | None = None
         if not self.no_shell:
             self.shell = ShellLauncher(config, workspace, capabilities, authority)

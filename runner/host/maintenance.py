@@ -119,12 +119,12 @@ async def _way_out(
     audit = AuditLog(Place.locate(config, user_id), config.audit.keep_days)
     audit.open()
     beside = driver_for("container", config.container) if config.tier == "micro_vm" else driver
-    watcher = EgressWatcher(audit, ask, lambda _role, _grant: None)
+    watcher = EgressWatcher(audit, ask, lambda _role, _grant: None, roles=(Role.AGENT,))
 
     def moved(handle: Handle | None) -> None:
         rooms.moved({Role.EGRESS: handle} if handle is not None else {})
 
-    egress = Egress(beside, launcher, watcher, on_handle=moved, configured=heard)
+    egress = Egress(beside, Role.EGRESS, launcher, watcher, on_handle=moved, configured=heard)
     try:
         await egress.start()
         yield

@@ -175,9 +175,9 @@ class UserPair:
         place = Place.of(self.user_id, self.workspace.path)
         socket = find_socket(self.config.container.engine)
         self._engine = client = docker.DockerClient(base_url=f"unix://{socket}")
-        self.agent, self.shell, self.egress = (
+        self.agent, self.shell, self.egress, self.shell_egress = (
             GuestContainer(client, place.container(role), self.workspace.log(role))
-            for role in (Role.AGENT, Role.SHELL, Role.EGRESS)
+            for role in (Role.AGENT, Role.SHELL, Role.EGRESS, Role.SHELL_EGRESS)
         )
 
     def _running(self) -> Host:

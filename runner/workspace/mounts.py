@@ -17,12 +17,15 @@ class Role(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
     EGRESS = "egress"
-    """The only one with a way out. It sees sockets alone: its own, and a door for each of the
-    others."""
+    """The agent's way out. It sees sockets alone: its own, and a door for the agent."""
+    SHELL_EGRESS = "shell-egress"
+    """The commands' way out: the same program, with the shell's door."""
     EMBEDDER = "embedder"
     """One for each host and model, shared by all users. It sees no workspace."""
 
 
+SERVED: Final = {Role.EGRESS: Role.AGENT, Role.SHELL_EGRESS: Role.SHELL}
+"""Which guest each of those with a way out serves, and no other one."""
 DOOR: Final = "door.sock"
 """Egress's socket for another guest, in the directory that both see."""
 
@@ -66,6 +69,9 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
     Role.EGRESS: (
         Mount("ipc", "ipc/egress", "/ipc", Access.READ_WRITE),
         Mount("agent", "ipc/agent-out", "/agent", Access.READ_WRITE),
+    ),
+    Role.SHELL_EGRESS: (
+        Mount("ipc", "ipc/out", "/ipc", Access.READ_WRITE),  # paths of sockets may not be long
         Mount("shell", "ipc/shell-out", "/shell", Access.READ_WRITE),
     ),
 }

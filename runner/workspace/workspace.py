@@ -28,6 +28,7 @@ from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
     DOOR,
     MOUNTS,
+    SERVED,
     BoundMount,
     Mount,
     Role,
@@ -105,9 +106,10 @@ class Workspace:
     def shell_socket(self) -> Path:
         return self.path / "ipc" / "shell" / "shell.sock"
 
-    @property
-    def egress_socket(self) -> Path:
-        return self.path / "ipc" / "egress" / "egress.sock"
+    def egress_socket(self, role: Role) -> Path:
+        """Where the runner finds an egress guest."""
+        (own,) = (bound.host_path for bound in self.mounts(role) if bound.mount.name == "ipc")
+        return own / "egress.sock"
 
     @property
     def agent_door(self) -> Path:
@@ -123,7 +125,7 @@ class Workspace:
     def sockets(self) -> tuple[Path, ...]:
         """All sockets of the user's guests."""
         return (
-            *(self.gateway_socket, self.shell_socket, self.egress_socket),
+            *(self.gateway_socket, self.shell_socket, *map(self.egress_socket, SERVED)),
             *(self.agent_door, self.shell_door),
         )
 

@@ -52,6 +52,7 @@ def test_start_detach_then_chat(containers: Household) -> None:
         "agent": "ready",
         "shell": "ready",
         "egress": "disabled",
+        "shell-egress": "disabled",
         "embedder": "ready",
     }
     assert status["boundary"]["passed"]

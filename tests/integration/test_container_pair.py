@@ -14,7 +14,7 @@ from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWaitStrategy
 
 from runner.testing import GuestContainer, UserPair
-from runner.workspace.mounts import MOUNTS, Access, Role
+from runner.workspace.mounts import MOUNTS, SERVED, Access, Role
 from tests.support.guests.engine import docker, engine_objects
 from tests.support.scratch import SCRATCH
 
@@ -48,11 +48,13 @@ CELLS: Final = [
     (role, path, cell)
     for role, row in table().items()
     for path, cell in sorted(row.items())
-    if (role, path) != (Role.EGRESS, "/tmp")  # it has the image's own, which is empty
+    if not (role in SERVED and path == "/tmp")  # they have the image's own, which is empty
 ]
 
 
-SOMETHING_LEAVES: Final = {"agent": {"allow": ["example.org"]}}
+SOMETHING_LEAVES: Final = {
+    role: {"allow": ["example.org"]} for role in (Role.AGENT.value, Role.SHELL.value)
+}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,8 @@ def bob(root: Path) -> Iterator[UserPair]:
 
 
 def guest(pair: UserPair, role: Role) -> GuestContainer:
-    return {Role.AGENT: pair.agent, Role.SHELL: pair.shell, Role.EGRESS: pair.egress}[role]
+    found = {Role.AGENT: pair.agent, Role.SHELL: pair.shell, Role.EGRESS: pair.egress}
+    return {**found, Role.SHELL_EGRESS: pair.shell_egress}[role]
 
 
 def cell(container: GuestContainer, path: str) -> str:

@@ -18,9 +18,10 @@ from wire.v1 import gateway_pb2
 
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
-from runner.host.egress import NOTHING
 from runner.host.host import Host
+from runner.host.launch import NOTHING
 from runner.host.supervisor import Policy
+from runner.workspace.mounts import Role
 from tests.support.guests.engine import bridge_address
 from tests.support.scratch import SCRATCH
 from tests.support.servers.scripted_provider import Script, says, scripted
@@ -128,7 +129,7 @@ async def test_it_runs_only_while_something_may_leave(root: Path) -> None:
     settings = [config(root)]
     async with running(settings[0], reload=lambda: settings[0]) as host:
         assert (await guest(host)).state == "disabled"
-        assert (await guest(host)).reason == NOTHING
+        assert (await guest(host)).reason == NOTHING[Role.EGRESS]
         with pytest.raises(WireError, match="no egress guest to restart"):
             await host.restart("egress")
         settings[0] = settings[0].model_copy(update={"egress": OPEN})

@@ -88,7 +88,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     watch = Watch()
     endpoint = unix_endpoint(tmp_path / "egress.sock")
     server = parties.server(endpoint, "token", Party.EGRESS)
-    state, allowance = State(), Allowance()
+    state, allowance = State((Party.AGENT, Party.SHELL)), Allowance()
     control = Control(state, Admission(state, watch, allowance), allowance, watch)
     egress_pb2_grpc.add_EgressServicer_to_server(control, server.grpc)
     await server.start()

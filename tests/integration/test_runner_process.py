@@ -134,7 +134,7 @@ def test_a_detached_host_is_ready_on_return_and_stops_once(house: Household) -> 
     assert found["running"] is True
     assert (found["user"], found["tier"], found["provider"]) == ("default", "process", "offline")
     assert found["workspace"] == str(house.workspaces / "default")
-    guest, shell, egress, embedder = found["guests"]
+    guest, shell, egress, commands, embedder = found["guests"]
     assert (guest["role"], guest["state"], guest["restarts"]) == ("agent", "ready", 0)
     assert guest["resident_bytes"] > 10_000_000
     assert shell["role"] == "shell"
@@ -144,6 +144,8 @@ def test_a_detached_host_is_ready_on_return_and_stops_once(house: Household) -> 
     )
     assert (egress["role"], egress["state"]) == ("egress", "disabled")
     assert egress["reason"] == "nothing is configured to leave"
+    assert (commands["role"], commands["state"]) == ("shell-egress", "disabled")
+    assert commands["reason"] == (lacking or "[egress.shell] opens nothing and asks nobody")
     assert (embedder["role"], embedder["state"]) == ("embedder", "disabled")
     table = house.run("status")
     assert table.returncode == 0

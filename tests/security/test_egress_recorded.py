@@ -61,7 +61,7 @@ class House:
 
     async def pid(self) -> int:
         guests = (await self.control.status()).guests
-        return next(each.pid for each in guests if each.role == "egress")
+        return next(each.pid for each in guests if each.role == "shell-egress")
 
 
 @asynccontextmanager

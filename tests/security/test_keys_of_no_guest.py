@@ -63,10 +63,15 @@ def memory_holds(pid: int, words: list[bytes]) -> list[bytes]:
 def guests(house: Household) -> dict[str, list[int]]:
     """The processes of each guest, by role."""
     if not house.containers:
-        modules = {"agent": "guest.app", "shell": "shell_daemon.server", "egress": "egress.server"}
-        tops = {role: house.guest_pids(module) for role, module in modules.items()}
+        words = {
+            "agent": "guest.app",
+            "shell": "shell_daemon.server",
+            "egress": "--agent-door",
+            "shell-egress": "--shell-door",
+        }
+        tops = {role: house.guest_pids(word) for role, word in words.items()}
     else:
-        tops = {role: [] for role in ("agent", "shell", "egress")}
+        tops = {role: [] for role in ("agent", "shell", "egress", "shell-egress")}
         for each in containers(house.path):
             if (role := role_of(each)) in tops:
                 tops[role].append(each["State"]["Pid"])
@@ -99,7 +104,7 @@ def searched(house: Household, key: str) -> dict[str, list[bytes]]:
     return found
 
 
-def test_a_providers_key_is_in_no_byte_of_agent_and_shell(house: Household) -> None:
+def test_a_providers_key_is_in_no_byte_but_of_the_agents_egress(house: Household) -> None:
     given, later = ("sk-" + secrets.token_hex(24) for _ in range(2))
     address = bridge_address() if house.containers else "127.0.0.1"
     with scripted(address) as model:
@@ -108,6 +113,7 @@ def test_a_providers_key_is_in_no_byte_of_agent_and_shell(house: Household) -> N
             "OXYDRA_AGENT__MODEL": "m",
             "OXYDRA_AGENT__BASE_URL": model.base_url,
             "OXYDRA_AGENT__API_KEY_ENV": "THE_KEY",
+            "OXYDRA_EGRESS__SHELL__ASK": "true",
             "THE_KEY": given,
             "OTHER": later,
         }
@@ -115,8 +121,8 @@ def test_a_providers_key_is_in_no_byte_of_agent_and_shell(house: Household) -> N
         answer_with_commands(model, given)
         assert "done with it" in house.works("ask", "run something")
         found = searched(house, given)
-        assert found["egress"], "the key is nowhere: the search cannot see"
-        assert (found["agent"], found["shell"]) == ([], [])
+        assert found.pop("egress"), "the key is nowhere: the search cannot see"
+        assert found == {"agent": [], "shell": [], "shell-egress": []}
 
         house.works("credentials", "set", "--provider", "openai", "--from-env", "OTHER")
         answer_with_commands(model, later)
@@ -125,8 +131,8 @@ def test_a_providers_key_is_in_no_byte_of_agent_and_shell(house: Household) -> N
         refused = house.run("ask", "once more")
         assert "refused the API key" in refused.stderr
         found = searched(house, later)
-        assert found["egress"]
-        assert (found["agent"], found["shell"]) == ([], [])
+        assert found.pop("egress")
+        assert found == {"agent": [], "shell": [], "shell-egress": []}
         assert_in_no_file(house, given, later)
 
 
@@ -154,6 +160,8 @@ CREDENTIALS = """
 private_networks = ["{address}/32"]
 name_servers = ["{name_server}"]
 ca_file = "{authority}"
+[egress.agent]
+ask = true
 [egress.shell]
 allow = ["https://{place}"]
 [egress.credentials.git]
@@ -175,7 +183,7 @@ FETCH = (
 )
 
 
-async def test_a_credentials_value_is_in_no_byte_of_agent_and_shell(
+async def test_a_credentials_value_is_in_no_byte_but_of_the_commands_egress(
     house: Household, tmp_path: Path
 ) -> None:
     """Commands clone with it, and are told by a server what they sent."""
@@ -218,6 +226,6 @@ async def test_a_credentials_value_is_in_no_byte_of_agent_and_shell(
         assert "the placeholder of the credential notes stands in the query" in said
         assert "?" not in server.requests[-1].raw_path
         found = await asyncio.to_thread(searched, house, token)
-        assert found["egress"], "the value is nowhere: the search cannot see"
-        assert (found["agent"], found["shell"]) == ([], [])
+        assert found.pop("shell-egress"), "the value is nowhere: the search cannot see"
+        assert found == {"agent": [], "shell": [], "egress": []}
         assert_in_no_file(house, token)

@@ -552,6 +552,7 @@ class GetEgressReply(_message.Message):
     GUEST_FIELD_NUMBER: _builtins.int
     CONFIGURATION_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    SHELL_GUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def guest(self) -> Global___GuestStatus: ...
     @_builtins.property
@@ -560,7 +561,11 @@ class GetEgressReply(_message.Message):
 
     @_builtins.property
     def counters(self) -> _egress_pb2.EgressCountersReply:
-        """absent where it does not answer"""
+        """of both; absent where neither answers"""
+
+    @_builtins.property
+    def shell_guest(self) -> Global___GuestStatus:
+        """of the commands' egress; guest is the agent's"""
 
     def __init__(
         self,
@@ -568,10 +573,11 @@ class GetEgressReply(_message.Message):
         guest: Global___GuestStatus | None = ...,
         configuration: _egress_pb2.EgressConfiguration | None = ...,
         counters: _egress_pb2.EgressCountersReply | None = ...,
+        shell_guest: Global___GuestStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "counters", b"counters", "guest", b"guest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "counters", b"counters", "guest", b"guest", "shell_guest", b"shell_guest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "counters", b"counters", "guest", b"guest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "counters", b"counters", "guest", b"guest", "shell_guest", b"shell_guest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,7 @@ from runner.tiers.container.networks import Networks, remove_networks, sweep_unu
 from runner.tiers.container.options import create_arguments
 from runner.tiers.container.ownership_probe import check_mounts, check_owner
 from runner.tiers.container.streams import Streams
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import SERVED, Role
 
 _TIMEOUT_S: Final = 45.0
 _PAUSE_S: Final = 0.1
@@ -39,6 +39,7 @@ _AGAIN_S: Final = 1.0
 _SIGNALLED: Final = 128
 _KILLED: Final = 137
 _MIB: Final = 1024 * 1024
+_IMAGES: Final = {role: ImageRole.EGRESS if role in SERVED else ImageRole(role) for role in Role}
 
 
 def remove(client: docker.APIClient, container: str) -> None:
@@ -129,7 +130,7 @@ class Containers:
         self.judge()
         check_owner(spec.owner)
         check_mounts(spec.mounts, spec.owner)
-        image = image_name(self._images, ImageRole(spec.role))
+        image = image_name(self._images, _IMAGES[spec.role])
         place = Place.of_launch(spec)
         with self._engine.client() as client, contextlib.ExitStack() as undo:
             _check_image(client, image)

@@ -19,6 +19,7 @@ OF_ROLE: Final[dict[Role, tuple[str, ...]]] = {
     Role.AGENT: (STATE, WORK),
     Role.SHELL: (WORK,),
     Role.EGRESS: (),
+    Role.SHELL_EGRESS: (),
     Role.EMBEDDER: (),
 }
 

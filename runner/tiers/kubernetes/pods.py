@@ -30,6 +30,7 @@ _REQUESTED: Final = {
     Role.AGENT: (192, "50m"),
     Role.SHELL: (64, "25m"),
     Role.EGRESS: (64, "10m"),
+    Role.SHELL_EGRESS: (64, "10m"),
     Role.EMBEDDER: (512, "250m"),
 }
 """Memory in MiB and processors of one that is idle: see docs/benchmarks.md."""
@@ -51,6 +52,7 @@ _IMAGES: Final = {
     Role.AGENT: ImageRole.AGENT,
     Role.SHELL: ImageRole.SHELL_POD,
     Role.EGRESS: ImageRole.EGRESS,
+    Role.SHELL_EGRESS: ImageRole.EGRESS,
     Role.EMBEDDER: ImageRole.EMBEDDER,
 }
 
@@ -61,6 +63,7 @@ def image_of(role: Role, settings: KubernetesSettings, images: str) -> str:
         Role.AGENT: settings.agent_image,
         Role.SHELL: settings.shell_image,
         Role.EGRESS: settings.egress_image,
+        Role.SHELL_EGRESS: settings.egress_image,
     }
     return own.get(role, "") or image_name(images, _IMAGES[role])
 

@@ -37,13 +37,14 @@ _NOT_PUBLIC_6: Final = ("2001::/32", "2001:db8::/32", "2002::/16")
 
 
 def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]:
-    """The policies of one user's agent, shell and egress."""
+    """The policies of one user's guests. The agent's egress alone reaches the memory server."""
 
     def own(role: Role) -> dict[str, Any]:
         return _pods({**owner.labels, LABEL_ROLE: role.value})
 
     runner, embedder = _pods(RUNNER), _pods(EMBEDDER)
-    agent, shell, egress = own(Role.AGENT), own(Role.SHELL), own(Role.EGRESS)
+    agent, shell = own(Role.AGENT), own(Role.SHELL)
+    world = [{"to": outside(settings)}, _names(settings)]
     return [
         _policy(
             owner,
@@ -51,7 +52,7 @@ def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]
             come=[_rule("from", [runner], Port.GATEWAY)],
             go=[
                 _rule("to", [shell], Port.SHELL),
-                _rule("to", [egress], Port.AGENT_DOOR),
+                _rule("to", [own(Role.EGRESS)], Port.AGENT_DOOR),
                 _rule("to", [embedder], Port.EMBEDDER),
             ],
         ),
@@ -59,7 +60,7 @@ def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]
             owner,
             Role.SHELL,
             come=[_rule("from", [runner, agent], Port.SHELL)],
-            go=[_rule("to", [egress], Port.SHELL_DOOR)],
+            go=[_rule("to", [own(Role.SHELL_EGRESS)], Port.SHELL_DOOR)],
         ),
         _policy(
             owner,
@@ -67,13 +68,17 @@ def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]
             come=[
                 _rule("from", [runner], Port.EGRESS),
                 _rule("from", [agent], Port.AGENT_DOOR),
+            ],
+            go=[*world, _rule("to", [_pods({**MEMORY, LABEL_USER: owner.slug})], MEMORY_PORT)],
+        ),
+        _policy(
+            owner,
+            Role.SHELL_EGRESS,
+            come=[
+                _rule("from", [runner], Port.EGRESS),
                 _rule("from", [shell], Port.SHELL_DOOR),
             ],
-            go=[
-                {"to": outside(settings)},
-                _names(settings),
-                _rule("to", [_pods({**MEMORY, LABEL_USER: owner.slug})], MEMORY_PORT),
-            ],
+            go=world,
         ),
     ]
 

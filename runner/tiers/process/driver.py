@@ -28,12 +28,14 @@ from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import HOW, Cgroup, ControlGroups
 from runner.tiers.process.seclusion import Seclusion
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import SERVED, Role
 
 _KILL_TIMEOUT_S: Final = 5.0
 _BLOCK: Final = 64 * 1024
 _CGROUP_TRIES: Final = 250
 _CGROUP_PAUSE_S: Final = 0.02
+_LIMITED: Final = (Role.SHELL, *SERVED)
+"""The roles that get a control group where there are any: what others can make grow."""
 _CLOCK_TOLERANCE_S: Final = 1.0
 """The system clock may be set between two looks at a process's start time."""
 
@@ -89,8 +91,8 @@ class ProcessDriver(RunningGuests):
             _check_shell(spec, self._bubblewrap.reason)
             command = self._bubblewrap.command(spec)
             first = prologue.begun(command)
-            if (cgroup := self._group(spec)) is not None:
-                first = cgroup.command(first)
+        if spec.role in _LIMITED and (cgroup := self._group(spec)) is not None:
+            first = cgroup.command(first)
         if spec.role is Role.AGENT:
             _check_agent(self._seclusion.reason)
             if shutil.which(command[0]) is None:  # which would otherwise be found out only inside
@@ -137,7 +139,7 @@ class ProcessDriver(RunningGuests):
         except OSError as error:
             raise TierError(
                 Code.FAILED_PRECONDITION,
-                "the shell guest's memory cannot be limited any more",
+                f"the {spec.role} guest's memory cannot be limited any more",
                 details=str(error),
                 resolution="runner restart",
             ) from None

@@ -39,7 +39,7 @@ async def test_guests_that_would_be_the_same_go_on_and_others_are_started_anew(
     with cluster.network(host_is=RUNNER):
         async with left(config):
             before = guests()
-            assert set(before) == {"agent", "shell", "egress"}
+            assert set(before) == {"agent", "shell", "shell-egress"}
         assert guests() == before
 
         second = Host(config, "alice")
@@ -70,7 +70,7 @@ async def test_a_guest_that_goes_on_has_the_policy_of_today(
         async with Host(config.model_copy(update={"kubernetes": narrower}), "alice"):
             assert guests() == before
             path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
-            policy = cluster.request("GET", f"{path}/{Owner('alice').name('egress')}")
+            policy = cluster.request("GET", f"{path}/{Owner('alice').name('shell-egress')}")
     world = policy["spec"]["egress"][0]["to"][0]["ipBlock"]
     assert "203.0.113.0/24" in world["except"]
 

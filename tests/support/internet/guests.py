@@ -23,8 +23,9 @@ from wire.settings import (
     Tier,
 )
 from wire.transport import open_channel
-from wire.v1 import bootstrap_pb2, gateway_pb2_grpc
+from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2_grpc
 
+from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.host import host as host_module
 from runner.host.host import Host
@@ -98,9 +99,22 @@ class Guests:
         said, _ = await asyncio.wait_for(process.communicate(), 120)
         return said.decode()
 
-    async def pid(self, role: str) -> int:
+    async def guest(self, role: str) -> control_pb2.GuestStatus:
+        """What its host says of it now."""
         guests = (await self.host.status()).guests
-        return next(guest.pid for guest in guests if guest.role == role)
+        return next(guest for guest in guests if guest.role == role)
+
+    async def pid(self, role: str) -> int:
+        return (await self.guest(role)).pid
+
+    async def turn(self) -> str:
+        """What the agent answers, which asks its provider for that."""
+        gateway = await self.host.gateway()
+        async with await GatewayClient.open(gateway, channel_name="test") as agent:
+            session = await agent.create_session()
+            events = [each async for each in agent.run_turn(session.session_id, "well?", "")]
+        assert events[-1].HasField("completed"), events[-1]
+        return events[-1].completed.text
 
     def container(self, role: str) -> str:
         """The name of a guest's container."""

@@ -16,7 +16,8 @@ _NO_SUCH_NAME = 3
 
 class Names(asyncio.DatagramProtocol):
     """Answers from `zone`: addresses by name. A name that begins with "rebind-" has the first of
-    its addresses the first time that it is asked for, and then the second."""
+    its addresses the first time that it is asked for, and then the second; for one that begins with
+    "silent-" there is no answer."""
 
     def __init__(self, zone: Mapping[str, Sequence[str]], arrivals: Arrivals) -> None:
         self._zone = zone
@@ -64,7 +65,8 @@ class Names(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         assert self._transport is not None
         with contextlib.suppress(IndexError, struct.error):  # that was no question
-            self._transport.sendto(self.answer(data), addr)
+            if b"silent-" not in data:
+                self._transport.sendto(self.answer(data), addr)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection over TCP."""

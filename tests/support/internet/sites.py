@@ -18,6 +18,7 @@ Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 
 CLOUD_KEY: Final = "the-key-of-this-machine-in-the-cloud"
 RELEASE_NOTES: Final = (Path(__file__).parents[3] / "CHANGELOG.md").read_text()
+_HINTS: Final = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2_000
 _MIB: Final = bytes(range(256)) * 4096
 _HELD_BODY: Final = 65_536
 
@@ -27,7 +28,8 @@ class Sites:
 
     Any host has /hello, /echo (what it got, as JSON), /redirect?URL, /stream?PIECES (one when the
     one before is through), /bytes?MIB, /forever, /socket (a WebSocket) and /secret?TEXT, which
-    says TEXT back. Names of an index of packages, a forge and a metadata service have their own.
+    says TEXT back; and /hints, which never comes to its answer. Names of an index of packages, a
+    forge and a metadata service have their own.
     """
 
     def __init__(
@@ -102,6 +104,8 @@ class Sites:
                 return await _bytes(request, int(asked))
             case "/forever":
                 return await _bytes(request, 2**20, pause_s=0.01)
+            case "/hints":
+                return await _hints(request)
             case "/socket":
                 socket = web.WebSocketResponse()
                 await socket.prepare(request)
@@ -138,6 +142,15 @@ async def _release_notes(request: web.BaseRequest, _: bytes) -> web.StreamRespon
 
 async def _cloud_key(_: web.BaseRequest, __: bytes) -> web.StreamResponse:
     return web.Response(text=CLOUD_KEY)
+
+
+async def _hints(request: web.BaseRequest) -> web.StreamResponse:
+    """Answers that are not the last one, until the client has enough of them."""
+    while (transport := request.transport) is not None and not transport.is_closing():
+        if transport.get_write_buffer_size() < len(_HINTS):
+            transport.write(_HINTS)
+        await asyncio.sleep(0.02)
+    raise ConnectionResetError
 
 
 async def _bytes(request: web.BaseRequest, mib: int, pause_s: float = 0.0) -> web.StreamResponse:

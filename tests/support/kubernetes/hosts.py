@@ -13,7 +13,7 @@ ALLOWED: Final = EgressSettings.model_validate({"shell": {"allow": ["allowed.exa
 
 
 def with_egress(config: Config) -> Config:
-    """With one place that commands may reach, so that the egress guest runs."""
+    """With one place that commands may reach, so that their egress guest runs."""
     return config.model_copy(update={"egress": ALLOWED})
 
 

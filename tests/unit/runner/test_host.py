@@ -154,12 +154,14 @@ async def test_status_tells_of_every_guest(house: House, running: Host) -> None:
     assert (status.user_id, status.tier, status.pid) == ("alice", "fake", os.getpid())
     assert status.workspace == str(house.root / "ws" / "alice")
     assert (status.provider, status.version) == ("offline", "0.1.0")
-    agent, shell, egress, embedder = status.guests
+    agent, shell, egress, commands, embedder = status.guests
     assert (agent.role, agent.state) == ("agent", "ready")
     assert (shell.role, shell.state) == ("shell", "disabled")
     assert shell.reason == house.driver.capabilities.unsupported[Role.SHELL]
     assert (egress.role, egress.state) == ("egress", "disabled")
     assert egress.reason == "nothing is configured to leave"
+    assert (commands.role, commands.state) == ("shell-egress", "disabled")
+    assert commands.reason == shell.reason
     assert (embedder.role, embedder.state) == ("embedder", "disabled")
 
 

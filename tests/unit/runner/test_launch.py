@@ -10,6 +10,7 @@ from wire.errors import Code, WireError
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import (
     AgentSettings,
+    EgressSettings,
     MemorySettings,
     ShellSettings,
     ToolsSettings,
@@ -286,12 +287,28 @@ def test_a_guest_is_told_which_directories_were_meant_where_numbers_are_the_same
 def test_only_egress_has_a_way_out(workspace: Workspace) -> None:
     made = Launchers(Config(agent=AGENT), workspace, OWN_FILES, parties.AUTHORITY, environ=ENVIRON)
     assert made.shell is not None
-    launches = (launch(made.agent), made.shell.prepare(), made.egress.prepare())
+    ways_out = (made.egress.prepare(Role.EGRESS), made.egress.prepare(Role.SHELL_EGRESS))
+    launches = (launch(made.agent), made.shell.prepare(), *ways_out)
     assert [(each.spec.role, each.spec.network) for each in launches] == [
         (Role.AGENT, Network.NONE),
         (Role.SHELL, Network.NONE),
         (Role.EGRESS, Network.OUTBOUND),
+        (Role.SHELL_EGRESS, Network.OUTBOUND),
     ]
+    doors = [[word for word in each.spec.command if word.endswith("-door")] for each in ways_out]
+    assert doors == [["--agent-door"], ["--shell-door"]]
+
+
+def test_commands_have_a_way_out_only_where_there_are_commands(workspace: Workspace) -> None:
+    def idle(**section: object) -> str:
+        shell = ShellSettings.model_validate(section)
+        egress = EgressSettings.model_validate({"shell": {"ask": True}})
+        config = Config(shell=shell, egress=egress)
+        made = Launchers(config, workspace, OWN_FILES, parties.AUTHORITY, environ=ENVIRON)
+        return made.egress.why_idle(Role.SHELL_EGRESS)
+
+    assert idle() == ""
+    assert "shell.enabled is false" in idle(enabled=False)
 
 
 def test_a_database_must_lie_where_the_guest_has_a_mount(workspace: Workspace) -> None:

@@ -29,10 +29,12 @@ EXPECTED = {
     "ipc/agent",
     "ipc/shell",
     "ipc/egress",
+    "ipc/out",
     "ipc/agent-out",
     "ipc/shell-out",
     "logs",
     "logs/egress",
+    "logs/shell-egress",
     "logs/agent",
     "logs/shell",
 }
@@ -253,7 +255,8 @@ def test_the_mounts_are_the_designs_table() -> None:
             "ipc/agent-out": "ro",
         },
         Role.SHELL: {"shared": "rw", "tmp": "rw", "ipc/shell": "rw", "ipc/shell-out": "ro"},
-        Role.EGRESS: {"ipc/egress": "rw", "ipc/agent-out": "rw", "ipc/shell-out": "rw"},
+        Role.EGRESS: {"ipc/egress": "rw", "ipc/agent-out": "rw"},
+        Role.SHELL_EGRESS: {"ipc/out": "rw", "ipc/shell-out": "rw"},
     }
 
 

@@ -26,12 +26,14 @@ _HTTPS_PORT: Final = 443
 
 @dataclass(frozen=True)
 class Current:
-    """What may leave. Without a running host, `guest` is None and so are the counters. `today` is
-    what hosts have taken on this day, as it is recorded."""
+    """What may leave. Without a running host, `guest` and `shell_guest`, the agent's egress and the
+    commands', are None and so are the counters. `today` is what hosts have taken on this day, as it
+    is recorded."""
 
     configuration: egress_pb2.EgressConfiguration
     today: Sequence[egress_pb2.EgressSpent] = ()
     guest: control_pb2.GuestStatus | None = None
+    shell_guest: control_pb2.GuestStatus | None = None
     counters: egress_pb2.EgressCountersReply | None = None
 
     @classmethod
@@ -64,7 +66,7 @@ class Current:
         async with control as host:
             found = await host.get_egress()
         counters = found.counters if found.HasField("counters") else None
-        return cls(found.configuration, guest=found.guest, counters=counters)
+        return cls(found.configuration, (), found.guest, found.shell_guest, counters)
 
     def policy(self, role: Role) -> egress_pb2.EgressPolicy:
         """What one role may reach."""

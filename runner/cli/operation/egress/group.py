@@ -62,7 +62,8 @@ def show(
     if json:
         print_json(json_of(current, expanded=presets))
         return
-    typer.echo(_state(current))
+    for line in _states(current):
+        typer.echo(line)
     rows = [
         (line.role, line.decision, *map(one_line, (line.what, line.source, line.remark)))
         for line in lines(current, expanded=presets)
@@ -208,13 +209,17 @@ def _setting(own: EgressRoleSettings, rule: str, *, denied: bool) -> str:
     return f"{name} = [{values}]"
 
 
-def _state(current: Current) -> str:
-    if current.guest is None:
-        return "no host runs; the settings say:"
-    guest = current.guest
-    state = f"egress {guest.state}" + (f": {one_line(guest.reason)}" if guest.reason else "")
-    open_ = "" if current.counters is None else f", {current.counters.open:,} open now"
-    return state + open_
+def _states(current: Current) -> Iterator[str]:
+    """How the guests are."""
+    found = [each for each in (current.guest, current.shell_guest) if each is not None]
+    if not found:
+        yield "no host runs; the settings say:"
+    for guest in found:
+        yield f"{guest.role} {guest.state}" + (
+            f": {one_line(guest.reason)}" if guest.reason else ""
+        )
+    if current.counters is not None:
+        yield f"{current.counters.open:,} open now"
 
 
 def _parts(url: str) -> tuple[bool, str, int, str]:

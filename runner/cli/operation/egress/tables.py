@@ -111,13 +111,14 @@ def amount(count: int) -> str:
 
 
 def json_of(current: Current, *, expanded: bool) -> dict[str, Any]:
-    """All of it. `guest` is null where no host runs, `hosts` where egress does not answer; they are
+    """All of it. The guests are null where no host runs, `hosts` where neither answers; they are
     counted since its start, and `today` also before that."""
     limits = current.configuration.limits
     counters = current.counters
     count = "role host requests refused sent received"
     return {
         "guest": None if current.guest is None else as_json(current.guest),
+        "shell_guest": None if current.shell_guest is None else as_json(current.shell_guest),
         "rules": [asdict(line) for line in lines(current, expanded=expanded)],
         "credentials": [
             as_json(each, "name hosts methods place") for each in current.configuration.credentials

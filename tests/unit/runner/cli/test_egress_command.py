@@ -38,6 +38,9 @@ class Host:
         self.grants: list[tuple[str, egress_pb2.EgressGrant, bool]] = []
         self.reply = control_pb2.GetEgressReply(
             guest=control_pb2.GuestStatus(role="egress", state="ready"),
+            shell_guest=control_pb2.GuestStatus(
+                role="shell-egress", state="starting", reason="soon"
+            ),
             configuration=egress_pb2.EgressConfiguration(
                 upstreams=[
                     egress_pb2.EgressUpstream(name="openai", url="https://api.openai.com/v1"),
@@ -165,7 +168,7 @@ def test_with_a_host_all_is_shown_and_nothing_that_a_terminal_would_obey(
 ) -> None:
     done = run_command("egress", "show")
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    assert lines[0] == "egress ready, 3 open now"
+    assert lines[:3] == ["egress ready", "shell-egress starting: soon", "3 open now"]
     assert "agent allow openai at https://api.openai.com/v1 settings" in lines
     assert "agent missing memory at https://db settings no token" in lines
     assert "shell allow example.org session one" in lines
@@ -173,6 +176,7 @@ def test_with_a_host_all_is_shown_and_nothing_that_a_terminal_would_obey(
     assert "shell ex␛ample 1,200 2 999 B 2.5 MB" in lines
     shown = json.loads(run_command("egress", "show", "--json").out)
     assert shown["guest"]["state"] == "ready"
+    assert shown["shell_guest"]["state"] == "starting"
     assert shown["open"] == 3
     assert shown["limits"]["connections"] == 256
     assert shown["hosts"][0]["received"] == 2_500_000

@@ -2,9 +2,18 @@
 
 from wire.envelope import Secrets
 from wire.settings import UserSettings
-from wire.v1.egress_pb2 import EgressGrant, EgressPolicy
+from wire.v1.egress_pb2 import EgressConfiguration, EgressGrant, EgressPolicy
 
-from runner.egress.configuration import Kept, build, is_wanted, without_secrets
+from runner.egress.configuration import (
+    _FOR_ALL,
+    _OWN,
+    Kept,
+    build,
+    is_wanted,
+    part,
+    without_secrets,
+)
+from runner.workspace.mounts import SERVED
 
 ENVIRON = {"MODEL": "sk-model-secret-1", "GH": "ghp-secret-2-long", "PROXY": "me:secret-3"}
 SETTINGS = UserSettings.model_validate(
@@ -54,6 +63,29 @@ def test_nothing_secret_is_shown() -> None:
     assert made.proxy_authorization.encode() not in shown
     for text in (b"https://api.openai.com", b"pypi", b"github.com", b"proxy.example", b"c.example"):
         assert text in shown
+
+
+def test_each_egress_is_told_the_policy_and_the_keys_of_whom_it_serves_alone() -> None:
+    kept = Kept()
+    whole = build("alice", SETTINGS, secrets(), kept, ENVIRON)
+    agents, commands = (part(whole, role) for role in SERVED)
+    of_agent = [kept.agent_token, ENVIRON["MODEL"]]
+    of_commands = [kept.shell_token, kept.placeholders.of("github"), ENVIRON["GH"]]
+    for told, own, others in ((agents, of_agent, of_commands), (commands, of_commands, of_agent)):
+        said = told.SerializeToString()
+        assert [each for each in own if each.encode() not in said] == []
+        assert [each for each in others if each.encode() in said] == []
+        assert (told.proxy, told.limits, told.user_id) == (whole.proxy, whole.limits, "alice")
+    assert (agents.agent, agents.shell) == (whole.agent, EgressPolicy())
+    assert (commands.shell, commands.agent) == (whole.shell, EgressPolicy())
+    assert [each.name for each in agents.upstreams] == ["openai"]
+
+
+def test_what_is_told_to_nobody_is_meant_so() -> None:
+    """A field that is added to the configuration is told to one of them, or to both, or is here."""
+    told = {*_FOR_ALL, *(name for role in SERVED for name in _OWN[role])}
+    fields = {field.name for field in EgressConfiguration.DESCRIPTOR.fields}
+    assert fields - told == {"spent"}
 
 
 def test_a_grant_is_enough_to_want_it_and_a_denial_is_not() -> None:

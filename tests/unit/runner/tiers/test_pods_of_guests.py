@@ -29,6 +29,9 @@ SPECIAL = KubernetesSettings(
 )
 
 
+GUESTS = [role for role in Role if role is not Role.EMBEDDER]
+
+
 def pod(role: Role, settings: KubernetesSettings = PLAIN) -> Object:
     return pod_of(replace(pod_launch(), role=role), settings, "oxydra")
 
@@ -41,14 +44,14 @@ def containers(made: Object) -> list[Object]:
 @pytest.mark.parametrize("release", [kubernetes_validate.utils.all_versions()[0], "newest"])
 def test_a_cluster_of_today_knows_all_of_it(release: str, settings: KubernetesSettings) -> None:
     wanted = kubernetes_validate.latest_version() if release == "newest" else release
-    made = [pod(role, settings) for role in (Role.AGENT, Role.SHELL, Role.EGRESS)]
+    made = [pod(role, settings) for role in GUESTS]
     made += [claims.claim(ALICE, which, settings) for which in (claims.STATE, claims.WORK)]
     for each in (*made, *policies(ALICE, settings)):
         kubernetes_validate.validate(each, wanted, strict=True)
 
 
 @pytest.mark.parametrize("settings", [PLAIN, SPECIAL], ids=["plain", "special"])
-@pytest.mark.parametrize("role", [Role.AGENT, Role.SHELL, Role.EGRESS])
+@pytest.mark.parametrize("role", GUESTS)
 def test_each_container_is_confined(role: Role, settings: KubernetesSettings) -> None:
     made = pod(role, settings)
     spec = made["spec"]
@@ -72,7 +75,8 @@ def test_each_container_is_confined(role: Role, settings: KubernetesSettings) ->
 
 
 def test_with_a_runtime_class_something_is_in_tmp_before_the_shell_starts(tmp_path: Path) -> None:
-    for role, settings in ((Role.SHELL, PLAIN), (Role.AGENT, SPECIAL), (Role.EGRESS, SPECIAL)):
+    others = [(role, SPECIAL) for role in GUESTS if role is not Role.SHELL]
+    for role, settings in ((Role.SHELL, PLAIN), *others):
         assert "initContainers" not in pod(role, settings)["spec"]
     (first,) = pod(Role.SHELL, SPECIAL)["spec"]["initContainers"]
     assert first["stdin"] is False
