@@ -62,7 +62,11 @@ class Configuration:
         context = _trusting(message.ca_pem)
         credentials = Credentials.of(message.credentials)
         dialer = Dialer(
-            networks(message.private_networks), message.name_servers, context, _proxy(message)
+            networks(message.private_networks),
+            message.name_servers,
+            context,
+            _proxy(message),
+            message.own_addresses,
         )
         return cls(
             tokens=tokens,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final, Literal, NoReturn
+from urllib.parse import unquote_plus
 
 import aiohttp
 from aiohttp.http import HttpVersion10, HttpVersion11
@@ -53,6 +54,15 @@ _HOP_BY_HOP: Final = frozenset(
 _NOT_SENT: Final = _HOP_BY_HOP | {"host", "expect", "content-length"}
 _NOT_ANSWERED: Final = _HOP_BY_HOP | {"alt-svc"}
 """`alt-svc` invites clients to a way that is shut (QUIC)."""
+_ALTERING: Final = frozenset(
+    (
+        *("x-http-method-override", "x-http-method", "x-method-override", "x-original-method"),
+        *("x-original-url", "x-original-uri", "x-rewrite-url", "x-override-url", "destination"),
+        *("x-forwarded-uri", "x-forwarded-path", "x-forwarded-prefix", "x-forwarded-method"),
+    )
+)
+"""Headers by which some servers take a request for another one."""
+_ALTERING_QUERY: Final = frozenset(("_method", "$httpmethod", *_ALTERING))
 _AS_SENT: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 OURS: Final = "oxydra-"
 """What the names of headers begin with that are for egress itself."""
@@ -75,8 +85,10 @@ class Target:
         host = hosts.shown(self.host, 0 if self.port == _PORTS[self.scheme] else self.port)
         return f"{self.scheme}://{host}{self.path}"
 
-    def attempt(self, method: str) -> Attempt:
-        return Attempt(self.scheme, self.host, self.port, method, self.path.partition("?")[0])
+    def attempt(self, request: BaseRequest) -> Attempt:
+        path, _, query = self.path.partition("?")
+        altered = _altering(request.headers, query)
+        return Attempt(self.scheme, self.host, self.port, request.method, path, altered)
 
 
 def authority(text: str, port: int) -> tuple[str, int]:
@@ -161,7 +173,7 @@ class Exchange:
     async def forward(self, request: BaseRequest, target: Target, caller: Caller) -> StreamResponse:
         """Forward a request to where it goes, and its answer back. Raises `Refused`."""
         _outward(request, target, caller, self._admission.state.current)  # before anybody is asked
-        passage = await self._admission.admit(caller, target.attempt(request.method))
+        passage = await self._admission.admit(caller, target.attempt(request))
         try:
             outward = _outward(request, target, caller, passage.configuration)
         except Refused as refused:
@@ -188,7 +200,7 @@ class Exchange:
             url.host,
             url.port or _PORTS[url.scheme],
             url.raw_path,
-        ).attempt(request.method)
+        ).attempt(request)
         passage = await self._admission.admit(caller, attempt, upstream=upstream)
         upstream = passage.configuration.upstreams.of_name(
             upstream.name
@@ -390,6 +402,18 @@ def _check_host(request: BaseRequest, target: Target) -> None:
         raise Refused(
             403, "host", f"the header Host is for {named[0][:80]!r}, the request for {target.host}"
         )
+
+
+def _altering(headers: MultiMapping[str], query: str) -> str:
+    """What of a request makes some servers take it for another one; empty if nothing does."""
+    for name in headers:
+        if name.lower().replace("_", "-") in _ALTERING:
+            return f"the header {name}"
+    for part in re.split("[&;]", query):
+        name = unquote_plus(unquote_plus(part.partition("=")[0])).strip().lower()
+        if name in _ALTERING_QUERY or name.replace("_", "-") in _ALTERING:
+            return f"the parameter {name}"
+    return ""
 
 
 def _listed(headers: MultiMapping[str], name: str) -> list[str]:

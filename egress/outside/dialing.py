@@ -81,6 +81,7 @@ class Dialer:
             are none. /etc/hosts comes first.
         context: Whom to believe that they are who they say.
         proxy: See above.
+        own_addresses: Those of the host, which count as private.
     """
 
     def __init__(
@@ -89,10 +90,12 @@ class Dialer:
         name_servers: Sequence[str],
         context: ssl.SSLContext,
         proxy: Proxy | None = None,
+        own_addresses: Sequence[str] = (),
     ) -> None:
         self.context = context
         self.proxy = proxy
         self._private = tuple(private_networks)
+        self._own = tuple(own_addresses)
         self._name_servers = tuple(name_servers)
         self._resolver: DNSResolver | None = None
         self._asked: dict[str, _Question] = {}
@@ -113,7 +116,7 @@ class Dialer:
     def check(self, host: str, addresses: Iterable[str]) -> None:
         """Raises `Refused` if one of a host's addresses may not be connected to."""
         for address in addresses:
-            if why := refusal(address, self._private):
+            if why := refusal(address, self._private, self._own):
                 shown = host if address == host else f"{host} is {address}, and"
                 raise Refused(403, "address", f"{shown} may not be reached: {why}")
 

@@ -10,6 +10,7 @@ from wire.settings import EgressSettings, UserSettings
 from wire.transport import new_token
 from wire.v1 import egress_pb2
 
+from runner.boundary.spec import host_addresses
 from runner.egress.credentials import Placeholders, read_credentials
 from runner.egress.grants import Grants
 from runner.egress.policy import is_open, limits, policy
@@ -70,6 +71,7 @@ def build(
         proxy=egress.proxy,
         proxy_authorization=_proxy_authorization(egress, environ),
         inspected=egress.inspect,
+        own_addresses=host_addresses(),
     )
 
 
@@ -111,6 +113,7 @@ def without_secrets(
         proxy=configuration.proxy,
         spent=configuration.spent,
         inspected=configuration.inspected,
+        own_addresses=configuration.own_addresses,
     )
 
 

@@ -50,7 +50,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,31}", re.ASCII)
 _HOST: Final = re.compile(r"[a-z0-9_.:*\[\]-]{1,255}", re.ASCII)
 _RULE: Final = re.compile(
-    r"(preset [a-z]{1,32}|[a-z0-9_.-]{1,255}(:[0-9]{1,5})?|\[[0-9a-f:.]{2,60}\](:[0-9]{1,5})?)",
+    r"preset [a-z]{1,32}|https?://([a-z0-9_.-]{1,255}|\[[0-9a-f:.]{2,60}\])(:[0-9]{1,5})?",
     re.ASCII,
 )
 _ODD: Final = "?"

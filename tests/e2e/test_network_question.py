@@ -63,7 +63,7 @@ async def test_a_yes_in_the_chat_lets_the_session_reach_the_host(outside: Outsid
     async with Terminal(command, household.environment, here) as terminal:
         await terminal.expect("· /help")
         terminal.type(f"{outside.fetch}\r")
-        await terminal.expect(f"allow {outside.place} for this session?")
+        await terminal.expect(f"allow http://{outside.place} for this session?")
         assert outside.server.requests == []
         terminal.type("y\r")
         await terminal.expect("to /release-notes")
@@ -81,7 +81,7 @@ async def test_a_no_is_told_to_the_command_and_counts_for_the_turn(outside: Outs
     async with Terminal(command, household.environment, here) as terminal:
         await terminal.expect("· /help")
         terminal.type(f"{outside.fetch}; curl -sS http://{outside.place}/again\r")
-        await terminal.expect(f"allow {outside.place} for this session?")
+        await terminal.expect(f"allow http://{outside.place} for this session?")
         terminal.type("n\r")
         await terminal.expect("a person said no")
         await terminal.expect("exit code")
@@ -93,7 +93,7 @@ async def test_a_no_is_told_to_the_command_and_counts_for_the_turn(outside: Outs
 
 async def test_where_nobody_can_be_asked_the_answer_is_no(outside: Outside) -> None:
     done = await asyncio.to_thread(outside.household.run, "ask", outside.fetch)
-    assert f"allow {outside.place} for this session?" in done.stderr
+    assert f"allow http://{outside.place} for this session?" in done.stderr
     assert "no: standard input is no terminal" in done.stderr
     assert "a person said no" in done.stdout
     assert outside.server.requests == []
@@ -107,7 +107,7 @@ async def test_an_editor_asks_its_person(outside: Outside) -> None:
         await say(agent, session, outside.fetch)
     await asyncio.to_thread(outside.household.works, "stop")
     (asked,) = editor.asked
-    assert asked.title == f"allow {outside.place} for this session?"
+    assert asked.title == f"allow http://{outside.place} for this session?"
     assert asked.kind == "fetch"
     assert "to /release-notes" in editor.said()
     assert len(outside.server.requests) == 1

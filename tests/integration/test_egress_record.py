@@ -37,7 +37,7 @@ SHELL = Caller("shell", "session-1", "turn-1")
 ATTEMPT = Attempt("https", "pypi.org", 443, "GET", "/simple/?secret=1")
 YES = Verdict("allow", "preset pypi", "")
 NO = Verdict("deny", "", "no rule allows files.example.org")
-ASK = Verdict("ask", "", "nobody was asked yet", "files.example.org")
+ASK = Verdict("ask", "", "nobody was asked yet", "https://files.example.org")
 
 
 @dataclass
@@ -341,9 +341,9 @@ async def test_a_hundred_connections_put_one_question(house: House) -> None:
         found = await asyncio.gather(*waiting)
     assert {each.decision for each in found} == {"allow"}
     (asked,) = house.asked
-    assert asked.question == "allow files.example.org for this session?"
+    assert asked.question == "allow https://files.example.org for this session?"
     assert (asked.tool, asked.session_id, asked.turn_id) == ("network", "session-1", "turn-1")
-    grant = pb.EgressGrant(rule="files.example.org", session_id="session-1")
+    grant = pb.EgressGrant(rule="https://files.example.org", session_id="session-1")
     assert house.granted == [("shell", grant)]
     assert ("shell", grant) in house.granted_inside
 
@@ -392,7 +392,7 @@ async def test_a_question_that_nobody_waits_for_is_withdrawn(
 
 async def test_many_questions_of_one_session_do_not_flood_a_person(house: House) -> None:
     def asking(number: int, session: str = "session-1") -> asyncio.Task[Verdict]:
-        verdict = Verdict("ask", "", "", f"{number}.example")
+        verdict = Verdict("ask", "", "", f"https://{number}.example")
         caller = Caller("shell", session, "turn-1")
         return asyncio.create_task(house.questions.ask(caller, ATTEMPT, verdict))
 

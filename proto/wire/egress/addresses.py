@@ -34,10 +34,11 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(each) for each in texts)
 
 
-def refusal(address: str, private_networks: Iterable[Network] = ()) -> str:
+def refusal(address: str, private_networks: Iterable[Network] = (), own: Iterable[str] = ()) -> str:
     """Why nobody may connect to an IP address; empty if they may.
 
-    Public addresses may be connected to, and others in `private_networks`. Metadata addresses of
+    Public addresses may be connected to, but for the `own` ones of the host, and others in
+    `private_networks`. Metadata addresses of
     clouds, link-local, multicast, unspecified and reserved ones never may. An IPv4 address inside
     an IPv6 address (mapped, 6to4, Teredo, NAT64, ISATAP) must be one that may be connected to.
     """
@@ -46,19 +47,20 @@ def refusal(address: str, private_networks: Iterable[Network] = ()) -> str:
     except ValueError:
         return "it is no address"
     private = tuple(private_networks)
+    ours = frozenset(map(ipaddress.ip_address, own))
     if isinstance(parsed, ipaddress.IPv4Address):
-        return _refusal(parsed, private)
+        return _refusal(parsed, private, ours)
     if parsed.scope_id:
         return "it is an address with a zone"
     for inner, what in _inside(parsed):
-        if why := _refusal(inner, private):
+        if why := _refusal(inner, private, ours):
             return f"{what} {inner}: {why}"
     if parsed.ipv4_mapped or parsed in _TRANSLATED:
         return ""
-    return _refusal(parsed, private)
+    return _refusal(parsed, private, ours)
 
 
-def _refusal(address: Address, private: tuple[Network, ...]) -> str:
+def _refusal(address: Address, private: tuple[Network, ...], own: frozenset[Address]) -> str:
     if address in _METADATA:
         return "it is a cloud's metadata address"
     for never, what in (
@@ -74,6 +76,8 @@ def _refusal(address: Address, private: tuple[Network, ...]) -> str:
         return ""
     if address.is_loopback:
         return "it is this machine's own (loopback)"
+    if address in own:
+        return "it is this machine's own"
     if not address.is_global:
         return "it is private"
     if isinstance(address, ipaddress.IPv6Address) and address not in _EVERYWHERE:

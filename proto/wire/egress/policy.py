@@ -24,13 +24,20 @@ UNREADABLE: Final = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """Somebody wants to reach a host. In a tunnel nobody can read method and path."""
+    """Somebody wants to reach a host. In a tunnel nobody can read method and path.
+
+    Args:
+        altered: What in the request makes some servers take it for one with another method or
+            path; empty if nothing does. No rule that has to see them allows such a request, and
+            each denies it.
+    """
 
     scheme: Scheme
     host: str
     port: int
     method: str = ""
     path: str = ""
+    altered: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class Verdict:
         decision: Whether it may go out, or somebody is asked first.
         rule: That decided, as the operator writes it; empty if none did.
         reason: Why not, or on whose word, as a part of a sentence.
-        asks_for: The rule that a yes would add: `host`, `host:port` or `preset NAME`.
+        asks_for: The rule that a yes would add: `scheme://host[:port]` or `preset NAME`.
     """
 
     decision: Literal["allow", "ask", "deny"]
@@ -128,6 +135,9 @@ class Policy:
             if not (rule.names(host) and rule.shuts(attempt.scheme, attempt.port)):
                 continue
             if attempt.scheme != "tunnel":
+                if attempt.altered and rule.reads:
+                    reason = f"the rule {text} denies some of it, and {_altered(attempt)}"
+                    return Verdict("deny", text, reason)
                 if rule.may_mean(attempt.method, path):
                     return Verdict("deny", text, f"the rule {text} denies it")
             elif rule.reads:
@@ -143,7 +153,8 @@ class Policy:
         for text, rule, reason in (*((*each, "") for each in self._allow), *granted):
             if not (rule.names(host) and rule.opens(attempt.scheme, attempt.port)):
                 continue
-            if not rule.reads or (attempt.scheme != "tunnel" and rule.means(attempt.method, path)):
+            readable = attempt.scheme != "tunnel" and not attempt.altered
+            if not rule.reads or (readable and rule.means(attempt.method, path)):
                 return Verdict("allow", text, reason)
         return None
 
@@ -163,16 +174,23 @@ class Policy:
             )
         elif partly and attempt.scheme == "tunnel":
             reason = f"the rule {partly[0]} allows only some of it, and {UNREADABLE}"
+        elif partly and attempt.altered:
+            reason = f"the rule {partly[0]} allows only some of it, and {_altered(attempt)}"
         elif partly:
             reason = f"the rule {partly[0]} allows other methods or paths of {where}"
         elif self._ask and session_id:
-            asks_for = _preset_with(attempt, host) or where
+            scheme = "http" if attempt.scheme == "http" else "https"
+            asks_for = _preset_with(attempt, host) or f"{scheme}://{where}"
             return Verdict("ask", "", f"no rule names {where}", asks_for)
         elif self._ask:
             reason = f"no rule allows {where}, and outside of a session nobody can be asked"
         else:
             reason = f"no rule allows {where}"
         return Verdict("deny", "", reason)
+
+
+def _altered(attempt: Attempt) -> str:
+    return f"{attempt.altered} makes some servers take it for another request"
 
 
 def _parsed(text: str) -> Rule:

@@ -7,6 +7,8 @@ that path. The query of a URL is not compared.
 """
 
 import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
@@ -26,6 +28,7 @@ _PORT_MAX: Final = 65_535
 _SLASH: Final = re.compile("%2f", re.IGNORECASE)
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _ROUNDS: Final = 4
+_UNCLEAR: Final = frozenset("\\;?#")
 DEFAULT_PORTS: Final = {"http": 80, "https": 443, "tunnel": 443}
 """What a rule without a port means as one that allows, by scheme."""
 
@@ -34,8 +37,9 @@ DEFAULT_PORTS: Final = {"http": 80, "https": 443, "tunnel": 443}
 class Readings:
     """How servers may understand a path: `kept` with escaped slashes as they are, and `opened` with
     everything unescaped, also what was escaped twice. A path is `ambiguous` if servers may take it
-    for another one: it has `.` or `..` as a segment, an empty segment, a backslash or a control
-    character, or escapes that are none."""
+    for another one: a segment of it is empty or ends with a dot or a space or begins with a space,
+    as `..` does, it has a semicolon (a parameter), backslash, `?`, `#` or control character, or
+    escapes that are none, or it changes under Unicode's compatibility forms."""
 
     kept: str
     opened: str
@@ -83,7 +87,8 @@ class Rule:
             raise ValueError("a rule has no query")
         if path and Readings.of(path.replace("*", "-")).ambiguous:
             raise ValueError(
-                'a path has no "." or "..", no empty part, no backslash and no broken escape in it'
+                'a path has no "." or "..", no empty part, no ";" or backslash, no broken escape '
+                "in it"
             )
         return cls(methods, found["scheme"] or "", _host(found["host"]), port, path)
 
@@ -120,9 +125,10 @@ class Rule:
         )
 
     def may_mean(self, method: str, path: Readings) -> bool:
-        """Whether it means a readable request as some server may understand the path."""
+        """Whether it means a readable request as some server may understand the path: in capitals
+        or not, and with a slash at its end or without."""
         return self._is_method(method) and (
-            not self.path or path.ambiguous or any(self._matches(path))
+            not self.path or path.ambiguous or any(self._matches(path, loosely=True))
         )
 
     @cached_property
@@ -130,12 +136,18 @@ class Rule:
         """What stands between the asterisks of the path."""
         return [Readings.of(part) for part in self.path.split("*")]
 
-    def _matches(self, path: Readings) -> tuple[bool, bool]:
+    def _matches(self, path: Readings, *, loosely: bool = False) -> Iterator[bool]:
         """Whether each of the two readings of a path is one that the rule's path means."""
-        return (
-            _matches([part.kept for part in self._parts], path.kept),
-            _matches([part.opened for part in self._parts], path.opened),
-        )
+        for parts, text in (
+            ([part.kept for part in self._parts], path.kept),
+            ([part.opened for part in self._parts], path.opened),
+        ):
+            if loosely:
+                folded = [part.casefold() for part in parts]
+                ends = (text.casefold().rstrip("/"), text.casefold().rstrip("/") + "/")
+                yield any(_matches(folded, each or "/") for each in ends)
+            else:
+                yield _matches(parts, text)
 
     def _is_of(self, scheme: str) -> bool:
         return not self.scheme or self.scheme == ("https" if scheme == "tunnel" else scheme)
@@ -180,8 +192,9 @@ def _is_ambiguous(path: str) -> bool:
     segments = path.split("/")
     return (
         not path.startswith("/")
-        or "\\" in path
-        or any(ord(char) < 0x20 or char == "\x7f" for char in path)
-        or any(segment.partition(";")[0] in (".", "..") for segment in segments)
+        or any(char in _UNCLEAR or ord(char) < 0x20 or char == "\x7f" for char in path)
+        or any(segment.strip() != segment or segment.endswith(".") for segment in segments)
         or "" in segments[1:-1]
+        or unicodedata.normalize("NFKC", path) != path
+        or not path.isprintable()
     )

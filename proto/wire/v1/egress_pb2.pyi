@@ -37,6 +37,7 @@ class EgressConfiguration(_message.Message):
     PROXY_AUTHORIZATION_FIELD_NUMBER: _builtins.int
     SPENT_FIELD_NUMBER: _builtins.int
     INSPECTED_FIELD_NUMBER: _builtins.int
+    OWN_ADDRESSES_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     agent_token: _builtins.str
     """what those at the agent's door must show, besides their certificate"""
@@ -75,6 +76,10 @@ class EgressConfiguration(_message.Message):
     def inspected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """hosts whose requests are read without a credential for them"""
 
+    @_builtins.property
+    def own_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of the host, which count as private"""
+
     def __init__(
         self,
         *,
@@ -93,10 +98,11 @@ class EgressConfiguration(_message.Message):
         proxy_authorization: _builtins.str = ...,
         spent: _abc.Iterable[Global___EgressSpent] | None = ...,
         inspected: _abc.Iterable[_builtins.str] | None = ...,
+        own_addresses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "limits", b"limits", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agent_token", b"agent_token", "ca_pem", b"ca_pem", "credentials", b"credentials", "inspected", b"inspected", "limits", b"limits", "name_servers", b"name_servers", "private_networks", b"private_networks", "proxy", b"proxy", "proxy_authorization", b"proxy_authorization", "shell", b"shell", "shell_token", b"shell_token", "spent", b"spent", "upstreams", b"upstreams", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agent_token", b"agent_token", "ca_pem", b"ca_pem", "credentials", b"credentials", "inspected", b"inspected", "limits", b"limits", "name_servers", b"name_servers", "own_addresses", b"own_addresses", "private_networks", b"private_networks", "proxy", b"proxy", "proxy_authorization", b"proxy_authorization", "shell", b"shell", "shell_token", b"shell_token", "spent", b"spent", "upstreams", b"upstreams", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -537,7 +543,7 @@ class EgressQuestion(_message.Message):
     method: _builtins.str
     path: _builtins.str
     rule: _builtins.str
-    """that a yes would add: a host, or "preset NAME" """
+    """that a yes would add: a scheme and host, or "preset NAME" """
     def __init__(
         self,
         *,

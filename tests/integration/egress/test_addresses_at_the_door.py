@@ -56,6 +56,20 @@ async def test_what_leads_inside_is_not_connected_to(egress: Egress, server: Ori
     assert "mixed.example.org is 127.0.0.1" in " ".join(each.reason for each in egress.begun)
 
 
+@pytest.mark.parametrize("own", ["93.184.216.34", "2606:2800:220:1::1"])
+async def test_the_hosts_own_public_addresses_are_refused_like_private_ones(
+    egress: Egress, own: str
+) -> None:
+    host = "mine.example.org"
+    async with names({host: [own]}) as (at, _):
+        opened = {"shell": pb.EgressPolicy(allow=[f"{host}:1"]), "name_servers": [at]}
+        await egress.configure(**opened, own_addresses=[own])
+        got, (_, writer) = await egress.tunnel(f"{host}:1")
+        assert (got.status, got.refused) == (403, "address")
+        assert "this machine's own" in got.body.decode()
+        writer.transport.abort()
+
+
 async def test_private_networks_never_open_metadata(egress: Egress, server: Origin) -> None:
     async with names(INSIDE) as (at, _):
         await egress.configure(

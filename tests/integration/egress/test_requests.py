@@ -169,6 +169,33 @@ async def test_a_body_of_chunks_is_written_anew(egress: Egress, server: Origin) 
     }
 
 
+@pytest.mark.parametrize(
+    "altering",
+    [
+        "X-HTTP-Method-Override: DELETE",
+        "x_http_method_override: DELETE",
+        "X-Original-URL: /private",
+        "X-Rewrite-URL: /private",
+        "Destination: /private",
+        "?_method=DELETE",
+        "?a=b&%5Fmethod=DELETE",
+        "?a=b;_METHOD=DELETE",
+        "?X-HTTP-Method-Override=DELETE",
+    ],
+)
+async def test_what_servers_take_for_another_request_meets_no_rule_that_reads(
+    egress: Egress, altering: str
+) -> None:
+    async with origin() as server:
+        target = f"127.0.0.1:{server.port}"
+        query, header = (altering, "") if altering[0] == "?" else ("", f"{altering}\r\n")
+        said = f"GET http://{target}/public/a{query} HTTP/1.1\r\nHost: {target}\r\n{header}\r\n"
+        for rule, status in ((f"GET {target}/public/*", 403), (target, 200)):
+            await egress.configure(shell=pb.EgressPolicy(allow=[rule]))
+            assert (await egress.say(said)).status == status
+    assert len(server.requests) == 1
+
+
 async def test_what_follows_a_request_is_decided_by_itself(egress: Egress, server: Origin) -> None:
     """Also where somebody hopes that it is taken for a body, or for more of the first."""
     streams = await egress.at_shell_door()

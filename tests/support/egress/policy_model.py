@@ -19,7 +19,20 @@ ADDRESSES = ("10.1.2.3", "192.0.2.7")
 PATTERNS = (*HOSTS, "*.example.org", "*.org", "*", "*.github.com")
 PATHS = ("", "", "", "/*", "/public/*", "/public", "/*/private", "/public/*/a", "/a*c")
 SEGMENTS = ("public", "private", "a", "b", "abc", "ac", "aXc")
-TRAPS = ("..", ".", "%2e%2e", "%2E.", "%252e%252e", "..;x=1", "..%2fa", "a%5Cb", "%00", "%zz", "")
+TRAPS = (
+    *("a;x=1", ";", "a.", "%20", "a%20", "a%3Fb", "a%23", "%5c", "%e2%80%a5", "%ff", "%c0%af"),
+    "..",
+    ".",
+    "%2e%2e",
+    "%2E.",
+    "%252e%252e",
+    "..;x=1",
+    "..%2fa",
+    "a%5Cb",
+    "%00",
+    "%zz",
+    "",
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +111,12 @@ def denies(line: Line, attempt: Try) -> bool:
         return True
     if line.methods and attempt.method not in line.methods:
         return False
-    return (attempt.is_trap and line.path != "") or any(means_paths(line, attempt))
+    loosely = [
+        f"{path.lower().rstrip('/')}{end}" or "/" for path in attempt.paths for end in ("", "/")
+    ]
+    pattern = ".*".join(re.escape(part) for part in line.path.lower().split("*"))
+    meant = not line.path or any(re.fullmatch(pattern, each) for each in loosely)
+    return (attempt.is_trap and line.path != "") or meant
 
 
 def allows(line: Line, attempt: Try) -> bool:
@@ -132,8 +150,9 @@ def expected(
     for name in PRESETS:
         if any(allows(line, bare) for line in preset_lines(name)):
             return "ask", f"preset {name}"
-    usual = 80 if attempt.scheme == "http" else 443
-    return "ask", attempt.host if attempt.port == usual else f"{attempt.host}:{attempt.port}"
+    scheme, usual = ("http", 80) if attempt.scheme == "http" else ("https", 443)
+    where = attempt.host if attempt.port == usual else f"{attempt.host}:{attempt.port}"
+    return "ask", f"{scheme}://{where}"
 
 
 @dataclass(frozen=True)

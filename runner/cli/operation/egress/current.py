@@ -88,7 +88,7 @@ class Current:
         ):
             return verdict
         private = addresses.networks(self.configuration.private_networks)
-        why = addresses.refusal(host, private)
+        why = addresses.refusal(host, private, self.configuration.own_addresses)
         return Verdict("deny", verdict.rule, f"{host} is refused: {why}") if why else verdict
 
     def scheme(self, role: Role, host: str, port: int, *, encrypted: bool) -> Scheme:

@@ -217,7 +217,10 @@ def test_what_may_go_out(run_command: RunCommand, words: tuple[str, ...], said: 
         (("http://[::ffff:10.1.2.3]:8080/",), "denied: '::ffff:10.1.2.3' is refused"),
         (("http://169.254.169.254/",), "denied: no rule allows 169.254.169.254, and addresses"),
         (("http://10.9.9.9/",), "denied: 10.9.9.9 is refused: it is private"),
-        (("https://other.example/",), "a person is asked: allow other.example for this session?"),
+        (
+            ("https://other.example/",),
+            "a person is asked: allow https://other.example for this session?",
+        ),
         (("https://registry.npmjs.org/",), "a person is asked: allow preset npm for this session?"),
         (("pypi.org", "--role", "agent"), "denied: no rule allows pypi.org"),
     ],
@@ -231,7 +234,7 @@ def test_what_may_not(run_command: RunCommand, words: tuple[str, ...], said: str
 @pytest.mark.usefixtures("settings")
 def test_how_to_open_it_is_said_where_a_rule_would(run_command: RunCommand) -> None:
     done = run_command("egress", "test", "https://other.example:8443/")
-    assert "fix: runner egress allow other.example:8443" in done.out
+    assert "fix: runner egress allow https://other.example:8443" in done.out
     done = run_command("egress", "test", "--role", "agent", "other.example")
     assert "fix: runner egress allow --role agent other.example" in done.out
     for url in ("secret.example.org", "http://0x7f.1/", "http://10.9.9.8/"):
@@ -244,7 +247,7 @@ def test_how_to_open_it_is_said_where_a_rule_would(run_command: RunCommand) -> N
         "decision": "ask",
         "rule": "",
         "reason": "no rule names other.example",
-        "asks_for": "other.example",
+        "asks_for": "https://other.example",
     }
 
 

@@ -64,12 +64,12 @@ def test_a_tunnel_is_not_readable() -> None:
 def test_a_question_asks_for_a_host_or_for_a_preset() -> None:
     asking = policy(ask=True)
     assert asking.decide(ELSEWHERE, "s") == Verdict(
-        "ask", "", "no rule names example.org", "example.org"
+        "ask", "", "no rule names example.org", "https://example.org"
     )
-    assert (
-        asking.decide(Attempt("tunnel", "EXAMPLE.org.", 8443), "s").asks_for == "example.org:8443"
-    )
-    assert asking.decide(Attempt("http", "example.org", 443), "s").asks_for == "example.org:443"
+    other_port = asking.decide(Attempt("tunnel", "EXAMPLE.org.", 8443), "s")
+    assert other_port.asks_for == "https://example.org:8443"
+    plain = asking.decide(Attempt("http", "example.org", 443), "s")
+    assert plain.asks_for == "http://example.org:443"
     assert asking.decide(FILES, "s").asks_for == "preset pypi"
 
 
@@ -97,6 +97,30 @@ def test_a_yes_opens_what_was_asked_for(attempt: Attempt) -> None:
     asking.grant(egress_pb2.EgressGrant(rule=asks_for, session_id="s"))
     assert asking.decide(attempt, "s") == Verdict("allow", asks_for, "allowed for this session")
     assert asking.decide(attempt, "other").decision == "ask"
+
+
+def test_a_yes_to_https_opens_no_plain_http() -> None:
+    asking = policy(ask=True)
+    for attempt, other in (
+        (ELSEWHERE, Attempt("http", "example.org", 80, "GET", "/")),
+        (Attempt("tunnel", "example.org", 8443), Attempt("http", "example.org", 8443, "GET", "/")),
+    ):
+        asks_for = asking.decide(attempt, "s").asks_for
+        asking.grant(egress_pb2.EgressGrant(rule=asks_for, session_id="s"))
+        assert asking.decide(other, "s").decision == "ask"
+
+
+def test_a_request_that_servers_take_for_another_one_meets_no_rule_that_reads() -> None:
+    altered = Attempt("https", "example.org", 443, "GET", "/public/a", "the header X-Original-URL")
+    assert policy("example.org").decide(altered, "s").decision == "allow"
+    for rules in (
+        policy("GET example.org"),
+        policy("example.org/public/*"),
+        policy("example.org", deny=("DELETE example.org",)),
+        policy("example.org", deny=("example.org/private/*",)),
+    ):
+        verdict = rules.decide(altered, "s")
+        assert (verdict.decision, "X-Original-URL" in verdict.reason) == ("deny", True)
 
 
 def test_grants_of_all_sessions_and_against_the_settings() -> None:
