@@ -1,16 +1,18 @@
 """What the egress guest of one user is configured with."""
 
 import base64
+import ipaddress
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import psutil
 from wire.envelope import Secrets
 from wire.settings import EgressSettings, UserSettings
 from wire.transport import new_token
 from wire.v1 import egress_pb2
 
-from runner.boundary.spec import host_addresses
 from runner.egress.credentials import Placeholders, read_credentials
 from runner.egress.grants import Grants
 from runner.egress.policy import is_open, limits, policy
@@ -20,13 +22,15 @@ from runner.workspace.mounts import Role
 
 _FOR_ALL: Final = (
     *("user_id", "limits", "private_networks", "name_servers"),
-    *("ca_pem", "proxy", "proxy_authorization"),
+    *("ca_pem", "proxy", "proxy_authorization", "own_addresses"),
 )
 _OWN: Final = {
     Role.EGRESS: ("agent_token", "agent", "upstreams"),
     Role.SHELL_EGRESS: ("shell_token", "shell", "credentials", "inspected"),
 }
 """What each egress guest is told; what is not listed, such as the keys of the other, it is not."""
+
+_IP: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +75,7 @@ def build(
         proxy=egress.proxy,
         proxy_authorization=_proxy_authorization(egress, environ),
         inspected=egress.inspect,
-        own_addresses=host_addresses(),
+        own_addresses=_own_addresses(),
     )
 
 
@@ -114,6 +118,16 @@ def without_secrets(
         spent=configuration.spent,
         inspected=configuration.inspected,
         own_addresses=configuration.own_addresses,
+    )
+
+
+def _own_addresses() -> list[str]:
+    """The public addresses of this machine's interfaces; others are refused anyway."""
+    found = {
+        each.address for of in psutil.net_if_addrs().values() for each in of if each.family in _IP
+    }
+    return sorted(
+        each for each in found if "%" not in each and ipaddress.ip_address(each).is_global
     )
 
 

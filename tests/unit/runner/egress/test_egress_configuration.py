@@ -1,5 +1,10 @@
 """What egress is configured with, and what of it people may see."""
 
+import socket
+from types import SimpleNamespace
+
+import psutil
+import pytest
 from wire.envelope import Secrets
 from wire.settings import UserSettings
 from wire.v1.egress_pb2 import EgressConfiguration, EgressGrant, EgressPolicy
@@ -50,6 +55,19 @@ def test_policy_limits_and_grants_are_in_it() -> None:
     assert made.limits.turn_bytes == 3_000_000
     assert made.limits.day_bytes == 0
     assert made.limits.connections == 256
+
+
+def test_the_hosts_own_public_addresses_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"eth0": [(socket.AF_INET, "93.184.216.34"), (socket.AF_INET, "10.1.2.3")]}
+    found["eth1"] = [(socket.AF_INET6, "2606:2800::1"), (socket.AF_INET6, "fe80::1%eth1")]
+    found["lo"] = [(socket.AF_INET, "127.0.0.1"), (socket.AF_PACKET, "00:00:00:00:00:00")]
+    addresses = {
+        name: [SimpleNamespace(family=family, address=address) for family, address in each]
+        for name, each in found.items()
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
+    made = build("alice", SETTINGS, secrets(), Kept(), ENVIRON)
+    assert list(made.own_addresses) == ["2606:2800::1", "93.184.216.34"]
 
 
 def test_nothing_secret_is_shown() -> None:
