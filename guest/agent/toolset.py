@@ -20,6 +20,7 @@ from guest.agent.history import storable
 from guest.agent.turn import Emit, Pipeline
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Arguments, Safety, Tool, ToolResult
+from guest.tools.call_text import arguments_text, told
 
 ARGUMENTS = "arguments"
 
@@ -78,12 +79,15 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
     ) -> str:
         turn, call_id = ctx.deps, ctx.tool_call_id or ""
         arguments = tool_args[ARGUMENTS]
+        shown, telling = storable(turn.redact(_json(arguments))), self._telling(name)
         await turn.emit(
             pb.ToolCallStarted(
                 call_id=call_id,
                 tool=name,
-                arguments_json=storable(turn.redact(_json(arguments))),
-                telling=self._telling(name),
+                arguments_json=shown,
+                telling=telling,
+                arguments_text=arguments_text(shown),
+                told=told(shown, telling),
             )
         )
         result = await turn.call(call_id, name, arguments)

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar, Final
@@ -128,7 +129,7 @@ def nested_deeper(value: Any, levels: int) -> bool:
 
 
 def _unstorable(value: Any, paths: set[str], field: str = "") -> Iterator[str]:
-    """Messages about strings that no store can hold; NUL in `paths` is left to the path policy."""
+    """Messages about what cannot be stored or sent; NUL in `paths` is left to the path policy."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _unstorable(key, set(), "the name of a field")
@@ -136,6 +137,8 @@ def _unstorable(value: Any, paths: set[str], field: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for number, item in enumerate(value):
             yield from _unstorable(item, set(), f"{field}.{number}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield f"{_printable(field)}: got {value}; accepted is a number"
     elif isinstance(value, str):
         if "\0" in value and field not in paths:
             yield f"{_printable(field)}: must not hold NUL characters"

@@ -338,9 +338,11 @@ class ToolPipeline:
         raise ToolError(f"there is no tool {shown!r}; there is {', '.join(similar) or 'none'}")
 
     def _question(self, checked: Arguments) -> str:
-        return self._render.question(
-            json.dumps(checked.model_dump(mode="json"), ensure_ascii=False)
-        )
+        given = checked.model_dump(mode="json")
+        unset = {name for name, value in given.items() if value is None} - checked.model_fields_set
+        for name in unset:
+            del given[name]
+        return self._render.question(json.dumps(given, ensure_ascii=False))
 
     def _recording(self, ctx: ToolContext, tool: Tool | None) -> Recording:
         return self._witness.recording(

@@ -6,20 +6,45 @@ import os
 import re
 from typing import Any, Final
 
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ufeff\U000e0000-\U000e0fff]"
+HIDDEN: Final = (
+    r"\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0d"
+    r"\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3"
+    r"\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Controls but tab and newline, what reorders text or takes no room, and lone surrogates. The two
-joiners stay: words of some languages, and some emoji, are made with them."""
+"""What is never seen, as a class of a regular expression: the categories Cc, Cf, Cs, Zl and Zp,
+what Unicode calls ignorable by default, and letters and signs that look like nothing. Tab, newline
+and the signs of Arabic that are in Cf and are seen stay out. `web/src/text.js` has the same table.
+"""
 
+_JOINED: Final = (
+    r"\u0600-\u109f\u1780-\u18af\u1900-\u1cff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc"
+    r"\U00011000-\U00011fff\U0001e900-\U0001e95f"
+)
+"""Scripts whose words are made with the two joiners."""
+
+_PICTURES: Final = (
+    r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299"
+    r"\U0001f000-\U0001faff"
+)
+"""Where emoji are, which the joiners and the selectors U+FE0E and U+FE0F are for."""
+
+_UNSEEN: Final = re.compile(
+    rf"[{HIDDEN}]"
+    rf"|(?<![{_JOINED}{_PICTURES}])(?<![{_PICTURES}]\ufe0f)[\u200c\u200d]"
+    rf"|[\u200c\u200d](?=[{HIDDEN}\u200c\u200d\ufe0e\ufe0f])"
+    rf"|(?<![{_PICTURES}#*0-9])[\ufe0e\ufe0f]"
+)
+_IN_NAMES: Final = re.compile(rf"[\t\n]|{_UNSEEN.pattern}")
 _MARKS_MAX: Final = 500_000
-_IN_NAMES: Final = re.compile(f"[\t\n]|{_HIDDEN.pattern}")
 
 
 def visible(text: str) -> str:
-    """`text` with every hidden character as an escape; lines and tabs stay."""
-    return _HIDDEN.sub(_escape, text)
+    """`text` with every hidden character as an escape; lines and tabs stay.
+
+    A joiner or an emoji's selector stays where it belongs: one, behind what it works on.
+    """
+    return _UNSEEN.sub(_escape, text)
 
 
 def visible_name(name: str | os.PathLike[str]) -> str:

@@ -1,8 +1,8 @@
 """What happens in a turn, and what was said in a session, as updates for an editor."""
 
-import json
+import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import acp
 from acp import schema
@@ -48,21 +48,13 @@ class Updates:
     def asked(self, approval: pb.ApprovalRequested) -> schema.ToolCallUpdate:
         """The call that a person is asked about: the one that began last, or the question that it
         led to."""
-        if approval.question:
-            return schema.ToolCallUpdate(
-                tool_call_id=approval.approval_id,
-                title=approval.question[:_TITLE_CHARS],
-                kind="fetch",
-                status="pending",
-                raw_input=_read(approval.arguments_json),
-            )
-        call_id = next(reversed(self._open.values()), approval.approval_id)
+        begun = next(reversed(self._open.values()), approval.approval_id)
         return schema.ToolCallUpdate(
-            tool_call_id=call_id,
-            title=_title(approval.tool, approval.arguments_json),
-            kind=_KINDS.get(approval.tool, "other"),
+            tool_call_id=approval.approval_id if approval.question else begun,
+            title=" ".join(line.strip() for line in approval.text.split("\n")),
+            kind="fetch" if approval.question else _KINDS.get(approval.tool, "other"),
             status="pending",
-            raw_input=_read(approval.arguments_json),
+            content=[acp.tool_content(acp.text_block(_verbatim(approval.text)))],
         )
 
     def _started(self, index: int, started: pb.ToolCallStarted) -> SessionUpdate:
@@ -70,10 +62,10 @@ class Updates:
         self._open[started.call_id] = call_id
         return acp.start_tool_call(
             call_id,
-            _title(started.tool, started.arguments_json, started.telling),
+            _title(started),
             kind=_KINDS.get(started.tool, "other"),
             status="in_progress",
-            raw_input=_read(started.arguments_json),
+            raw_input=started.arguments_text,
         )
 
     def _finished(self, finished: pb.ToolCallFinished) -> SessionUpdate:
@@ -114,19 +106,15 @@ def _by_itself(call_id: str, receipt: pb.MemoryReceipt) -> SessionUpdate:
     )
 
 
-def _title(tool: str, arguments_json: str, telling: str = "") -> str:
-    """A call in one line. A command is shown as it is: a person decides on it."""
-    arguments = _read(arguments_json)
-    if not isinstance(arguments, dict) or not arguments:
-        return tool
-    told = arguments.get(telling) if telling else next(iter(arguments.values()))
-    if tool == "shell_exec":
-        return str(arguments.get("command", told))
-    return f"{tool} {told}"[:_TITLE_CHARS]
+def _title(started: pb.ToolCallStarted) -> str:
+    """A call in one line. A command is shown as it is."""
+    if started.tool == "shell_exec" and started.told:
+        return started.told
+    return f"{started.tool} {started.told}".rstrip()[:_TITLE_CHARS]
 
 
-def _read(arguments_json: str) -> Any:
-    try:
-        return json.loads(arguments_json) if arguments_json else {}
-    except ValueError:
-        return arguments_json
+def _verbatim(text: str) -> str:
+    """`text` in Markdown that shows it as it is."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

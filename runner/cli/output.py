@@ -18,6 +18,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 from wire.errors import Code, WireError
+from wire.text import HIDDEN
 from wire.v1 import control_pb2, gateway_pb2
 
 _BIDI_OVERRIDES = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -29,6 +30,7 @@ _VISIBLE = {
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),
     **{code: code - 0xE0000 for code in range(0xE0020, 0xE007F)},  # invisible letters
 }
+_HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _PIPE_CELLS: Final = 2_000
 _GENERATED: Final = re.compile(r"session-([0-9a-f]{8})-[0-9a-f-]{27}")
 
@@ -120,9 +122,9 @@ def _bare(cell: RenderableType) -> str:
 
 
 def json_line(value: object) -> str:
-    """`value` as JSON on one line, with control characters escaped."""
+    """`value` as JSON on one line, with what is never seen escaped."""
     text = json.dumps(value, ensure_ascii=False)
-    return "".join(_escaped(c) if ord(c) in _VISIBLE else c for c in text)
+    return _HIDDEN.sub(lambda found: _escaped(found[0]), text)
 
 
 def print_json(value: object) -> None:
@@ -160,10 +162,12 @@ def neutralise(text: str) -> str:
     """`text` without anything that a terminal would obey.
 
     Control characters other than newline and tab, characters that reorder text, and lone surrogates
-    become visible. Invisible "tag" letters, which a model can read, become the letters they stand
-    for. A CRLF becomes a newline.
+    become visible, and whatever else is never seen is named by its code point. Invisible "tag"
+    letters, which a model can read, become the letters they stand for. A CRLF becomes a newline.
+    Text comes in pieces, so joiners and the selectors of emoji stay.
     """
-    return text.replace("\r\n", "\n").translate(_VISIBLE)
+    seen = text.replace("\r\n", "\n").translate(_VISIBLE)
+    return _HIDDEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", seen)
 
 
 def _escaped(char: str) -> str:

@@ -13,7 +13,6 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from wire.text import visible
 from wire.v1 import gateway_pb2
 
 from runner.client.gateway import GatewayClient
@@ -40,7 +39,7 @@ async def ask(
     """Ask, and decide as the person says. Older clients are asked at once; for newer ones the
     question is the result, and they call again with the answer."""
     question = types.ElicitRequestFormParams(
-        message=_question(approval), requested_schema={"type": "object", "properties": {}}
+        message=approval.text, requested_schema={"type": "object", "properties": {}}
     )
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return types.InputRequiredResult(
@@ -67,10 +66,6 @@ async def decide(
     answer = (answers or {}).get(_QUESTION)
     if isinstance(answer, types.ElicitResult):
         await agent.decide(approval_id, approved=answer.action == "accept")
-
-
-def _question(approval: gateway_pb2.ApprovalRequested) -> str:
-    return f"Allow {approval.tool} with {visible(approval.arguments_json)}?"
 
 
 def _seconds_until(at: str) -> float:

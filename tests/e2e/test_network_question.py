@@ -107,7 +107,8 @@ async def test_an_editor_asks_its_person(outside: Outside) -> None:
         await say(agent, session, outside.fetch)
     await asyncio.to_thread(outside.household.works, "stop")
     (asked,) = editor.asked
-    assert asked.title == f"allow http://{outside.place} for this session?"
+    told = f"allow http://{outside.place} for this session? host │ files.example.org port "
+    assert (asked.title or "").startswith(told)
     assert asked.kind == "fetch"
     assert "to /release-notes" in editor.said()
     assert len(outside.server.requests) == 1

@@ -94,7 +94,7 @@ async def test_a_person_is_asked_and_sees_the_command(daemon: Daemon, approved: 
     assert question.splitlines()[:3] == [
         "allow shell_exec?",
         "  command",
-        "  │ touch 'a␛[31m b'; echo \"done\"",
+        "  │ touch 'a<U+001B>[31m b'; echo \"done\"",
     ]
     ran = any((daemon.root / "shared").iterdir())
     assert ran is approved

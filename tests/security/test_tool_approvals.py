@@ -83,6 +83,21 @@ async def test_a_call_runs_once_a_person_has_allowed_it(
     assert detonator.went_off == ["now"]
 
 
+@pytest.mark.attempt(
+    "a call hides from the person who decides what it does",
+    stopped_by="a question that the gateway words, which every surface shows as it is",
+)
+async def test_hidden_characters(alice: Client) -> None:
+    reply = await call(alice, "ls\u202e\ufe0f\u3164\n  cwd\n  │ /tmp ", may_ask=True)
+    assert reply.approval.text.split("\n") == [
+        "allow detonate?",
+        "  text",
+        "  │ ls<U+202E><U+FE0F><U+3164>",
+        "  │   cwd",
+        "  │   │ /tmp␠",
+    ]
+
+
 @pytest.mark.attempt("a client names an approval that nobody gave", stopped_by=STOPPED_BY)
 async def test_a_made_up_approval(alice: Client, detonator: Detonator) -> None:
     reply = await call(alice, "now", approval_id="approval-made-up")

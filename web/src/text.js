@@ -40,9 +40,22 @@ export const duration = (milliseconds = 0) =>
 /** @param {number | undefined} dollars */
 export const money = (dollars = 0) => (dollars ? `$${dollars.toFixed(dollars < 0.1 ? 4 : 2)}` : "");
 
-// Controls, what turns the direction of text, and what has no width.
-const INVISIBLE =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
+// The table and the rules of `proto/wire/text.py`, which says what is in it.
+const HIDDEN =
+  "\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
+  "\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ud800-\\udfff\\ufdd0-\\ufdef\\ufe00-\\ufe0d" +
+  "\\ufeff\\uffa0\\ufff0-\\ufffb\\ufffe\\uffff\\u{13430}-\\u{1343f}\\u{16fe4}\\u{1bca0}-\\u{1bca3}" +
+  "\\u{1d159}\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}";
+const JOINED =
+  "\\u0600-\\u109f\\u1780-\\u18af\\u1900-\\u1cff\\ua800-\\uabff\\ufb50-\\ufdff\\ufe70-\\ufefc" +
+  "\\u{11000}-\\u{11fff}\\u{1e900}-\\u{1e95f}";
+const PICTURES =
+  "\\u00a9\\u00ae\\u203c\\u2049\\u2122\\u2139\\u2190-\\u2bff\\u3030\\u303d\\u3297\\u3299\\u{1f000}-\\u{1faff}";
+const UNSEEN = new RegExp(
+  `[${HIDDEN}]|(?<![${JOINED}${PICTURES}])(?<![${PICTURES}]\\ufe0f)[\\u200c\\u200d]` +
+    `|[\\u200c\\u200d](?=[${HIDDEN}\\u200c\\u200d\\ufe0e\\ufe0f])|(?<![${PICTURES}#*0-9])[\\ufe0e\\ufe0f]`,
+  "gu",
+);
 
 /**
  * Text in pieces, with each character that cannot be seen named by its code point.
@@ -53,7 +66,7 @@ const INVISIBLE =
 export function visible(text) {
   const pieces = [];
   let from = 0;
-  for (const match of text.matchAll(INVISIBLE)) {
+  for (const match of text.matchAll(UNSEEN)) {
     if (match.index > from) pieces.push({ text: text.slice(from, match.index), odd: false });
     const point = /** @type {number} */ (match[0].codePointAt(0));
     pieces.push({ text: `U+${point.toString(16).toUpperCase().padStart(4, "0")}`, odd: true });

@@ -11,6 +11,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError
 from guest.memory.models import at, now
+from guest.tools.call_text import asked_text
 
 OPEN_MAX: Final = 256
 """How many calls may wait at once."""
@@ -78,6 +79,7 @@ class Approvals:
                 session_id=session_id,
                 channel=channel,
                 question=question,
+                text=asked_text(tool, arguments_json, question),
                 requested_at=now(),
                 expires_at=at(expires),
             )

@@ -782,12 +782,18 @@ class ToolCallStarted(_message.Message):
     TOOL_FIELD_NUMBER: _builtins.int
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     TELLING_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_TEXT_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     tool: _builtins.str
     arguments_json: _builtins.str
     """redacted"""
     telling: _builtins.str
     """the argument that says most about the call; empty: none does"""
+    arguments_text: _builtins.str
+    """for people: complete, each character visible"""
+    told: _builtins.str
+    """the value of `telling` in one line, for people"""
     def __init__(
         self,
         *,
@@ -795,10 +801,12 @@ class ToolCallStarted(_message.Message):
         tool: _builtins.str = ...,
         arguments_json: _builtins.str = ...,
         telling: _builtins.str = ...,
+        arguments_text: _builtins.str = ...,
+        told: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "telling", b"telling", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "arguments_text", b"arguments_text", "call_id", b"call_id", "telling", b"telling", "told", b"told", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -853,6 +861,7 @@ class ApprovalRequested(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     tool: _builtins.str
     arguments_json: _builtins.str
@@ -867,6 +876,8 @@ class ApprovalRequested(_message.Message):
     """of the turn or the call"""
     question: _builtins.str
     """what to ask the person; empty: whether the tool may run so"""
+    text: _builtins.str
+    """what the person is shown: the question and all arguments, exactly"""
     def __init__(
         self,
         *,
@@ -879,10 +890,11 @@ class ApprovalRequested(_message.Message):
         expires_at: _builtins.str = ...,
         channel: _builtins.str = ...,
         question: _builtins.str = ...,
+        text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "expires_at", b"expires_at", "question", b"question", "requested_at", b"requested_at", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "expires_at", b"expires_at", "question", b"question", "requested_at", b"requested_at", "session_id", b"session_id", "text", b"text", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,25 +1,20 @@
 """The model's tool calls as the chat shows them: on one line, in full, and as a question."""
 
-import json
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from rich.cells import cell_len, chop_cells
 from wire.v1 import gateway_pb2
 
 from runner.cli.output import clip, neutralise, one_line
 
-_LINE_BREAK: Final = " ⏎ "
 _ROW: Final = "  │ "
 _SAME_ROW: Final = "  ┆ "
 _FOLDED_LINES: Final = 4
 _TELLING_MIN_CELLS: Final = 10
 _OWN_ID: Final = re.compile(r": \[id: [\w-]+\]")
-_BLANKS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Letters and signs that look like nothing."""
 _ID: Final = re.compile(r"(note-[0-9a-f]{8})-[0-9a-f-]{27}")
 
 
@@ -92,7 +87,9 @@ def folded(output: str, width: int) -> str:
 def in_full(call: Call, width: int) -> str:
     """A call with all its arguments, its result and what it printed."""
     finished = call.finished
-    shown = [f"● {one_line(finished.tool)}", *_arguments(call.started.arguments_json, width)]
+    shown = [f"● {one_line(finished.tool)}"]
+    if call.started.arguments_text:
+        shown += _fitted(call.started.arguments_text, width)
     shown.append(f"  {'→' if finished.ok else '✗'} {neutralise(finished.summary)}")
     if finished.output.strip():
         printed = neutralise(finished.output).expandtabs(4).rstrip("\n")
@@ -102,39 +99,21 @@ def in_full(call: Call, width: int) -> str:
 
 
 def question(approval: gateway_pb2.ApprovalRequested, width: int) -> str:
-    """What a person decides on: the tool and exactly the arguments that it would get; or a question
-    of another kind, with what it is about."""
-    arguments = _arguments(approval.arguments_json, width)
-    asked = approval.question or f"allow {approval.tool}?"
-    return "\n".join([one_line(asked), *arguments])
+    """What a person decides on, as the gateway words it."""
+    return "\n".join(_fitted(approval.text, width))
 
 
 def _telling(started: gateway_pb2.ToolCallStarted) -> str:
-    value = _parsed(started.arguments_json).get(started.telling)
-    lines = map(one_line, value.splitlines()) if isinstance(value, str) else ()
-    return short_ids(_LINE_BREAK.join(filter(None, lines)))
+    return short_ids(one_line(started.told))
 
 
-def _parsed(arguments_json: str) -> dict[str, Any]:
-    try:
-        given = json.loads(arguments_json or "{}")
-    except ValueError:
-        return {}
-    return given if isinstance(given, dict) else {}
-
-
-def _arguments(arguments_json: str, width: int) -> Iterator[str]:
-    """Every argument that is set, exactly: each line of a text begins with a bar, and where it is
-    too long for the screen, it goes on behind another one."""
-    given = _parsed(arguments_json)
-    if not given and arguments_json.strip() not in ("", "{}"):
-        given = {"arguments": arguments_json}
-    for name, value in given.items():
-        if isinstance(value, str):
-            yield f"  {one_line(name)}"
-            yield from _block(_exact(value), width)
-        elif value is not None:
-            yield f"  {one_line(name)} {one_line(json.dumps(value, ensure_ascii=False))}"
+def _fitted(text: str, width: int) -> Iterator[str]:
+    """`text` in lines that fit: what stands behind a bar goes on behind another one."""
+    for line in neutralise(text).split("\n"):
+        if line.startswith(_ROW):
+            yield from _block(line.removeprefix(_ROW), width)
+        else:
+            yield line
 
 
 def _block(text: str, width: int) -> Iterator[str]:
@@ -142,16 +121,3 @@ def _block(text: str, width: int) -> Iterator[str]:
         first, *others = chop_cells(line, max(width - len(_ROW), 1)) or [""]
         yield _ROW + first
         yield from (_SAME_ROW + other for other in others)
-
-
-def _exact(text: str) -> str:
-    """`text` with everything visible that looks like nothing or like a blank, except for blanks."""
-    shown = neutralise(text.replace("\r", "␍").replace("\t", "␉"))
-    shown = "".join(f"<U+{ord(char):04X}>" if _looks_blank(char) else char for char in shown)
-    return re.sub(r" +$", lambda blanks: "␠" * len(blanks[0]), shown, flags=re.MULTILINE)
-
-
-def _looks_blank(char: str) -> bool:
-    if char in " \n":
-        return False
-    return char in _BLANKS or unicodedata.category(char) in ("Cf", "Zs", "Zl", "Zp", "Cn")

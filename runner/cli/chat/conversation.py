@@ -267,7 +267,7 @@ class Conversation:
                 if is_open and (own or self._screen.answers):
                     await self._decide(approval)
                 elif is_open:
-                    asked = one_line(approval.question or approval.tool)
+                    asked = one_line(approval.text.split("\n", 1)[0])
                     await self._screen.status(f"{asked} waits for a person")
                 return
             except GatewayLost:  # whoever follows the turn connects again

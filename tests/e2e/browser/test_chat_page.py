@@ -1,10 +1,12 @@
 """The chat in a real browser."""
 
 import base64
+import json
 
 import pytest
 from playwright.sync_api import JSHandle, Locator, Page, expect
 
+from guest.tools.call_text import arguments_text, asked_text
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser.console import Console
 from tests.support.memory import exports
@@ -64,7 +66,7 @@ def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
     page = window.enter("alice", "#/chat")
     ask(page, "Run it")
     asked = page.get_by_role("region", name="Call that needs your approval")
-    expect(asked).to_contain_text("echo itsU+202E output")
+    expect(asked).to_contain_text("echo its<U+202E> output")
     session = page.evaluate("location.hash")
     window.page.close()
 
@@ -84,6 +86,37 @@ def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
     expect(page.get_by_text("tea is at five").first).to_be_visible()
 
 
+EXACTLY = (
+    '{"number": 9007199254740997, "until": null, "a": 1, "a": 2, "f": 1e300, "z": -0.0, '
+    '"deep": {"10": [[[{"9": null}]]], "2": 0.1}, "hidden": "a\\u202eb\\ufe0f\\u2800c", '
+    '"__proto__": {"x": 123456789012345678901}, "long": "%s\\nfor ever"}'
+) % ("x" * 500)
+
+
+def test_what_is_asked_is_what_is_called(new_window: NewWindow, script: Script) -> None:
+    def call(_: object) -> provider.Reply:
+        return provider.calls(("c1", "ledger_take", EXACTLY))
+
+    script.play(
+        lambda _: provider.calls(("c0", "ledger_take", '{"n": 1e400}')), call, says("Done.")
+    )
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "Book it")
+    asked = page.get_by_role("region", name="Call that needs your approval")
+    text = asked.locator("pre").inner_text()
+    assert text == asked_text("ledger_take", EXACTLY)
+    for line in ("number 9007199254740997", "until null", "a 2", "│ a<U+202E>b<U+FE0F><U+2800>c"):
+        assert f"  {line}\n" in text
+    assert asked.locator("pre").evaluate("each => each.scrollWidth <= each.clientWidth")
+    asked.get_by_role("button", name="Allow").click()
+    expect(answered(page, "Done.")).to_be_visible()
+    assert "no infinite number" in script.seen[-2].results[-1]
+    assert json.loads(script.seen[-1].result()["content"]) == json.loads(EXACTLY)
+    assert "9007199254740997" in script.seen[-1].results[-1]
+    shown = page.locator("pre.call-text").all_text_contents()
+    assert shown[-2:] == [arguments_text(EXACTLY), asked_text("ledger_take", EXACTLY)]
+
+
 def test_a_host_that_a_command_wants_to_reach_is_asked_about(
     new_window: NewWindow, script: Script
 ) -> None:
@@ -95,11 +128,11 @@ def test_a_host_that_a_command_wants_to_reach_is_asked_about(
     ask(page, "Fetch it")
     page.get_by_role("button", name="Allow").click()
     asked = page.get_by_role("region", name="Call that needs your approval")
-    expect(asked).to_contain_text("Allow files.example.org for this session?")
+    expect(asked).to_contain_text("allow files.example.org for this session?")
     expect(asked).to_contain_text("a command")
     asked.get_by_role("button", name="Refuse").click()
     expect(answered(page, "a person said no").last).to_be_visible()
-    expect(page.get_by_text("Refused (console). Allow files.example.org")).to_be_visible()
+    expect(page.get_by_text("Refused (console). allow files.example.org")).to_be_visible()
 
 
 def test_what_happens_while_the_network_is_away_is_there_afterwards(

@@ -1,6 +1,7 @@
 """The web console of a household: a running server, agents behind it, and links that let in."""
 
 import os
+import shutil
 import signal
 import socket
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.commands.household import Household
+from tests.support.servers import mcp_server
 
 USERS = ("alice", "bob")
 _START_S = 60.0
@@ -19,7 +21,7 @@ _START_S = 60.0
 
 class Console:
     """Alice's agent has a provider that plays a script, if there is one, and asks before it runs a
-    command; bob's is the offline model.
+    command or calls her MCP server `ledger`; bob's is the offline model.
 
     Attributes:
         url: Where the server is.
@@ -36,6 +38,9 @@ class Console:
         place.chmod(0o600)
         for user in USERS:
             (household.workspaces / user).mkdir(parents=True, mode=0o700)
+        shared = household.workspaces / "alice" / "shared"
+        shared.mkdir(mode=0o700)
+        shutil.copy(mcp_server.__file__, shared / "server.py")
 
     def link(self, user: str = "alice") -> str:
         """An address that lets the operator in, once, and begins with `user`."""
@@ -101,6 +106,10 @@ socket = "{socket_path}"
 
 [users.alice.tools]
 approval = "ask"
+
+[users.alice.mcp.servers.ledger]
+command = "python3"
+args = ["/shared/server.py", "taking"]
 
 [users.alice.egress.shell]
 ask = true

@@ -16,6 +16,7 @@ from rich.style import Style
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
+from guest.tools.call_text import arguments_text, told
 from tests.support.commands import chat_program
 from tests.support.commands.terminal import Terminal
 from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, text
@@ -80,7 +81,10 @@ async def _conversation(
 def _begun(tool: str, arguments: str, telling: str) -> Event:
     return Event(
         tool_started=gateway_pb2.ToolCallStarted(
-            call_id=tool, tool=tool, arguments_json=arguments, telling=telling
+            call_id=tool,
+            tool=tool,
+            arguments_text=arguments_text(arguments),
+            told=told(arguments, telling),
         )
     )
 

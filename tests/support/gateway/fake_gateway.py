@@ -12,6 +12,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from guest.agent import failures
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import state_of
+from guest.tools.call_text import asked_text
 from tests.support import parties
 
 OUTCOMES = (gateway_pb2.TurnCompleted, gateway_pb2.TurnIncomplete, gateway_pb2.TurnFailed)
@@ -384,7 +385,10 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     def approval_event(self, name: str, arguments: str) -> Event:
         self.approvals[f"{name}{arguments}"] = asyncio.get_running_loop().create_future()
         asked = gateway_pb2.ApprovalRequested(
-            approval_id=f"{name}{arguments}", tool=name, arguments_json=arguments
+            approval_id=f"{name}{arguments}",
+            tool=name,
+            arguments_json=arguments,
+            text=asked_text(name, arguments),
         )
         self.open_approvals.append(asked)
         return Event(approval=asked)

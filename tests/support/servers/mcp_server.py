@@ -80,6 +80,16 @@ class Hanging(Server):
         time.sleep(NEVER)
 
 
+class Taking(Server):
+    """Takes any arguments, and says which arrived."""
+
+    def listed(self, asked: Any, cursor: str) -> None:
+        send(id=asked, result={"tools": [tool("take", schema={"type": "object"})]})
+
+    def call(self, asked: Any, name: str, arguments: dict[str, Any]) -> None:
+        send(id=asked, result=text(json.dumps(arguments)))
+
+
 class Flooding(Server):
     def call(self, asked: Any, name: str, arguments: dict[str, Any]) -> None:
         while True:

@@ -80,7 +80,7 @@ def test_events_are_lines_of_json(memory: FakeGateway, run_command: RunCommand) 
 def test_nobody_can_approve_without_a_terminal(
     memory: FakeGateway, run_command: RunCommand
 ) -> None:
-    approval = gateway_pb2.ApprovalRequested(approval_id="a", tool="shell_exec")
+    approval = gateway_pb2.ApprovalRequested(approval_id="a", text="allow shell_exec?")
     memory.script = says(Event(approval=approval), completed("refused"))
     done = run_command("ask", "run it")
     assert "allow shell_exec" in done.err

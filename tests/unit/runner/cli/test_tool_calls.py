@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from wire.v1 import gateway_pb2
 
+from guest.tools.call_text import arguments_text, told
 from runner.cli.chat.calls import Call, Calls, call_begun, call_line, folded, in_full, question
 
 NOTE = "note-103637e5-8311-4af9-96dd-6bf2fbb68c13"
@@ -15,7 +16,9 @@ Started, Finished = gateway_pb2.ToolCallStarted, gateway_pb2.ToolCallFinished
 
 
 def call(arguments: str, summary: str, *, ok: bool = True, telling: str = "x") -> Call:
-    started = Started(tool="t", arguments_json=arguments, telling=telling)
+    started = Started(
+        tool="t", arguments_text=arguments_text(arguments), told=told(arguments, telling)
+    )
     return Call(started, Finished(tool="t", ok=ok, summary=summary))
 
 
@@ -23,7 +26,7 @@ def call(arguments: str, summary: str, *, ok: bool = True, telling: str = "x") -
     ("arguments", "summary", "ok", "line"),
     [
         ('{"x": "make test"}', "exit code 0", True, "● t make test → exit code 0"),
-        ('{"x": "a\\n\\n  b\\u001b[2J"}', "", True, "● t a ⏎ b␛[2J →"),
+        ('{"x": "a\\n\\n  b\\u001b[2J"}', "", True, "● t a ⏎ b<U+001B>[2J →"),
         ('{"x": "/vault/a"}', "not\nfound", False, "● t /vault/a ✗ not found"),
         ('{"y": "a"}', f"Stored: [id: {NOTE}] (as before)", True, "● t → Stored (as before)"),
         (
@@ -58,7 +61,7 @@ def test_both_are_cut_where_there_is_no_room_for_both() -> None:
 def test_calls_with_one_id_end_in_the_order_in_which_they_began() -> None:
     calls = Calls()
     for text in ("one", "two"):
-        calls.begin(Started(call_id="c", tool="t", arguments_json=f'{{"x":"{text}"}}', telling="x"))
+        calls.begin(Started(call_id="c", tool="t", told=text))
     ended = [calls.end(Finished(call_id="c", tool="t", ok=True)) for _ in range(3)]
     assert [call_line(each, 80) for each in ended] == ["● t one →", "● t two →", "● t →"]
     assert [call_begun(each.started) for each in calls] == ["t one", "t two"]
@@ -76,44 +79,19 @@ def test_details_are_everything() -> None:
     long.finished.output = "line\n" * 6
     long.finished.duration_ms = 1234
     assert in_full(long, 60).splitlines() == [
-        *("● t", "  x", "  │ make", "  │ all", "  n 3", f"  → Stored: [id: {NOTE}]"),
+        *("● t", "  x", "  │ make", "  │ all", "  n 3", "  none null", f"  → Stored: [id: {NOTE}]"),
         *("  printed", *["  │ line"] * 6, "  took 1.2 s"),
     ]
 
 
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        ("ls\nrm -r a", ["│ ls", "│ rm -r a"]),
-        ("a\tb\r\nc", ["│ a␉b␍", "│ c"]),
-        ("\x1b[8mrm", ["│ ␛[8mrm"]),
-        ("rm\u00a0a\u200b\u202e", ["│ rm<U+00A0>a<U+200B>�"]),
-        ("rm a\\  \nb", ["│ rm a\\␠␠", "│ b"]),
-        ("x" * 50, ["│ " + "x" * 36, "┆ " + "x" * 14]),
-        ("a   b", ["│ a   b"]),
-        ("", ["│ "]),
-    ],
-)
-def test_a_question_shows_exactly_what_would_run(command: str, shown: list[str]) -> None:
-    approval = gateway_pb2.ApprovalRequested(
-        tool="shell_exec", arguments_json=json.dumps({"command": command, "stdin": None})
-    )
-    asked = question(approval, 40).split("\n")
-    assert asked == ["allow shell_exec?", "  command", *(f"  {row}" for row in shown)]
-
-
-def test_arguments_that_cannot_be_read_are_shown_as_they_are() -> None:
-    approval = gateway_pb2.ApprovalRequested(tool="t", arguments_json="rm \x1b")
-    assert question(approval, 40) == "allow t?\n  arguments\n  │ rm ␛"
-
-
-def test_a_question_of_another_kind_is_shown_instead_of_the_tool() -> None:
-    approval = gateway_pb2.ApprovalRequested(
-        tool="network",
-        question="allow files.example.org\x1b[2J\nfor this session?",
-        arguments_json='{"host": "files.example.org", "port": 443}',
-    )
-    assert question(approval, 40).split("\n") == [
-        "allow files.example.org␛[2J for this session?",
-        *("  host", "  │ files.example.org", "  port 443"),
+def test_a_question_is_what_the_gateway_says_in_lines_that_fit() -> None:
+    text = f"allow t?\n  command\n  │ {'x' * 50}\n  │ \x1b[8mrm\n  cwd\n  │ /shared"
+    assert question(gateway_pb2.ApprovalRequested(text=text), 40).split("\n") == [
+        "allow t?",
+        "  command",
+        f"  │ {'x' * 36}",
+        f"  ┆ {'x' * 14}",
+        "  │ ␛[8mrm",
+        "  cwd",
+        "  │ /shared",
     ]

@@ -1,7 +1,7 @@
 /** Calls of tools: what was called, what came of it, and calls that a person has to allow. */
 
 import { call as callGateway } from "../../api.js";
-import { Arguments, ForeignText, argumentsOf } from "../../components/foreign-text.js";
+import { CallText, ForeignText } from "../../components/foreign-text.js";
 import { FailureNotice } from "../../components/notices.js";
 import { duration, fullTime } from "../../text.js";
 import { html, useEffect, useState } from "../../view.js";
@@ -19,33 +19,24 @@ const TELLING_CHARS = 120;
 export function ToolCall({ call, finished, over }) {
   const failed = finished && !finished.ok;
   const mark = finished ? (failed ? "✗" : "✓") : over ? "–" : "";
-  const telling = tellingOf(call);
+  const telling = call.told || "";
   const state = finished ? (failed ? "failed" : "done") : over ? "not finished" : "running";
   return html`<details class="call ${state === "failed" ? "bad" : ""}">
     <summary>
       <span class="mark ${state === "running" ? "busy" : ""}" aria-hidden="true">${mark}</span>
       <span class="unseen">${state}: </span>
       <code>${call.tool}</code>
-      ${telling && html` <span class="telling"><${ForeignText} text=${telling} /></span>`}
+      ${telling &&
+      html` <span class="telling"><${ForeignText}
+        text=${telling.length > TELLING_CHARS ? `${telling.slice(0, TELLING_CHARS)} …` : telling} /></span>`}
       ${finished?.summary &&
       html` <span class="muted">${finished.summary.replace(OWN_ID, "")}</span>`}
       ${finished?.duration_ms ? html` <span class="muted">${duration(finished.duration_ms)}</span>` : ""}
     </summary>
-    ${call.arguments_json && html`<${Arguments} json=${call.arguments_json} />`}
+    ${call.arguments_text && html`<${CallText} text=${call.arguments_text} />`}
     ${finished?.output &&
     html`<p class="muted">Output</p><pre class="output" tabindex="0"><${ForeignText} text=${finished.output} /></pre>`}
   </details>`;
-}
-
-/**
- * The argument that says most about a call, on one line.
- *
- * @param {Message} call
- */
-function tellingOf(call) {
-  const value = argumentsOf(call.arguments_json)?.[call.telling];
-  const line = typeof value === "string" ? value.split("\n", 1)[0] : "";
-  return line.length > TELLING_CHARS ? `${line.slice(0, TELLING_CHARS)} …` : line;
 }
 
 /**
@@ -59,7 +50,6 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
   const [late, setLate] = useState(false);
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [expired, setExpired] = useState(false);
-  const asked = capitalised(approval.question || "");
   const until = Date.parse(approval.expires_at || "");
   useEffect(() => {
     if (decided || Number.isNaN(until)) return undefined;
@@ -93,31 +83,24 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
   if (outcome)
     return html`<details class="call">
       <summary>${outcome}${" "}
-        ${asked ? html`<${ForeignText} text=${asked} />` : html`<code>${approval.tool}</code>`}
+        ${approval.question ? html`<${ForeignText} text=${approval.question} />` : html`<code>${approval.tool}</code>`}
       </summary>
-      <${Arguments} json=${approval.arguments_json} />
+      <${CallText} text=${approval.text} />
     </details>`;
   return html`<section class="approval" aria-label="Call that needs your approval">
     <p>
-      <strong>${asked
-        ? html`<${ForeignText} text=${asked} />`
-        : html`The agent asks to run <code>${approval.tool}</code>.`}</strong>${" "}
+      <strong>The agent asks for your approval.</strong>${" "}
       ${approval.expires_at &&
       html`<span class="muted">Without an answer it is refused at ${fullTime(approval.expires_at)}.</span>`}
     </p>
     ${children}
-    <${Arguments} json=${approval.arguments_json} />
+    <${CallText} text=${approval.text} />
     ${problem && html`<${FailureNotice} failure=${problem} />`}
     <p class="actions">
       <button type="button" class="primary" disabled=${sent !== null} onClick=${() => decide(true)}>Allow</button>
       <button type="button" class="danger" disabled=${sent !== null} onClick=${() => decide(false)}>Refuse</button>
     </p>
   </section>`;
-}
-
-/** @param {string} text a sentence */
-function capitalised(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** @param {Message} decided an ApprovalDecided */
