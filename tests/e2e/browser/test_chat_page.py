@@ -128,11 +128,11 @@ def test_a_host_that_a_command_wants_to_reach_is_asked_about(
     ask(page, "Fetch it")
     page.get_by_role("button", name="Allow").click()
     asked = page.get_by_role("region", name="Call that needs your approval")
-    expect(asked).to_contain_text("allow files.example.org for this session?")
+    expect(asked).to_contain_text("allow http://files.example.org for this session?")
     expect(asked).to_contain_text("a command")
     asked.get_by_role("button", name="Refuse").click()
     expect(answered(page, "a person said no").last).to_be_visible()
-    expect(page.get_by_text("Refused (console). allow files.example.org")).to_be_visible()
+    expect(page.get_by_text("Refused (console). allow http://files.example.org")).to_be_visible()
 
 
 def test_what_happens_while_the_network_is_away_is_there_afterwards(
