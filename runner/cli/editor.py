@@ -41,14 +41,14 @@ def edited(before: str, *, name: str, suffix: str, otherwise: str) -> str:
     return text
 
 
-def decoded(data: bytes, what: str) -> str:
+def decoded(data: bytes, what: str, so: str = "nothing was changed") -> str:
     """`data` as text. Raises `WireError` that names `what` if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         raise WireError(
             Code.INVALID_ARGUMENT,
-            f"{what} is not UTF-8 text: nothing was changed",
+            f"{what} is not UTF-8 text: {so}",
             details=str(error),
             resolution="iconv -t UTF-8",
         ) from None

@@ -24,6 +24,7 @@ from runner.cli.chat.hosting import (
 )
 from runner.cli.chat.receipts import UNCHANGED, receipt_line
 from runner.cli.chat.screen import say
+from runner.cli.editor import decoded
 from runner.cli.options import Options
 from runner.cli.output import (
     discard,
@@ -185,9 +186,12 @@ async def _approved(approval: gateway_pb2.ApprovalRequested, streams: Streams) -
 
 def _with_context(question: str, stdin: TextIO) -> str:
     """The question, and what standard input holds if it is no terminal."""
-    context = "" if stdin.isatty() else stdin.read(TURN_TEXT_MAX_CHARS + 1).strip()
+    most = 4 * TURN_TEXT_MAX_CHARS
+    data = b"" if stdin.isatty() else stdin.buffer.read(most + 1)
+    piped = b"" if len(data) > most else data
+    context = decoded(piped, "standard input", "nothing was sent").strip()
     text = f"{question}\n\n{context}" if context else question
-    if len(text) > TURN_TEXT_MAX_CHARS:
+    if len(data) > most or len(text) > TURN_TEXT_MAX_CHARS:
         raise WireError(
             Code.INVALID_ARGUMENT,
             "the question is too long and was not sent",

@@ -16,15 +16,16 @@ from runner.cli.output import clip, failure_lines, neutralise
 _READ_BYTES = 64 * 1024
 _SHOWN_CHARS = 200
 _TOO_LONG = f"the turn is longer than {TURN_TEXT_MAX_CHARS} characters and was not sent"
+_NOT_TEXT = "the turn is not UTF-8 text and was not sent"
 
 
 async def read_lines(fd: int) -> AsyncIterator[str]:
-    """Yield the lines of `fd`, without line breaks; bad UTF-8 is replaced.
+    """Yield the lines of `fd`, without line breaks; bytes that are not UTF-8 are lone surrogates.
 
     Reads only when the next line is asked for. A line far longer than the longest turn is cut, to a
     length that is still too long for a turn.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     pending = ""
     while chunk := await _read(fd):
         *lines, pending = (pending + decoder.decode(chunk)).split("\n")
@@ -58,10 +59,13 @@ async def run_piped(
         text = line.strip()
         if not text:
             continue
-        if len(text) > TURN_TEXT_MAX_CHARS:
+        unfit = (_TOO_LONG, "send it in parts") if len(text) > TURN_TEXT_MAX_CHARS else ()
+        if any("\ud800" <= each <= "\udfff" for each in text):
+            unfit = (_NOT_TEXT, "iconv -t UTF-8")
+        if unfit:
             failed = True
             await screen.line(clip(f"> {neutralise(text)}", _SHOWN_CHARS))
-            await screen.line(failure_lines(_TOO_LONG, "send it in parts") + "\n")
+            await screen.line(failure_lines(*unfit) + "\n")
             continue
         await screen.line(f"> {neutralise(text)}", Style.PROMPT)
         try:

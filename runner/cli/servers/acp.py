@@ -1,6 +1,7 @@
 """`runner acp`: the agent for editors that speak the Agent Client Protocol, over standard input and
 output."""
 
+import logging
 from typing import Final, cast
 
 import acp
@@ -13,8 +14,19 @@ CHANNEL: Final = "acp"
 """The channel that sessions and notes of this account's own editors record."""
 
 
+def in_one_line(record: logging.LogRecord) -> bool:
+    """Let the library say what an editor did wrong without a traceback."""
+    why = record.exc_info[1] if record.exc_info else None
+    record.msg, record.args = f"{record.getMessage()}: {why}" if why else record.getMessage(), ()
+    record.exc_info = None
+    return True
+
+
 async def serve(options: Options) -> None:
     """Serve one editor until it leaves. Raises `WireError` if there is no agent to begin with."""
+    lines = logging.StreamHandler()
+    lines.addFilter(in_one_line)
+    logging.getLogger().addHandler(lines)
     async with running_agent(options):
         pass
     async with lasting_agent(options, CHANNEL) as gateway:

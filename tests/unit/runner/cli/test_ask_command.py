@@ -144,6 +144,9 @@ def test_a_title_of_several_sessions_lists_them(
         (["what?", "--last"], b"", 1, "there is no session to go on with"),
         (["  "], b"context", 1, "there is no question"),
         (["what?"], b"x" * (TURN_TEXT_MAX_CHARS + 1), 1, "the question is too long"),
+        (["what?"], "é".encode() * (2 * TURN_TEXT_MAX_CHARS + 1), 1, "the question is too long"),
+        (["sum up"], b"Gr\xf6\xdfe", 1, "standard input is not UTF-8 text: nothing was sent"),
+        (["sum up"], b"Gr\xf6\xdfe", 1, "iconv -t UTF-8"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

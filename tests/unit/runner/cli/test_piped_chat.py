@@ -151,6 +151,16 @@ async def test_a_failed_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway)
     )
 
 
+async def test_a_turn_that_is_not_utf8_is_not_sent_and_the_next_one_is(
+    gateway: FakeGateway,
+) -> None:
+    code, out, _ = await chat(gateway, b"Gr\xf6\xdfe\nnext \xc3\xa4\n")
+    assert code == 1
+    lines = out.splitlines()
+    assert lines[1:3] == ["✗ the turn is not UTF-8 text and was not sent", "  fix: iconv -t UTF-8"]
+    assert [each.text for each in gateway.turns] == ["next ä"]
+
+
 async def test_a_turn_that_is_too_long_is_not_sent(gateway: FakeGateway) -> None:
     code, out, _ = await chat(gateway, "x" * (3 * TURN_TEXT_MAX_CHARS) + "\nshort\n")
     assert code == 1
@@ -185,7 +195,7 @@ async def test_terminal_escapes_in_turns_answers_and_tools_are_made_harmless(
         text("\x1b]0;owned\x07"),
         failed("bad \x1b[A", "do \x08"),
     )
-    _, out, err = await chat(gateway, b"hi \x1b[31m \xff\n")
+    _, out, err = await chat(gateway, b"hi \x1b[31m\n")
     assert not [c for c in out + err if not c.isprintable() and c != "\n"]
     assert "␛]0;owned␇" in out
 

@@ -1,0 +1,27 @@
+"""What `runner acp` says on standard error of an editor that sends rubbish."""
+
+import asyncio
+import logging
+import sys
+
+import pytest
+from acp._transport import NdjsonTransport
+
+from runner.cli.servers.acp import in_one_line
+
+
+async def test_a_message_that_is_no_json_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(b'Gr\xf6\xdfe\n{"a": 1}\n')
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(in_one_line)
+    logging.getLogger().addHandler(handler)
+    try:
+        received = await NdjsonTransport(reader, None).receive()  # type: ignore[arg-type]
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert received == {"a": 1}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Error parsing JSON-RPC message: 'utf-8' codec can't decode byte 0xf6")
