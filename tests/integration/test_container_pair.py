@@ -123,6 +123,7 @@ def test_a_mount_is_the_directory_of_the_table(alice: UserPair, role: Role) -> N
 
 def test_the_agent_can_neither_rename_nor_replace_what_is_the_shells(alice: UserPair) -> None:
     attack = """
+        exec 2>&1  # two streams would meet within a line
         for p in /shell /ipc /shared /tmp; do mv $p $p.old && echo "WON mv $p"; done
         rm -f /shell/shell.sock && echo "WON rm"
         mv /shell/shell.sock /ipc/ && echo "WON mv socket"

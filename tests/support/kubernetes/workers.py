@@ -32,6 +32,8 @@ UID: Final = "oxydra.test.pod"
 _AGAIN_S: Final = 0.3
 _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0)
 _CANNOT_START: Final = 128
+_KILLED: Final = 137
+_TOLD_S: Final = 2.0
 
 
 class Node(Protocol):
@@ -130,8 +132,9 @@ class Worker:
             await self._create()
         while True:
             code = await self._run_once()
-            state = await self._node.engine.state(self.container)
-            reason = "OOMKilled" if state["OOMKilled"] else "Error" if code else "Completed"
+            reason = "Error" if code else "Completed"
+            if await self._out_of_memory(code):
+                reason = "OOMKilled"
             ended = _terminated(code, reason, self._started_at, self.container)
             policy = self._pod["spec"]["restartPolicy"]
             again = policy == "Always" or (policy == "OnFailure" and code != 0)
@@ -218,6 +221,17 @@ class Worker:
             for task in probing:
                 task.cancel()
         return int((await engine.state(self.container))["ExitCode"])
+
+    async def _out_of_memory(self, code: int) -> bool:
+        """Whether the container ended for that. The engine may tell it a moment after the end of
+        one that was killed."""
+        until = time.monotonic() + _TOLD_S
+        killed = code == _KILLED and not self._deleted.is_set()
+        while not (told := (await self._node.engine.state(self.container))["OOMKilled"]):
+            if not killed or time.monotonic() > until:
+                break
+            await asyncio.sleep(_AGAIN_S)
+        return bool(told)
 
     async def _until_end(self) -> None:
         engine = self._node.engine
