@@ -234,7 +234,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
         assert self._programs is not None
         if request.probe:
             return Program()
-        variables = bool(request.environment)
+        variables = any(name != "TZ" for name in request.environment)
         return self._programs.find(request.command, request.argv, variables=variables)
 
     async def _run(

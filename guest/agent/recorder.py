@@ -21,6 +21,7 @@ from guest.agent.client_tools import result_of
 from guest.agent.events import INCOMPLETE
 from guest.agent.incomplete import Reason, Size
 from guest.agent.receipts import saving, second_chance
+from guest.agent.receipts.days import dated
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.sources import Call
 from guest.agent.toolset import TurnDeps, finished
@@ -177,6 +178,7 @@ class Run:
         request = None if self.ledger.kept else saving.request_in(self.request.text)
         if request is not None:
             saver = saving.Saver(self.ledger, self._offered, self._context)
+            request = replace(request, words=dated(request.words, self.request.today))
             previous = history.previous_answer(self._earlier)
             work = saver.save(request, self._calls, previous, self._tell)
             await self._changing.run(work)

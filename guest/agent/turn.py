@@ -2,8 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Any, Final, Protocol
 
+from wire import zones
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.base import Approve, Tool, ToolContext, ToolResult
@@ -102,6 +104,8 @@ class Attachment:
     image: bytes | None = field(default=None, repr=False)
 
 
+TIME: Final = "Time of the next message: "
+
 ATTACHED: Final = "With the next message the user points to these files:"
 """How the prompt begins that names attachments, which are those lines after it with a dash."""
 
@@ -110,7 +114,8 @@ ATTACHED: Final = "With the next message the user points to these files:"
 class TurnRequest:
     """One message of a user, its session, and the model that it asks for; empty: the configured
     one. `retry` instead of a text: go on with the last answer, or ask the last question again.
-    With `untraced` the text alone is answered, and nothing of it is kept."""
+    With `untraced` the text alone is answered, and nothing of it is kept. `now` is when it was
+    sent."""
 
     context: ToolContext
     text: str
@@ -119,3 +124,15 @@ class TurnRequest:
     untraced: bool = False
     client: FromClient = NOTHING_ADDED
     attachments: tuple[Attachment, ...] = ()
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def time(self) -> str:
+        """What the model is told of the moment; kept with the message, so that later requests begin
+        with the same words."""
+        return f"{TIME}{zones.told(self.now, self.context.time_zone)}"
+
+    @property
+    def today(self) -> date:
+        """The user's day."""
+        return self.now.astimezone(zones.zone(self.context.time_zone)).date()

@@ -111,6 +111,8 @@ class TurnLoop:
         context = request.context
         if context.user_id != self._store.user_id:
             raise GuestError(Code.PERMISSION_DENIED, "user context of another user")
+        context = replace(context, time_zone=context.time_zone or self._settings.time_zone)
+        request = replace(request, context=context)
         choice = self._models.choose(request.model)
         if choice.provider == "offline" or not self._settings.images:
             unseen = tuple(replace(each, image=None) for each in request.attachments)
@@ -138,6 +140,7 @@ class TurnLoop:
                     request.text,
                     before(request),
                     attached(request),
+                    request.time,
                     attachments=[each.path for each in request.attachments],
                 )
             ),

@@ -220,6 +220,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
                 request, {*TOOLS, *(tool.name for tool in self._pipeline.tools())}
             ),
             attachments=await self._files.attached(request.attachments),
+            time_zone=validation.time_zone(request.time_zone),
         )
 
     async def StartTurn(self, request: pb.RunTurnRequest, context: Context) -> pb.Turn:

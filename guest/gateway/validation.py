@@ -20,6 +20,7 @@ from wire.limits import (
 )
 from wire.v1 import gateway_pb2 as pb
 from wire.ways_out import Spec
+from wire.zones import zone
 
 from guest.agent.turn import ClientTool, FromClient
 from guest.errors import GuestError
@@ -63,6 +64,15 @@ def limit(value: int, *, default: int, maximum: int = LIMIT_MAX, field: str = "l
 
 def turn_text(value: str) -> str:
     return _text("text", value, TURN_TEXT_MAX_CHARS)
+
+
+def time_zone(value: str) -> str:
+    """Check the name of a time zone; empty is the user's own."""
+    try:
+        zone(value)
+    except ValueError as error:
+        raise _bad("time_zone", str(error)) from None
+    return value
 
 
 def untraced(request: pb.RunTurnRequest) -> None:

@@ -37,9 +37,10 @@ class ToolContext:
     Immutable and never stored, so that turns cannot mix. `actor` is who decided on the call: the
     model or the runtime. `asked` is the user's text in this turn, `vouched` is what the user said
     before and the model has seen again: earlier messages of the session, the user's own notes.
-    `material` names the material that the model has read: virtual paths, commands, notes made from
-    material. `link` is the source of what the runtime writes, if that is not material. `pause`
-    tells whether a person is asked for the turn; clocks stand still meanwhile.
+    `time_zone` is where the user is. `material` names the material that the model has read: virtual
+    paths, commands, notes made from material. `link` is the source of what the runtime writes, if
+    that is not material. `pause` tells whether a person is asked for the turn; clocks stand still
+    meanwhile.
     """
 
     user_id: str
@@ -48,6 +49,7 @@ class ToolContext:
     channel: str
     actor: Literal["agent", "automatic"] = "agent"
     asked: str = ""
+    time_zone: str = ""
     vouched: tuple[str, ...] = ()
     material: tuple[str, ...] = ()
     link: str = ""

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from wire import zones
 from wire.egress import hosts
 from wire.egress.presets import PRESETS
 from wire.egress.rules import Rule
@@ -120,6 +121,11 @@ def _server_address(value: str) -> str:
         ipaddress.IPv4Address(found["four"])
     if found["port"] and not 1 <= int(found["port"]) <= 65_535:
         raise ValueError
+    return value
+
+
+def _time_zone(value: str) -> str:
+    zones.zone(value)
     return value
 
 
@@ -337,7 +343,7 @@ class BudgetSettings(Section):
     """`[agent.budget]`: the most that requests to models may take, in US dollars or in tokens, in
     and out together; 0 sets no limit. A request that could exceed a limit is not sent.
 
-    A day and a month are those of the host's time zone. `background` is what nobody has asked for,
+    A day and a month are those of the user's time zone. `background` is what nobody has asked for,
     such as the summaries of long sessions; it counts in the other limits, too. The limit of a turn
     in tokens is `max_tokens` in `[agent]`.
     """
@@ -395,7 +401,8 @@ class AgentSettings(Section):
     the share `summary_trigger` of it, the oldest are summarised until the others take at most the
     share `summary_target`. The last `summary_min_turns` turns are never summarised.
 
-    `images` says whether the models can see: attached images are shown to them.
+    `images` says whether the models can see: attached images are shown to them. `time_zone` is the
+    user's; "auto" is that of the host.
     """
 
     provider: Provider = "offline"
@@ -417,6 +424,10 @@ class AgentSettings(Section):
     thinking: Thinking = "default"
     prompt_cache: Switch = True
     images: Switch = True
+    time_zone: Annotated[
+        Annotated[str, Field(strict=True, min_length=1, description=f'"auto" or {zones.ACCEPTED}')],
+        AfterValidator(_time_zone),
+    ] = zones.AUTO
     fallbacks: Fallbacks = ()
     keys: KeySettings = KeySettings()
     budget: BudgetSettings = BudgetSettings()

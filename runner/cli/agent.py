@@ -2,6 +2,7 @@
 ids, or the beginnings of them, were typed."""
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Final, TypeVar
 from wire.errors import Code, WireError
 from wire.limits import ID_PATTERN
 from wire.v1 import gateway_pb2
+from wire.zones import own_name
 
 from runner.cli.options import Options
 from runner.cli.output import clip, one_line
@@ -128,7 +130,7 @@ async def lasting_agent(options: Options, channel: str) -> AsyncIterator[Gateway
 
     if options.connect is not None:
         opened = AccessFile.read(options.connect).open_channel()
-        async with GatewayClient(opened, channel) as agent:
+        async with GatewayClient(opened, channel, own_name(os.environ)) as agent:
             yield agent
         return
     async with Callers.locate(options.load()) as callers:

@@ -119,6 +119,7 @@ class Options:
                 resolution="ask the person who runs it, or leave out --connect for an agent of "
                 "your own",
             )
+        from runner.cli.output import show_times_in
         from runner.config.loading import load_settings
 
         check_user_id(self.user_id)
@@ -128,7 +129,9 @@ class Options:
             "--log-level": self.log_level,
         }
         overrides = {option: value for option, value in given.items() if value is not None}
-        return load_settings(self.config_file, overrides=overrides, draft=draft)
+        loaded = load_settings(self.config_file, overrides=overrides, draft=draft)
+        show_times_in(loaded.config.for_user(self.user_id).agent.time_zone)
+        return loaded
 
     def load_for_hosting(self) -> "Config":
         """The settings for a command that runs guests.

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime, tzinfo
 from typing import Any, Final, Protocol, TextIO
 
 import typer
@@ -17,6 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
+from wire import zones
 from wire.errors import Code, WireError
 from wire.text import HIDDEN
 from wire.v1 import control_pb2, gateway_pb2
@@ -32,6 +33,7 @@ _VISIBLE = {
 }
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _PIPE_CELLS: Final = 2_000
+_zone: tzinfo | None = None
 _GENERATED: Final = re.compile(r"session-([0-9a-f]{8})-[0-9a-f-]{27}")
 
 _NOTE_TEXT: Final = "note_id? text tags version created_at updated_at source? type? key? origin?"
@@ -258,21 +260,32 @@ def model_name(hello: gateway_pb2.HelloReply) -> str:
     return one_line(" ".join(dict.fromkeys((hello.provider, hello.model))))
 
 
+def show_times_in(time_zone: str) -> None:
+    """Show all further times in the zone of this name, instead of that of this machine."""
+    global _zone
+    _zone = zones.zone(time_zone)
+
+
+def today() -> date:
+    """The user's day."""
+    return datetime.now(_zone).date()
+
+
 def to_the_second(timestamp: str) -> str:
-    """An RFC 3339 timestamp for people: in the time zone of this machine, which it names."""
+    """An RFC 3339 timestamp for people: in the user's time zone, which it names."""
     moment = _local(timestamp)
     return f"{moment:%Y-%m-%d %H:%M:%S %Z}" if moment else timestamp
 
 
 def local_day(timestamp: str) -> str:
-    """The day of an RFC 3339 timestamp in the time zone of this machine."""
+    """The day of an RFC 3339 timestamp in the user's time zone."""
     moment = _local(timestamp)
     return f"{moment:%Y-%m-%d}" if moment else timestamp
 
 
 def _local(timestamp: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(timestamp).astimezone()
+        return datetime.fromisoformat(timestamp).astimezone(_zone)
     except (ValueError, OverflowError):
         return None
 

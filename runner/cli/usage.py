@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, Final
 
 import typer
@@ -16,7 +16,15 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import ask_agent, running_agent
 from runner.cli.options import Options
-from runner.cli.output import as_json, one_line, print_json, print_table, table_of, to_the_second
+from runner.cli.output import (
+    as_json,
+    one_line,
+    print_json,
+    print_table,
+    table_of,
+    to_the_second,
+    today,
+)
 from runner.client.gateway import GatewayClient
 from runner.config.users import known_users
 
@@ -54,9 +62,9 @@ def show_usage(options: Options, by: str, since: str, *, everybody: bool, json: 
 
 async def overview(agent: GatewayClient, session_id: str) -> tuple[Table, list[str]]:
     """What the session, the day and the month took and the budgets, and remarks on it."""
-    today = datetime.now().astimezone().date()
-    reply = await agent.usage(gateway_pb2.GetUsageRequest(since=today.isoformat()))
-    first = today.replace(day=1).isoformat()
+    day = today()
+    reply = await agent.usage(gateway_pb2.GetUsageRequest(since=day.isoformat()))
+    first = day.replace(day=1).isoformat()
     month = await agent.usage(gateway_pb2.GetUsageRequest(since=first))
     rows = [("today", *_amounts(reply.total)), ("this month", *_amounts(month.total))]
     if session_id:
@@ -98,8 +106,7 @@ def first_day(since: str) -> str:
         return ""
     with suppress(ValueError, OverflowError):
         if days := _DAYS.fullmatch(since):
-            today = datetime.now().astimezone().date()
-            return (today - timedelta(days=int(days[1]) - 1)).isoformat()
+            return (today() - timedelta(days=int(days[1]) - 1)).isoformat()
         return date.fromisoformat(since).isoformat()
     raise typer.BadParameter(f"--since: {since!r} is no day such as 2026-11-22, 7d or all")
 

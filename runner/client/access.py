@@ -13,6 +13,7 @@ import grpc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from wire.errors import Code, WireError
 from wire.limits import GRPC_MESSAGE_MAX_BYTES
+from wire.zones import own_name
 
 from runner.client.gateway import GatewayClient, GatewayLost
 from runner.errors import ConfigError
@@ -99,7 +100,9 @@ class AccessFile(BaseModel):
         not good any more, FAILED_PRECONDITION for a server that is another one.
         """
         try:
-            return await GatewayClient.over(self.open_channel(), channel_name=channel_name)
+            agent = await GatewayClient.over(self.open_channel(), channel_name=channel_name)
+            agent.time_zone = own_name(os.environ)
+            return agent
         except GatewayLost as error:
             if any(word in error.details for word in _UNPROVEN):
                 raise WireError(

@@ -51,13 +51,14 @@ class GatewayClient:
     """One connection to one launch of the agent guest.
 
     A restarted guest has another token and needs a new client. Conversations and notes record
-    `name` as their channel.
+    `name` as their channel. `time_zone` is where the person is, if that is known better here.
 
     "NOT_FOUND" below: this user has no such session or note.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, name: str, time_zone: str = "") -> None:
         self._channel = channel
+        self.time_zone = time_zone
         self._stub = gateway_pb2_grpc.GatewayStub(channel)
         self._name = name
         self.hello = gateway_pb2.HelloReply()
@@ -152,6 +153,7 @@ class GatewayClient:
         in the session.
         """
         request.channel = self._name
+        request.time_zone = request.time_zone or self.time_zone
         return await _call(self._stub.StartTurn, request)
 
     async def follow_turn(
@@ -174,7 +176,12 @@ class GatewayClient:
         """Start a turn and follow it, on this connection alone. `model` is "provider:model", or a
         model of the configured provider; empty: the configured one."""
         request = gateway_pb2.RunTurnRequest(
-            session_id=session_id, text=text, turn_id=turn_id, channel=self._name, model=model
+            session_id=session_id,
+            text=text,
+            turn_id=turn_id,
+            channel=self._name,
+            model=model,
+            time_zone=self.time_zone,
         )
         async with aclosing(_to_outcome(self._stub.RunTurn(request))) as events:
             async for event in events:

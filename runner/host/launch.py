@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from wire import envelope
+from wire import envelope, zones
 from wire.boundary import CROWD_MAX
 from wire.envelope import Secrets
 from wire.identity import Party, Peer
@@ -27,7 +27,6 @@ from runner.errors import ConfigError
 from runner.host.authority import Authority
 from runner.host.placement import Placement
 from runner.host.supervisor import Launch
-from runner.host.time_zone import time_zone
 from runner.tiers.base import Capabilities, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_provider_keys, read_secrets
@@ -118,16 +117,15 @@ class AgentLauncher:
         self._config = config
         self._authority = authority
         self._workspace = workspace
-        self._settings = config.for_user(workspace.user_id)
+        self._settings, zone = _in_zone(config.for_user(workspace.user_id), environ)
         self._capabilities = capabilities
         self._command = command
         self._own_files = Role.AGENT in capabilities.own_files
         self._placement = Placement.of(capabilities, config)
-        self._environment = guest_environment(workspace.internal, environ)
+        self._environment = {**guest_environment(workspace.internal, environ), **zone}
         if capabilities.own_programs:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
-            zone = time_zone(environ)
-            self._environment = {"HOME": "/.oxydra", "TZ": zone or "UTC0", **OWN_ENVIRONMENT}
+            self._environment = {"HOME": "/.oxydra", **zone, **OWN_ENVIRONMENT}
         if self._placement.remote:
             self._command = ("oxydra-guest", "--bootstrap-stdin", *self._placement.until)
             private = {"HOME": "/state/.oxydra", "TMPDIR": "/state/tmp"}
@@ -255,6 +253,23 @@ class AgentLauncher:
     def guest_path(self, path: Path) -> str:
         """The path in the guest of a place in the workspace."""
         return str(GuestMounts(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
+
+
+def _in_zone(
+    settings: UserSettings, environ: Mapping[str, str]
+) -> tuple[UserSettings, dict[str, str]]:
+    """The settings with the user's time zone by name, if it has one, and the variable for it."""
+    name = settings.agent.time_zone
+    if name == zones.AUTO:
+        name = zones.own_name(environ) or zones.AUTO
+    agent = settings.agent.model_copy(update={"time_zone": name})
+    known = environ if name == zones.AUTO else {"TZ": name}
+    return settings.model_copy(update={"agent": agent}), _clock(known)
+
+
+def _clock(environ: Mapping[str, str]) -> dict[str, str]:
+    """`TZ` for a guest, which may have no files about zones."""
+    return {"TZ": zones.rule(environ) or "UTC0"}
 
 
 def _for_agent(settings: UserSettings) -> UserSettings:
@@ -478,8 +493,7 @@ class EgressLauncher:
         environment = guest_environment(home, self._environ)
         if self._own_programs:
             command, home = ("oxydra-egress",), Path("/run")
-            zone = time_zone(self._environ) or "UTC0"
-            environment = {"HOME": str(home), "TZ": zone, **OWN_ENVIRONMENT}
+            environment = {"HOME": str(home), **_clock(self._environ), **OWN_ENVIRONMENT}
         spec = LaunchSpec(
             role=role,
             user_id=self._workspace.user_id,

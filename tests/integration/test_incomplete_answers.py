@@ -71,7 +71,7 @@ async def test_half_an_answer_is_kept_marked_and_gone_on_with(
 
         went_on = (await alice.say("s", "", retry=True))[-1].completed
         assert (went_on.text, went_on.model) == (" five.", f"{spoken.provider}:test-model")
-        *_, before, asked = server.requests[-1].body["messages"]
+        *_, before, asked = openai_server.untimed(server.requests[-1])
         assert "Tea is at" in str(before)
         assert GO_ON in str(asked)
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
@@ -105,10 +105,10 @@ async def test_a_question_without_an_answer_is_asked_again_once() -> None:
         assert "nothing to try again" in ended.failed.message
         assert (await alice.say("s", "what now?"))[-1].failed.code == Code.FAILED_PRECONDITION
         assert (await alice.say("s", "", retry=True))[-1].completed.text == "Tea."
-        asked = [one["content"] for one in server.requests[-1].body["messages"][1:]]
+        asked = [one["content"] for one in openai_server.untimed(server.requests[-1])[1:]]
         assert asked == ["what now?"]
         await alice.say("s", "", retry=True)
-        roles = [one["role"] for one in server.requests[-1].body["messages"]]
+        roles = [one["role"] for one in openai_server.untimed(server.requests[-1])]
         assert roles[-3:] == ["user", "assistant", "user"]
         refused = await refusal(alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text=" ")))
         assert refused.code is Code.INVALID_ARGUMENT

@@ -8,6 +8,7 @@ with `OXYDRA_UPDATE_SNAPSHOTS=1`.
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -63,11 +64,29 @@ async def test_an_answer_is_streamed() -> None:
         assert request.headers["authorization"] == f"Bearer {KEY}"
         assert request.body["model"] == "test-model"
         assert request.body["stream"] is True
-        system, user = request.body["messages"]
+        system, time, user = request.body["messages"]
         assert system["role"] == "system"
         assert system["content"].startswith("You are Oxydra")
-        assert "Today is " in system["content"]
+        moment = r"\w+day, 20\d\d-\d\d-\d\d \d\d:\d\d \(.+, UTC[+-]\d\d:\d\d\)"
+        assert re.fullmatch(f"Time of the next message: {moment}", time["content"])
+        assert "20" not in system["content"]  # so that what a provider has cached stays
         assert user == {"role": "user", "content": "hi"}
+
+
+async def test_a_message_keeps_the_time_and_zone_that_it_was_sent_in() -> None:
+    async with talk(*[wire.says("ok")] * 2) as (alice, server):
+        for zone in ("Pacific/Auckland", "Asia/Kathmandu"):
+            await alice.say("s", "hi", time_zone=zone)
+        first, second = [request.body["messages"] for request in server.requests]
+        assert re.search(r"\(Pacific/Auckland, UTC\+1[23]:00\)$", first[1]["content"])
+        assert second[: len(first)] == first
+        assert second[-2]["content"].endswith("(Asia/Kathmandu, UTC+05:45)")
+        request = pb.RunTurnRequest(session_id="s", text="hi", time_zone="Mars/Olympus")
+        refused = await refusal(alice.stub.RunTurn(request))
+        assert refused.code is Code.INVALID_ARGUMENT
+        assert "time_zone" in str(refused)
+        assert 'such as "Europe/Berlin"' in str(refused)
+        assert len(server.requests) == 2
 
 
 async def test_a_turn_may_ask_for_another_model() -> None:
@@ -98,15 +117,17 @@ async def test_notes_stand_beside_the_message_and_leave_the_prefix_as_it_was() -
         await alice.say("s", "what is the boat called?")
         await alice.say("s", "what is the dog called?")
         first, second, third = [request.body["messages"] for request in server.requests]
-        assert [one["role"] for one in first] == ["system", "user", "user"]
-        beside, asked = (one["content"] for one in first[1:])
+        assert [one["role"] for one in first] == ["system", "user", "user", "user"]
+        time, beside, asked = (one["content"] for one in first[1:])
         assert beside.startswith("[This is the runtime, not the user.]\n\nWhat memory holds")
         assert "Nina" in beside
         assert asked == "what is the boat called?"
-        assert [one["role"] for one in second] == ["system", "user", "assistant", "user", "user"]
+        roles = ["system", "user", "user", "assistant", "user", "user", "user"]
+        assert [one["role"] for one in second] == roles
         assert second[0] == first[0]
-        assert second[1]["content"] == "what is the boat called?"
-        assert "Rex" in second[3]["content"]
+        assert second[1]["content"] == time
+        assert second[2]["content"] == "what is the boat called?"
+        assert "Rex" in second[5]["content"]
         assert third[: len(second)] == second
 
 
@@ -210,7 +231,7 @@ async def test_a_session_goes_on_where_it_was() -> None:
     async with talk(wire.calls(find), wire.says("No."), wire.says("As I said.")) as (alice, server):
         await alice.say("s", "do I like tea?")
         await alice.say("s", "sure?")
-        roles = [message["role"] for message in server.requests[-1].body["messages"]]
+        roles = [message["role"] for message in wire.untimed(server.requests[-1])]
         assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
 
 

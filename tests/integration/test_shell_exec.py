@@ -71,6 +71,18 @@ async def chat(gateways: Gateways, screen: Watcher, text: str) -> bool:
         return await conversation.turn(text)
 
 
+async def test_a_command_has_the_clock_of_who_asks_and_a_day_its_date(daemon: Daemon) -> None:
+    async with gateways_with_shell(daemon) as gateways:
+        alice = await gateways.serve("alice")
+        await alice.session("s")
+        for zone, offset in (("Asia/Kathmandu", "+0545"), ("", "+0000"), ("Etc/GMT+12", "-1200")):
+            asked = "run date +%z; date +%Y-%m-%d"
+            said = (await alice.say("s", asked, time_zone=zone))[-1].completed.text.split()
+            assert said[0] == offset
+            saved = await alice.say("s", f"remember that on {offset} today is", time_zone=zone)
+            assert f"today ({said[1]}) is" in saved[-1].completed.text
+
+
 async def test_the_offline_model_runs_a_command(daemon: Daemon) -> None:
     async with gateways_with_shell(daemon) as gateways:
         alice = await gateways.serve("alice")

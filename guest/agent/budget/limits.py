@@ -31,7 +31,7 @@ _TO_RAISE: Final = "in the [agent.budget] section of runner.toml, then: runner r
 
 
 Clock = Callable[[], datetime]
-"""Returns the time in the host's time zone."""
+"""Returns the time in the user's time zone, which is the process's."""
 
 
 def local_time() -> datetime:

@@ -14,6 +14,7 @@ from guest.agent.models.offline_view import (
     hits_of,
     surely_about,
 )
+from guest.agent.receipts.days import dated
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ _POLITE = re.compile(
 
 
 def remember(view: View, match: re.Match[str]) -> Step:
-    text = match["text"]
+    text = dated(match["text"], view.today)
 
     def tell(outcome: Outcome) -> str:
         message, note_id = _field(outcome, "message"), _field(outcome, "note_id")
@@ -161,6 +162,8 @@ def _change(view: View, focus: Focus, text: str) -> Step:
 
 
 def _write(view: View, note_id: str, text: str) -> Step:
+    text = dated(text, view.today)
+
     def tell(outcome: Outcome) -> str:
         changed = _field(outcome, "note_id")
         return f"Updated: {_shown(text)} [id: {changed}]" if changed else ""

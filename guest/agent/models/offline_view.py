@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -16,7 +17,7 @@ from pydantic_ai.messages import (
 )
 
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
-from guest.agent.turn import ATTACHED
+from guest.agent.turn import ATTACHED, TIME
 
 _STOP_WORDS = frozenset(
     """
@@ -26,6 +27,8 @@ _STOP_WORDS = frozenset(
     your yours user
     """.split()  # noqa: SIM905 - a list of 70 quoted words is harder to read
 )
+
+_TIME = re.compile(rf"{TIME}\w+, (\d{{4}}-\d\d-\d\d) ")
 
 Hits = list[dict[str, Any]]
 
@@ -58,13 +61,14 @@ class Focus:
 class View:
     """One request to the built-in model. `outcomes` are those of the current turn, in order;
     `focus` is the one at its beginning; `offered` names the tools that may be called, `attached`
-    describes the files that came with the command."""
+    describes the files that came with the command. `today` is the user's day."""
 
     command: str
     outcomes: tuple[Outcome, ...]
     focus: Focus | None
     offered: frozenset[str]
     attached: tuple[str, ...] = ()
+    today: date | None = None
 
 
 def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
@@ -81,6 +85,9 @@ def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
                 part is not message.parts[-1] and str(part.content).startswith(FROM_THE_RUNTIME)
             ):
                 text = part.content if isinstance(part.content, str) else ""
+                if time := _TIME.match(text):
+                    view = replace(view, today=date.fromisoformat(time[1]))
+                    continue
                 if text.startswith(ATTACHED):
                     attached = tuple(line.removeprefix("- ") for line in text.splitlines()[1:])
                     continue

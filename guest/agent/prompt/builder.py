@@ -206,7 +206,7 @@ class ContextBuilder:
                 *(text_of(part) for message in messages for part in message.parts),
             ),
         )
-        relevant = self._relevant.tell(found, shown)
+        relevant = self._relevant.tell(found, shown, context.time_zone)
         of_summary = (_SUMMARY_SOURCE,) if rolled.summary and rolled.summary.material else ()
         told = bool(request.client.instructions or request.client.material)
         if placed := before(request):
@@ -221,6 +221,7 @@ class ContextBuilder:
             messages.append(
                 ModelRequest(parts=[UserPromptPart([named, *pictures] if pictures else named)])
             )
+        messages.append(ModelRequest(parts=[UserPromptPart(request.time)]))
         return Prepared(
             replace(sections, relevant=relevant.text),
             messages,

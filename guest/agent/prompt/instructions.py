@@ -1,7 +1,6 @@
 """The instructions for every model: rules that name only the tools it is offered."""
 
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Final
 
 _WHO: Final = """\
@@ -14,7 +13,9 @@ _PROMISE: Final = """\
 in any language), save it in the same turn with {savers}, before you answer.
 - Say that it is saved only after `Stored: [id: …]` (changed, forgotten: after the tool has said \
 so), and name the id; else say that it could not be. The user sees beside your answer what memory \
-really did."""
+really did.
+- Keep days as dates: work out "tomorrow" or "on Friday" from the time that stands before the \
+message, and save the date."""
 
 _NO_SAVING: Final = """\
 - Nothing can be saved: no tool for that is switched on. If the user asks for it, say so."""
@@ -83,7 +84,7 @@ _ERRORS: Final = (
 
 
 def instructions(configured: str, offered: Collection[str]) -> str:
-    """The agent's identity, its rules, the operator's instructions and the date.
+    """The agent's identity, its rules and the operator's instructions.
 
     `offered` are the names of the model's tools.
     """
@@ -99,7 +100,6 @@ def instructions(configured: str, offered: Collection[str]) -> str:
         "\n".join(("Memory", *memory)),
         "\n".join(("Tools", *tools, _SECRETS, _ERRORS)) if offered else "",
         configured.strip(),
-        f"Today is {datetime.now(UTC):%A, %Y-%m-%d} (UTC).",
     )
     return "\n\n".join(filter(None, sections))
 

@@ -177,7 +177,7 @@ class Relevant:
             return Found(problem="searching failed")
         return Found(outcome.results, "; ".join(outcome.all_warnings))
 
-    def tell(self, found: Found, shown: Shown) -> Recollection:
+    def tell(self, found: Found, shown: Shown, time_zone: str = "") -> Recollection:
         """A section with the results, without noise and without what the prompt already contains.
 
         A passage is left out if a note that is not material already says all of it.
@@ -198,7 +198,7 @@ class Relevant:
             chosen.append(replace(hit, text=redact(hit.text), link=redact(hit.link)))
         ends = [_INCOMPLETE.format(why=redact(found.problem))] if found.problem else []
         around = sum(tokens_of(f"{line}\n") for line in (_HEADING, *ends))
-        block = render(chosen, max(0, self._budget - around))
+        block = render(chosen, max(0, self._budget - around), time_zone)
         if block.text:
             ends = [_HEADING, block.text, *ends]
         return Recollection(

@@ -161,8 +161,10 @@ class Turns:
         untraced: bool = False,
         client: FromClient = NOTHING_ADDED,
         attachments: tuple[Attachment, ...] = (),
+        time_zone: str = "",
     ) -> Turn:
-        """Start a turn; with `retry`, without a text of its own; with `untraced`, in no session.
+        """Start a turn; with `retry`, without a text of its own; with `untraced`, in no session;
+        without a `time_zone`, in that of the user.
 
         Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,
         ALREADY_EXISTS for a turn id seen before, RESOURCE_EXHAUSTED if `RUNNING_MAX` turns run,
@@ -182,7 +184,9 @@ class Turns:
                 f"{RUNNING_MAX} turns run already",
                 resolution="wait for one to end, or cancel some",
             )
-        context = ToolContext(self._user_id, session_id, turn_id, channel, asked=text)
+        context = ToolContext(
+            self._user_id, session_id, turn_id, channel, asked=text, time_zone=time_zone
+        )
         turn = Turn(TurnRequest(context, text, model, retry, untraced, client, attachments))
         if not untraced:
             with convert.checked():

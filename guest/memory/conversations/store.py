@@ -349,8 +349,8 @@ def indexing(
 
 
 def _date(written_at: str) -> str:
-    """The day in the words that questions use, such as "2026-03-14, Saturday 14 March"."""
-    day = datetime.fromisoformat(written_at)
+    """The user's day in the words that questions use, such as "2026-03-14, Saturday 14 March"."""
+    day = datetime.fromisoformat(written_at).astimezone()
     return f"{day:%Y-%m-%d}, {day:%A} {day.day} {day:%B}"
 
 

@@ -6,10 +6,11 @@ from typing import Any, Literal, cast
 
 from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
+from wire.zones import begins
 
 from guest.errors import StorageError
 from guest.memory import validation
-from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion
+from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion, at
 from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.changes import RETRIES
@@ -81,10 +82,11 @@ class KeyedNotes:
             return False
         return True
 
-    async def activity(self, day: date) -> list[Activity]:
-        """Writes on this UTC day, oldest first, except to the handoff note and the scratchpad.
+    async def activity(self, day: date, time_zone: str = "UTC") -> list[Activity]:
+        """Writes on this day, oldest first, except to the handoff note and the scratchpad.
         Derived from the notes, so a deleted note leaves no trace here."""
-        rows = await self._notes.activity(day.isoformat(), (day + timedelta(days=1)).isoformat())
+        ends = (at(begins(each, time_zone)) for each in (day, day + timedelta(days=1)))
+        rows = await self._notes.activity(*ends)
         with noticed("what was written to working memory"):
             return [Activity(*cast("tuple[Any, ...]", row)) for row in rows]
 

@@ -519,9 +519,9 @@ class NoteRepository:
         result = await self._database.execute(_VERSION, (self.namespace, note_id, version))
         return result.rows[0] if result.rows else None
 
-    async def activity(self, first_day: str, last_day: str) -> list[Row]:
+    async def activity(self, since: str, before: str) -> list[Row]:
         """Writes to keyed notes: time, key, mode and version."""
-        result = await self._database.execute(_ACTIVITY, (self.namespace, first_day, last_day))
+        result = await self._database.execute(_ACTIVITY, (self.namespace, since, before))
         return list(result.rows)
 
     async def check_quota(self, draft: Draft, *, notes: int = 0) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from wire import zones
+
 from guest.memory.models import Hit
 from guest.memory.search.tokens import bytes_within, tokens_of
 
@@ -38,8 +40,9 @@ class Block:
     material: tuple[str, ...] = ()
 
 
-def render(results: Sequence[Hit], budget_tokens: int) -> Block:
+def render(results: Sequence[Hit], budget_tokens: int, time_zone: str = "") -> Block:
     """Format search results as lines, best first, within `budget_tokens` as counted by `tokens_of`.
+    Dates are those of `time_zone`.
 
     A line that is too long is cut after a word and ends in "[…]", or left out if hardly anything
     would remain; shorter lines may still follow.
@@ -48,7 +51,7 @@ def render(results: Sequence[Hit], budget_tokens: int) -> Block:
     lines: list[str] = []
     shown: list[Hit] = []
     for hit in results:
-        line = _line(hit, left)
+        line = _line(hit, left, time_zone)
         if line:
             lines.append(line)
             shown.append(hit)
@@ -83,8 +86,9 @@ def shortened(text: str, max_tokens: int, mark: str = _SHORTENED) -> str:
     return kept + mark if kept else ""
 
 
-def _line(hit: Hit, max_tokens: int) -> str:
-    head = f"- {_about(hit)}: " if hit.note_id else f"- {_about(hit)}, "
+def _line(hit: Hit, max_tokens: int, time_zone: str) -> str:
+    about = _about(hit, time_zone)
+    head = f"- {about}: " if hit.note_id else f"- {about}, "
     room = max_tokens - tokens_of(f"{head}\n")
     text = one_line(hit.text)
     if room < min(_LEAST_TOKENS, tokens_of(text)):
@@ -93,7 +97,7 @@ def _line(hit: Hit, max_tokens: int) -> str:
     return head + text if text else ""
 
 
-def _about(hit: Hit) -> str:
+def _about(hit: Hit, time_zone: str) -> str:
     """The author and date of a hit; a conversation's text contains its date itself."""
     if not hit.note_id:
         given = "; what a tool gave, not the user's words" if hit.material else ""
@@ -102,4 +106,4 @@ def _about(hit: Hit) -> str:
     if hit.material:
         said_by = f"from what was read: {source_of(hit)}; not the user's words"
     part = "; a passage of it" if hit.shortened else ""
-    return f"{hit.note_id} ({hit.updated_at[:10]}; {said_by}{part})"
+    return f"{hit.note_id} ({zones.local(hit.updated_at, time_zone)[:10]}; {said_by}{part})"

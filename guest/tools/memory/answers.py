@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from wire.errors import Code
+from wire.zones import local
 
 from guest.errors import ToolError
 from guest.memory.memory import Memory
@@ -132,9 +133,13 @@ def search_answer(found: SearchOutcome, data: list[dict[str, Any]]) -> ToolOutpu
     )
 
 
-def fields(of: object, names: str) -> dict[str, Any]:
-    """The fields of `of` with these names, separated by spaces."""
-    return {name: getattr(of, name) for name in names.split()}
+def fields(of: object, names: str, time_zone: str = "") -> dict[str, Any]:
+    """The fields of `of` with these names, separated by spaces; moments as in `time_zone`."""
+    found = {name: getattr(of, name) for name in names.split()}
+    return {
+        name: local(value, time_zone) if name.endswith("_at") else value
+        for name, value in found.items()
+    }
 
 
 def passages(results: Iterable[Hit]) -> tuple[str, ...]:

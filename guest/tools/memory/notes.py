@@ -116,7 +116,8 @@ class _MemoryTools:
             include_conversation=arguments.include_conversation,
             only=Only(session_id=context.session_id),
         )
-        return search_answer(found, [fields(hit, _SHOWN) for hit in found.results])
+        zone = context.time_zone
+        return search_answer(found, [fields(hit, _SHOWN, zone) for hit in found.results])
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
         found = await self._memory.search(

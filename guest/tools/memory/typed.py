@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 from wire.errors import Code
 from wire.limits import QUERY_MAX_CHARS
 from wire.settings import TypedScope
+from wire.zones import local
 
 from guest.errors import ToolError
 from guest.memory.memory import Memory
@@ -179,7 +180,10 @@ class _TypedTools:
         count = len(found.notes)
         reasons = [line for note in found.notes for line in _ending(note)]
         return ToolOutput(
-            data={"count": count, "memories": [_memory(note) for note in found.notes]},
+            data={
+                "count": count,
+                "memories": [_memory(note, context.time_zone) for note in found.notes],
+            },
             notes=(*found.warnings, *marks_of(*found.notes), *reasons),
             summary=f"{count} memor{'y' if count == 1 else 'ies'}",
             count=count,
@@ -234,12 +238,12 @@ class _TypedTools:
         return context.session_id
 
 
-def _memory(note: Note) -> dict[str, Any]:
+def _memory(note: Note, time_zone: str) -> dict[str, Any]:
     return {
         "id": note.note_id,
         "content": note.text,
         **fields(note.details, _TOLD),
-        "timestamp": note.updated_at,
+        "timestamp": local(note.updated_at, time_zone),
         "access_count": note.access_count,
         "superseded_by": None if note.superseded is None else note.superseded.by,
     }

@@ -135,7 +135,8 @@ class _WorkingTools:
         found = await self._memory.search(
             arguments.query, top_k=arguments.limit, only=Only(session_id=context.session_id)
         )
-        return search_answer(found, [fields(hit, _SHOWN) for hit in found.results])
+        zone = context.time_zone
+        return search_answer(found, [fields(hit, _SHOWN, zone) for hit in found.results])
 
     async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:

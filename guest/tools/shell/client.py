@@ -19,6 +19,7 @@ from wire.identity import Peer
 from wire.status import from_rpc_error
 from wire.transport import was_cancelled
 from wire.v1 import shell_pb2, shell_pb2_grpc
+from wire.zones import variable
 
 from guest.connection import Connection
 from guest.errors import GuestError, ToolError
@@ -72,6 +73,7 @@ class Command:
         keep_bytes: How many bytes of each output stream may be shown.
         session_id: For which it runs; egress asks there what may leave.
         turn_id: Likewise.
+        time_zone: Of the user; empty for the agent's own.
     """
 
     text: str
@@ -82,6 +84,7 @@ class Command:
     keep_bytes: int = 16 * 1024
     session_id: str = ""
     turn_id: str = ""
+    time_zone: str = ""
 
 
 @dataclass
@@ -193,6 +196,7 @@ class ShellClient:
             stdin=command.stdin,
             session_id=command.session_id,
             turn_id=command.turn_id,
+            environment=variable(command.time_zone),
         )
         call, heard = self._stub.Run(request), False
         try:

@@ -84,6 +84,7 @@ def shell_tools(
                 keep_bytes=max_output_bytes,
                 session_id=context.session_id,
                 turn_id=context.turn_id,
+                time_zone=context.time_zone,
             ),
             context.pause,
         )

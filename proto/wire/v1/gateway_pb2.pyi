@@ -406,6 +406,7 @@ class RunTurnRequest(_message.Message):
     CLIENT_TOOLS_FIELD_NUMBER: _builtins.int
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     MATERIAL_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     text: _builtins.str
     turn_id: _builtins.str
@@ -429,6 +430,8 @@ class RunTurnRequest(_message.Message):
     """What the client's program puts before the user's message, such as what was said elsewhere, or a
     file that is open in an editor. Kept with the message, as material.
     """
+    time_zone: _builtins.str
+    """Where the user is, as the IANA name of a time zone; empty: the user's own."""
     @_builtins.property
     def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Virtual paths of files in the shared directory, at most 16. The model is told of them, and
@@ -453,10 +456,11 @@ class RunTurnRequest(_message.Message):
         client_tools: _abc.Iterable[Global___ToolDescription] | None = ...,
         instructions: _builtins.str = ...,
         material: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "channel", b"channel", "client_tools", b"client_tools", "instructions", b"instructions", "material", b"material", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id", "untraced", b"untraced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "channel", b"channel", "client_tools", b"client_tools", "instructions", b"instructions", "material", b"material", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "turn_id", b"turn_id", "untraced", b"untraced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

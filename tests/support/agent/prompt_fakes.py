@@ -55,7 +55,7 @@ class FakeKeyed:
             raise self.fail
         return self.notes.get(key)
 
-    async def activity(self, day: date) -> list[Activity]:
+    async def activity(self, day: date, time_zone: str = "UTC") -> list[Activity]:
         return [entry for entry in self.done if entry.at.startswith(day.isoformat())]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
+from guest.agent.turn import TIME
+
 
 class RepeatingModel:
     """Repeats the question. "call TOOL JSON" calls that tool, and its result is told; "wait" ends
@@ -27,7 +29,8 @@ class RepeatingModel:
     def prompts(self) -> list[str]:
         """What stands for the user in the last request."""
         parts = [part for message in self.seen[-1] for part in message.parts]
-        return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
+        said = [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
+        return [text for text in said if not text.startswith(TIME)]
 
     async def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
         self.seen.append(list(messages))

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from guest.agent.turn import TIME
+
 Reply = Callable[["Request", asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -15,6 +17,12 @@ class Request:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+
+
+def untimed(request: Request) -> list[dict[str, Any]]:
+    """The messages of a request without the times of the user's."""
+    messages: list[dict[str, Any]] = request.body["messages"]
+    return [one for one in messages if not str(one["content"]).startswith(TIME)]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from tests.support.servers import openai_server as provider
-from tests.support.servers.openai_server import OpenAIServer, Reply, Request
+from tests.support.servers.openai_server import OpenAIServer, Reply, Request, untimed
 
 Step = Callable[["Seen"], Reply]
 """From what the model is asked to what it answers."""
@@ -20,7 +20,7 @@ class Seen:
     """A request to the model, as a script looks at it."""
 
     def __init__(self, request: Request) -> None:
-        self.messages: list[dict[str, Any]] = request.body["messages"]
+        self.messages = untimed(request)
         self.key = request.headers.get("authorization", "").removeprefix("Bearer ")
         self.tools = [tool["function"]["name"] for tool in request.body.get("tools", ())]
 

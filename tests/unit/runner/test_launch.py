@@ -36,7 +36,13 @@ from tests.support import parties
 
 SECRET = "sk-very-secret-4711"
 AGENT = AgentSettings(provider="openai", model="m", api_key_env="MY_KEY", instructions="be kind")
-ENVIRON = {"MY_KEY": f" {SECRET}\n", "OPENAI_API_KEY": SECRET, "OXYDRA_LOG_LEVEL": "debug"}
+RULE = "NZST-12NZDT,M9.5.0,M4.1.0/3"
+ENVIRON = {
+    "MY_KEY": f" {SECRET}\n",
+    "OPENAI_API_KEY": SECRET,
+    "OXYDRA_LOG_LEVEL": "debug",
+    "TZ": RULE,  # a zone without a name
+}
 
 EMBEDDER = bootstrap_pb2.Link(endpoint="unix:/run/e/embedder.sock", token="et")
 
@@ -191,13 +197,24 @@ def test_a_guests_environment_is_a_short_list(tmp_path: Path) -> None:
     assert guest_environment(tmp_path, {})["PATH"]
 
 
-def test_a_container_is_told_the_time_zone_of_the_host(workspace: Workspace) -> None:
-    environ = {"MY_KEY": SECRET, "TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}
-    made = AgentLauncher(Config(), workspace, OWN_FILES, parties.AUTHORITY, environ=environ)
-    assert launch(made).spec.environment["TZ"] == environ["TZ"]
-    unknown = {**environ, "TZ": ""}
-    made = AgentLauncher(Config(), workspace, OWN_FILES, parties.AUTHORITY, environ=unknown)
-    assert launch(made).spec.environment["TZ"] == "UTC0"
+@pytest.mark.parametrize("tier", [HOST_FILES, OWN_FILES], ids=["process", "container"])
+@pytest.mark.parametrize(
+    ("setting", "host", "name", "rule"),
+    [
+        ("auto", "Pacific/Auckland", "Pacific/Auckland", RULE),
+        ("auto", RULE, "auto", RULE),
+        ("auto", "", "UTC", "UTC0"),
+        ("Pacific/Auckland", "America/New_York", "Pacific/Auckland", RULE),
+        ("Europe/Berlin", RULE, "Europe/Berlin", "CET-1CEST,M3.5.0,M10.5.0/3"),
+    ],
+)
+def test_the_agent_is_in_the_users_time_zone(
+    workspace: Workspace, tier: Capabilities, setting: str, host: str, name: str, rule: str
+) -> None:
+    config = Config.model_validate({"agent": {"time_zone": setting}})
+    made = launch(AgentLauncher(config, workspace, tier, parties.AUTHORITY, environ={"TZ": host}))
+    assert made.spec.environment["TZ"] == rule
+    assert from_json(opened(made).settings).agent.time_zone == name
 
 
 def test_python_never_starts_from_a_directory_that_tools_can_write(workspace: Workspace) -> None:

@@ -19,7 +19,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
 from guest.agent.incomplete import TEXT_MAX_CHARS
-from guest.agent.turn import Answer, ClientTool, FromClient, Outcome, TurnRequest
+from guest.agent.turn import TIME, Answer, ClientTool, FromClient, Outcome, TurnRequest
 from guest.tools.base import ToolContext
 from tests.support.agent.prompt_fakes import FakeMemory, loop_on
 from tests.support.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher
@@ -110,7 +110,8 @@ async def test_material_of_the_client_stays_before_its_message_and_nobody_vouche
         parts = [part for each in seen for part in each.parts]
         shown = [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
         assert any("> User: tell me of France\n> Assistant: It is big." in text for text in shown)
-        assert shown.index("and its capital?") == 1
+        assert shown.index("and its capital?") == 2
+        assert shown[1].startswith(TIME)
     kept = talk.store.events["s1"]
     assert kept[0].text == "and its capital?"
     assert history.asked_in(kept[0]) == "and its capital?"

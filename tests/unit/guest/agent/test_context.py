@@ -84,7 +84,6 @@ async def test_everything_stands_in_its_place() -> None:
         "> release 2 is half done",
         "You are Oxydra",
         "Speak like a pirate.",
-        f"{today} (UTC).",
         "Summary of the earlier turns",
         "> - ship on Friday",
         "[This is the runtime, not the user.]",
@@ -100,13 +99,15 @@ async def test_everything_stands_in_its_place() -> None:
     assert prepared.note_ids == ("note-1",)
     assert prepared.material == ()
     shown = [part.content for message in prepared.messages for part in message.parts]  # type: ignore[union-attr]
-    assert shown == ["question 2", "answer 2", "question 3", "answer 3"]
+    assert shown[:-1] == ["question 2", "answer 2", "question 3", "answer 3"]
+    assert str(shown[-1]).startswith("Time of the next message: ")
+    assert "Today is" not in text
 
 
 async def test_nothing_to_say_is_no_section() -> None:
     prepared = await House(*DEFAULT, *HANDOFF_TOOLS, "write_memory").build()
     assert prepared.instructions == prepared.sections.rules
-    assert prepared.messages == []
+    assert len(prepared.messages) == 1
 
 
 async def test_the_session_that_wrote_a_handoff_is_not_shown_it() -> None:

@@ -20,7 +20,7 @@ from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
 from guest.agent import history
-from guest.agent.turn import Outcome, TurnRequest
+from guest.agent.turn import TIME, Outcome, TurnRequest
 from guest.errors import GuestError, StorageError
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from tests.support.agent.prompt_fakes import FakeMemory, hit, loop_on
@@ -102,7 +102,8 @@ def last_results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
 
 def prompts(messages: Sequence[ModelMessage]) -> list[str]:
     parts = [part for message in messages for part in message.parts]
-    return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
+    said = [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
+    return [text for text in said if not text.startswith(TIME)]
 
 
 async def test_who_talks_is_told_once_that_nothing_is_being_stored() -> None:
@@ -219,7 +220,9 @@ async def test_tool_events_are_redacted_and_in_order() -> None:
 async def test_every_call_gets_the_turns_own_context() -> None:
     house = House(steps(calls(("look", {})), "done"), tool("look", nothing))
     await house.say(turn_id="t9")
-    assert house.pipeline.calls[0][0] == ToolContext("alice", "s1", "t9", "test", asked="hello")
+    assert house.pipeline.calls[0][0] == ToolContext(
+        *("alice", "s1", "t9", "test"), asked="hello", time_zone="auto"
+    )
 
 
 @pytest.mark.parametrize("bad", ['{"text": ', '{"txt": "x"}', "[]", "null", '"x"', '{"text": 1}'])

@@ -9,7 +9,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
-from guest.agent.turn import TurnRequest
+from guest.agent.turn import TIME, TurnRequest
 from guest.tools.base import ToolContext
 from tests.support.agent.prompt_fakes import FakeMemory, loop_on
 from tests.support.agent.turn_fakes import FakePipeline, FakeStore, Watcher
@@ -49,6 +49,7 @@ def questions(messages: Sequence[ModelMessage]) -> list[str]:
         for message in messages
         if isinstance(message, ModelRequest)
         for part in message.parts
+        if not str(part.content).startswith(TIME)  # type: ignore[union-attr]
     ]
 
 

@@ -131,7 +131,10 @@ export class Conversation {
       live: true,
     });
     this.turns.set([...this.turns.value, turn]);
-    const request = { session_id: this.sessionId, turn_id: turn.id, model, channel: "web" };
+    const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "";
+    const request = {
+      session_id: this.sessionId, turn_id: turn.id, model, channel: "web", time_zone,
+    };
     const asked = retry ? { ...request, retry } : { ...request, text, attachments };
     try {
       await this.retried(
