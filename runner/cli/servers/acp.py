@@ -18,7 +18,7 @@ def in_one_line(record: logging.LogRecord) -> bool:
     """Let the library say what an editor did wrong without a traceback."""
     why = record.exc_info[1] if record.exc_info else None
     record.msg, record.args = f"{record.getMessage()}: {why}" if why else record.getMessage(), ()
-    record.exc_info = None
+    record.exc_info = record.exc_text = None
     return True
 
 
