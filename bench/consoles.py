@@ -194,7 +194,8 @@ async def _log_in(
                 limits=httpx.Limits(keepalive_expiry=2.0),
             )
         )
-        (await client.post("/api/login", json={"token": secrets[user_id]})).raise_for_status()
+        reply = await client.post("/api/login", json={"token": secrets[user_id]})
+        client.headers["X-Oxydra"] = reply.raise_for_status().json()["page"]
         console = Console(client, user_id)
         console.session_id = (await console.call("CreateSession"))["session_id"]
         consoles.append(console)

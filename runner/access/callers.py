@@ -204,6 +204,22 @@ class Callers:
         if token.lifetime_s() <= 0:
             raise _EXPIRED()
         self._used[token.digest] = datetime.now(UTC).isoformat(timespec="seconds")
+        return self._of(token)
+
+    def with_key(self, key: str) -> Caller:
+        """Who was let in by a token, as the caller of that `key`. Raises `WireError`:
+        UNAUTHENTICATED if it was revoked, UNAVAILABLE if tokens cannot be read."""
+        try:
+            tokens = self.tokens.all()
+        except WireError as error:
+            log.error("%s", error)
+            raise _CLOSED() from error
+        for token in tokens:
+            if token.digest == key:
+                return self._of(token)
+        raise _REVOKED()
+
+    def _of(self, token: Token) -> Caller:
         return Caller(
             token.user_id,
             token.scopes,

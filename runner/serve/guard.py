@@ -2,7 +2,8 @@
 
 Host      one of the names of this server, so that no other site's name leads here
 Origin    this server's own, where there is one, as browsers send it
-X-Oxydra  where a cookie could act: only pages of this server can send it
+X-Oxydra  where a cookie could act: only pages of this server can send it; with a cookie it is the
+          page's own secret of the session
 """
 
 import json
@@ -22,12 +23,11 @@ from wire.text import bounded_json
 
 from runner.serve.connections import HEAD_MAX_BYTES
 from runner.serve.failures import Refusal, answer
-from runner.serve.login.door import bearer
+from runner.serve.login.door import HEADER, bearer
 from runner.serve.requests import SMALL, VALUES_MAX, whole
 
 log = logging.getLogger(__name__)
 
-HEADER: Final = "x-oxydra"
 REPORTS_PATH: Final = "/api/csp-report"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -105,13 +105,13 @@ class Guard:
         if site not in _FROM_HERE and not (page and request.url.path == "/"):
             raise _foreign(f"Sec-Fetch-Site: {site[:20]!r}")
         acts = request.method not in _SAFE and request.url.path != REPORTS_PATH
-        if acts and bearer(request) is None and headers.get(HEADER) != "1":
+        if acts and bearer(request) is None and not headers.get(HEADER):
             raise Refusal(
                 403,
                 Code.PERMISSION_DENIED,
                 "the request does not come from a page of this server",
-                details="it has no header X-Oxydra: 1",
-                resolution="send X-Oxydra: 1, or an access token as Authorization: Bearer oxa_…",
+                details="it has no header X-Oxydra",
+                resolution="send that header, or an access token as Authorization: Bearer oxa_…",
             )
 
 

@@ -79,7 +79,12 @@ class HttpServer:
         stack.enter_context(_alone(self._links))
         callers = await stack.enter_async_context(Callers.locate(self._config))
         callers.tokens.prepare()
-        sessions = Sessions(settings.idle_hours * _HOUR_S, settings.session_hours * _HOUR_S)
+        sessions = Sessions(
+            self._links.sessions,
+            callers.with_key,
+            settings.idle_hours * _HOUR_S,
+            settings.session_hours * _HOUR_S,
+        )
         door = Door(self._config, callers, sessions, self._links)
         sockets = []
         if settings.listen:

@@ -151,11 +151,11 @@ async def test_a_page_of_another_site_cannot_act(front: Front, server: HttpServe
         assert await save(client, **{"Sec-Fetch-Site": "cross-site"}) == 403
         assert await save(client, **{"Sec-Fetch-Site": "same-site"}) == 403
         assert await save(client, **{"X-Oxydra": ""}) == 403
-        del client.headers["X-Oxydra"]
+        own = {"X-Oxydra": client.headers.pop("X-Oxydra")}
         assert await save(client) == 403
         form = await client.post("/api/users/alice/SaveNote", data={"text": "x"})
         assert form.status_code == 403
-        plain = {"Content-Type": "text/plain", **PAGE}
+        plain = {"Content-Type": "text/plain", **own}
         reply = await client.post("/api/users/alice/SaveNote", content="{}", headers=plain)
         assert reply.status_code == 415
         options = await client.options("/api/users/alice/SaveNote")
@@ -183,19 +183,55 @@ async def test_a_cookie_from_before_the_login_is_no_session(
         assert reply.status_code == 401
 
 
+@pytest.mark.attempt(
+    "using the cookie of a login, which browsers send to other ports of the host too",
+    stopped_by="a second secret is kept where only pages of the server's own port read it",
+)
+async def test_a_cookie_alone_lets_nobody_in(front: Front, server: HttpServer) -> None:
+    async with operator(front, server) as client, operator(front, server) as other:
+        for page in (None, "", "1", other.headers["X-Oxydra"], next(iter(client.cookies.values()))):
+            headers = {} if page is None else {"X-Oxydra": page}
+            async with httpx.AsyncClient(base_url=server.url, cookies=client.cookies) as thief:
+                for path in ("/api/me", "/api/users/alice/files/x", "/mcp"):
+                    assert (await thief.get(path, headers=headers)).status_code == 401, page
+                assert await save(thief, **headers) == (401 if page else 403)
+        assert (await client.get("/api/me")).status_code == 200
+    assert asked(front) == []
+
+
+async def test_a_server_that_starts_again_logs_nobody_out(front: Front) -> None:
+    async with AsyncExitStack() as browsers:
+        clients = []
+        async with open_beside(front) as beside:
+            _, token = Tokens(beside.root).create("alice", "x", frozenset(Scope), timedelta(days=1))
+            for proof in ({"link": Links(beside.root).make("alice")}, {"token": token}):
+                client = await browsers.enter_async_context(page(beside.server))
+                assert (await client.post("/api/login", json=proof)).status_code == 200
+                clients.append(client)
+            config = front.config.model_copy(update={"workspace_root": beside.root})
+            port = int(beside.server.url.rpartition(":")[2])
+        listen = {"listen": f"127.0.0.1:{port}"}
+        async with open_http(replace(front, config=config), **listen):
+            told = [(await client.get("/api/me")).json() for client in clients]
+            assert [each["operator"] for each in told] == [True, False]
+            Tokens(config.workspace_root).revoke("alice", "x")
+            codes = [(await client.get("/api/me")).status_code for client in clients]
+            assert codes == [200, 401]
+
+
 @pytest.mark.attempt("using a cookie that was copied, after the logout", stopped_by=COOKIE)
 async def test_a_logout_ends_the_session_and_what_it_has_open(
     front: Front, server: HttpServer
 ) -> None:
     front.alice.script = waits
     async with operator(front, server) as client, page(server) as thief:
-        thief.cookies = client.cookies
+        thief.cookies, thief.headers["X-Oxydra"] = client.cookies, client.headers["X-Oxydra"]
         async with thief.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
             assert "begun" in await anext(stream.aiter_lines())
             reply = await client.post("/api/logout", json={})
             assert "Max-Age=0" in set_cookie(reply)
         async with operator(front, server) as again:
-            thief.cookies = again.cookies
+            thief.cookies, thief.headers["X-Oxydra"] = again.cookies, again.headers["X-Oxydra"]
             async with thief.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
                 await again.post("/api/logout", json={"everywhere": True})
                 assert (await last_line(stream))["error"]["code"] == "unauthenticated"
@@ -629,6 +665,7 @@ async def test_with_a_certificate_the_cookie_is_for_tls_alone(front: Front) -> N
         assert reply.status_code == 200
         assert set_cookie(reply).startswith("__Host-oxydra=")
         assert set_cookie(reply).endswith("; Secure")
+        client.headers["X-Oxydra"] = reply.json()["page"]
         assert (await client.get("/api/me")).json()["user_id"] == "alice"
         plain = beside.server.url.replace("https", "http")
         with pytest.raises(httpx.TransportError):

@@ -32,7 +32,8 @@ export class Failure extends Error {
 /** The code of a failure in which the server was not reached, or broke off. */
 export const AWAY = "away";
 
-const HEADERS = { "Content-Type": "application/json", "X-Oxydra": "1" };
+/** Where the page's half of the login is kept: other than a cookie it is for this port alone. */
+const SESSION_KEY = "oxydra.session";
 
 /**
  * One call of the gateway for a user.
@@ -106,9 +107,17 @@ export async function me() {
  * @param {{link: string} | {token: string}} proof
  * @returns {Promise<Message>}
  */
-export const login = (proof) => post("/api/login", proof);
+export async function login(proof) {
+  const told = await post("/api/login", proof);
+  localStorage.setItem(SESSION_KEY, told.page);
+  return told;
+}
 
-export const logout = () => post("/api/logout", {});
+export async function logout() {
+  const told = await post("/api/logout", {});
+  localStorage.removeItem(SESSION_KEY);
+  return told;
+}
 
 /**
  * @param {string} url
@@ -132,7 +141,9 @@ async function post(url, request, signal) {
  */
 async function send(method, url, request, signal) {
   const body = request && JSON.stringify(request);
-  const reply = await fetch(url, { method, headers: HEADERS, body, signal }).catch((error) => {
+  const page = localStorage.getItem(SESSION_KEY) || "1"; // another tab may have logged in since
+  const headers = { "Content-Type": "application/json", "X-Oxydra": page };
+  const reply = await fetch(url, { method, headers, body, signal }).catch((error) => {
     throw away(error);
   });
   connection.set("");

@@ -21,6 +21,8 @@ from runner.serve.login.links import CHANNEL, Links, not_known
 from runner.serve.login.sessions import Sessions
 from runner.serve.requests import json_object
 
+HEADER: Final = "x-oxydra"
+"""What only a page of this server can send: the page's secret of its session."""
 BY_SOCKET: Final = "oxydra.by_socket"
 """How the listener at `[serve] socket` marks what it has accepted, in the scope of a request."""
 _BEARER: Final = "bearer "
@@ -59,13 +61,9 @@ class Door:
             return self._callers.with_token(bearer(request) or "", address(request))
         if (user_id := self._said_by_proxy(request)) is not None:
             return Caller(user_id, frozenset(Scope), CHANNEL, key=f"proxy {user_id}")
-        secret = _cookie(request)
-        if not secret:
+        if not (cookie := _cookie(request)):
             raise _NOBODY()
-        caller, new = self._sessions.find(secret)
-        if new:
-            self._keep(request, new)
-        return caller
+        return self._sessions.find(cookie, request.headers.get(HEADER, ""))
 
     def with_token(self, request: Request) -> Caller:
         """Who makes `request`, by its access token and by nothing else. Raises as `caller` does."""
@@ -85,8 +83,9 @@ class Door:
             raise Refusal(
                 400, Code.INVALID_ARGUMENT, "a login has either a link or a token, as a string"
             )
-        self._keep(request, self._sessions.begin(caller, _cookie(request)))
-        return JSONResponse(self._who(caller))
+        cookie, page = self._sessions.begin(caller, _cookie(request))
+        self._keep(request, cookie)
+        return JSONResponse({**self._who(caller), "page": page})
 
     async def _logout(self, request: Request) -> Response:
         asked = await json_object(request)

@@ -25,11 +25,12 @@ DIRECTORY: Final = ".serve"
 
 
 class Links:
-    """The links of one `workspace_root`."""
+    """The links of one `workspace_root`; beside them `sessions`, a directory for those."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.directory = root / DIRECTORY
+        self.sessions = self.directory / "sessions"
         self._links = self.directory / "links"
 
     @classmethod
@@ -40,7 +41,7 @@ class Links:
     def prepare(self) -> None:
         """Create the directory, private to this account. Idempotent."""
         check_root(self._root, private=False)
-        create_tree(self._root, (DIRECTORY, f"{DIRECTORY}/links"))
+        create_tree(self._root, (DIRECTORY, f"{DIRECTORY}/links", f"{DIRECTORY}/sessions"))
 
     def make(self, user_id: str) -> str:
         """A new link's secret. Who shows it is the operator, and begins with `user_id`."""

@@ -1,25 +1,34 @@
-"""Sessions of browsers: a cookie with a random secret, of which only the hash is kept, in memory.
+"""Sessions of browsers, as files: who was let in, until when, and the hashes of two random secrets.
 
-A session holds who was let in when it began, and ends with that: a token that is revoked ends the
-sessions that it began. Its secret is exchanged now and then; the one before is good until shortly
-after the new one was used, for requests that were on their way and answers that never arrived.
+One secret is a cookie, which no script can read, but which browsers send to every port of a host.
+The other one is the page's: it is kept where pages of this very origin read it and no other server,
+and is sent as a header. Neither is of use alone.
+
+A session ends with what let its owner in: a token that is revoked ends the sessions that it began.
+It does not end with the server.
 """
 
 import hashlib
+import hmac
+import json
+import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from wire.errors import Code, WireError
 
 from runner.access.callers import Caller
+from runner.serve.login.links import CHANNEL
+from runner.workspace.directories import whole_file
 
-ROTATE_S: Final = 900.0
-GRACE_S: Final = 60.0
-SESSIONS_MAX: Final = 1_000
+SESSIONS_MAX: Final = 50
+"""How many may be begun with one token, or by the operator; the least used ends."""
+_SEEN_S: Final = 60.0
 _ENDED: Final = partial(
     WireError,
     Code.UNAUTHENTICATED,
@@ -28,113 +37,115 @@ _ENDED: Final = partial(
 )
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class _Session:
-    admitted: Caller
-    name: str
+    """What a file holds. `key` is that of the caller who was let in, `page` a secret's hash."""
+
+    user_id: str
+    operator: bool
+    key: str
+    page: str
     began: float
-    seen: float
-    rotated: float
-    digest: str = ""
-    before: str = ""
-    confirmed: float | None = None
-    over: bool = field(default=False)
 
 
 class Sessions:
     """All sessions of one server.
 
     Args:
+        directory: Where they are kept, private to this account.
+        with_key: Who is let in by the token of that key; raises `WireError`.
         idle_s: A session ends after this time without a request.
         lifetime_s: And after this time in any case.
     """
 
     def __init__(
-        self, idle_s: float, lifetime_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        directory: Path,
+        with_key: Callable[[str], Caller],
+        idle_s: float,
+        lifetime_s: float,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._directory = directory
+        self._with_key = with_key
         self._idle_s = idle_s
         self.lifetime_s = lifetime_s
         self._clock = clock
-        self._sessions: dict[str, _Session] = {}
 
-    def begin(self, admitted: Caller, instead_of: str = "") -> str:
-        """Begin a session of who was let in, and return its secret. The session of the secret
-        `instead_of`, which the browser has shown, ends."""
-        if (known := self._known(instead_of)) is not None:
-            self._end(known)
-        for each in [each for each in self._sessions.values() if self._why(each) is not None]:
-            self._end(each)
-        while len({id(each) for each in self._sessions.values()}) >= SESSIONS_MAX:
-            self._end(min(self._sessions.values(), key=lambda each: each.seen))
-        now = self._clock()
-        session = _Session(admitted, secrets.token_hex(8), now, now, now)
-        return self._new_secret(session)
-
-    def find(self, secret: str) -> tuple[Caller, str]:
-        """Who has the session of `secret`, and the secret to use from now on; empty: the same.
-
-        Raises `WireError` (UNAUTHENTICATED) if there is no such session, or none any more.
-        """
-        session = self._known(secret)
-        if session is None:
-            raise _ENDED()
-        if (why := self._why(session)) is not None:
-            self._end(session)
-            raise why
-        now = session.seen = self._clock()
-        current = _digest(secret) == session.digest
-        if current and session.confirmed is None:
-            session.confirmed = now
-        if session.confirmed is not None and now - session.confirmed > GRACE_S:
-            self._sessions.pop(session.before, None)
-            if not current:
-                raise _ENDED()
-        lost = not current and session.confirmed is None and now - session.rotated > GRACE_S
-        new = ""
-        if lost:
-            self._sessions.pop(session.digest, None)
-            session.digest = session.before
-        if lost or (current and now - session.rotated > ROTATE_S):
-            new = self._new_secret(session)
-        return self._caller(session), new
-
-    def end(self, secret: str, *, everywhere: bool = False) -> None:
-        """End the session of `secret`, or all of the same person."""
-        session = self._known(secret)
-        if session is None:
-            return
-        whose = (session.admitted.user_id, session.admitted.operator)
-        for each in list(self._sessions.values()):
-            if each is session or (
-                everywhere and (each.admitted.user_id, each.admitted.operator) == whose
-            ):
-                self._end(each)
-
-    def _new_secret(self, session: _Session) -> str:
-        secret = secrets.token_urlsafe(32)
-        session.before, session.digest = session.digest, _digest(secret)
-        session.rotated, session.confirmed = self._clock(), None
-        self._sessions[session.digest] = session
-        return secret
-
-    def _known(self, secret: str) -> _Session | None:
-        return self._sessions.get(_digest(secret)) if secret else None
-
-    def _end(self, session: _Session) -> None:
-        session.over = True
-        self._sessions.pop(session.digest, None)
-        self._sessions.pop(session.before, None)
-
-    def _why(self, session: _Session) -> WireError | None:
-        now = self._clock()
-        old = now - session.began > self.lifetime_s or now - session.seen > self._idle_s
-        return _ENDED() if session.over or old else session.admitted.ended()
-
-    def _caller(self, session: _Session) -> Caller:
-        return replace(
-            session.admitted,
-            ended=partial(self._why, session),
+    def begin(self, admitted: Caller, instead_of: str = "") -> tuple[str, str]:
+        """Begin a session of who was let in, and return the secrets of the cookie and of the page.
+        The session of the cookie `instead_of`, which the browser has shown, ends."""
+        self._path(instead_of).unlink(missing_ok=True)
+        alike = [
+            path
+            for path in sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime)
+            if (found := self._load(path)) is not None and found.key == admitted.key
+        ]
+        for path in alike[: max(0, len(alike) + 1 - SESSIONS_MAX)]:
+            path.unlink(missing_ok=True)
+        cookie, page = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        session = _Session(
+            admitted.user_id, admitted.operator, admitted.key, _digest(page), self._clock()
         )
+        with whole_file(self._path(cookie)) as file:
+            file.write(json.dumps(asdict(session)).encode())
+        self._touch(self._path(cookie))
+        return cookie, page
+
+    def find(self, cookie: str, page: str) -> Caller:
+        """Who has the session of these secrets. Raises `WireError` (UNAUTHENTICATED) if there is no
+        such session, or none any more."""
+        path = self._path(cookie)
+        session = self._load(path)
+        if session is None or not hmac.compare_digest(session.page, _digest(page)):
+            raise _ENDED()
+        admitted = (
+            Caller.at_terminal(session.user_id, CHANNEL)
+            if session.operator
+            else self._with_key(session.key)
+        )
+        if (why := admitted.ended()) is not None:
+            raise why
+        if self._clock() - path.stat().st_mtime > _SEEN_S:
+            self._touch(path)
+        return replace(admitted, ended=partial(self._why, path, admitted))
+
+    def end(self, cookie: str, *, everywhere: bool = False) -> None:
+        """End the session of `cookie`, or all of the same person."""
+        session = self._load(self._path(cookie))
+        self._path(cookie).unlink(missing_ok=True)
+        if session is None or not everywhere:
+            return
+        for path in list(self._directory.iterdir()):
+            found = self._load(path)
+            if found is not None and (found.user_id, found.operator) == (
+                session.user_id,
+                session.operator,
+            ):
+                path.unlink(missing_ok=True)
+
+    def _why(self, path: Path, admitted: Caller) -> WireError | None:
+        return _ENDED() if self._load(path) is None else admitted.ended()
+
+    def _load(self, path: Path) -> _Session | None:
+        """What is kept at `path`; None, and nothing any more, where a session is over."""
+        try:
+            session = _Session(**json.loads(path.read_bytes()))
+            seen = path.stat().st_mtime
+        except (OSError, ValueError, TypeError):
+            return None
+        now = self._clock()
+        if now - session.began > self.lifetime_s or now - seen > self._idle_s:
+            path.unlink(missing_ok=True)
+            return None
+        return session
+
+    def _touch(self, path: Path) -> None:
+        now = self._clock()
+        os.utime(path, (now, now))
+
+    def _path(self, cookie: str) -> Path:
+        return self._directory / _digest(cookie)
 
 
 def _digest(secret: str) -> str:

@@ -1,9 +1,13 @@
 """Every page of the console, for everybody: with a keyboard, a screen reader, in the dark, on a
 phone; and what the operator does there."""
 
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Literal
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
@@ -190,6 +194,53 @@ def test_a_link_works_in_a_tab_that_shows_the_login_already(
     window.page.goto(console.url)
     window.page.get_by_label("Access token").wait_for()
     window.enter("bob")
+
+
+@pytest.mark.attempt(
+    "using the cookie that a browser has brought to another port of this machine",
+    stopped_by="a second secret is kept where only pages of the server's own port read it",
+)
+def test_a_login_holds_in_tabs_bookmarks_and_after_a_restart_and_at_no_other_port(
+    new_window: NewWindow, console: Console
+) -> None:
+    window = new_window()
+    page = window.enter("alice", "#/memory")
+    second = window.open_tab()
+    second.goto(f"{console.url}/#/users")  # as from a bookmark
+    console.stop_serving()
+    console.serve()
+    for tab in (page, second):
+        tab.reload()
+        tab.get_by_role("navigation", name="Pages").wait_for()
+    brought: list[str] = []
+
+    class Neighbour(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            brought.append(self.headers.get("Cookie", ""))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Neighbour) as neighbour:
+        threading.Thread(target=neighbour.serve_forever, daemon=True).start()
+        other = window.open_tab()
+        other.goto(f"http://127.0.0.1:{neighbour.server_port}/")
+        assert other.evaluate("localStorage.length") == 0
+        neighbour.shutdown()
+    name = f"oxydra-{console.url.rpartition(':')[2]}"
+    assert name in brought[0]
+    request = Request(f"{console.url}/api/me", headers={"Cookie": brought[0], "X-Oxydra": "1"})
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(request)
+    enter = new_window().page
+    enter.goto(console.url)
+    enter.get_by_label("Access token").fill(console.token("bob", "chat"))
+    enter.get_by_role("button", name="Log in").click()
+    enter.get_by_role("navigation", name="Pages").wait_for()
+    enter.reload()
+    enter.get_by_role("navigation", name="Pages").wait_for()
 
 
 def test_calls_of_tools_are_followed_and_filtered(

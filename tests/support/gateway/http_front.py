@@ -1,5 +1,6 @@
 """The HTTP server before fake agents, and browsers of it."""
 
+import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -57,9 +58,14 @@ async def open_beside(front: Front, **settings: Any) -> AsyncIterator[Beside]:
 
 @asynccontextmanager
 async def page(server: HttpServer, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A page of the server in a browser of its own."""
+    """A page of the server in a browser of its own, which keeps its half of a login."""
+
+    async def keep(reply: httpx.Response) -> None:
+        if reply.url.path == "/api/login" and reply.status_code == 200:
+            client.headers["X-Oxydra"] = json.loads(await reply.aread())["page"]
+
     async with httpx.AsyncClient(
-        base_url=server.url, headers=PAGE, timeout=60, **options
+        base_url=server.url, headers=PAGE, timeout=60, event_hooks={"response": [keep]}, **options
     ) as client:
         yield client
 
