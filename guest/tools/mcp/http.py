@@ -2,12 +2,16 @@
 
 As with servers in the shell, the client is shown answers and requests, and nothing else. An answer
 that is too long breaks the request off, and a server that says too much unasked is hung up on.
+
+An answer of HTTP that is no message becomes one that says what it is and what to do. A redirect is
+followed as far as the door leads there: below the address that is configured.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
@@ -15,22 +19,40 @@ import mcp_types as types
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from wire.text import parsed_json, visible
 
-from guest.door import REFUSED, Door, refusal, refusal_in
+from guest.door import REFUSED, Door, refusal, refusal_in, url_of
 from guest.tools.mcp.connection import MESSAGE_MAX_BYTES, TOOLS_CHANGED, Unasked
 from guest.tools.shell.program import ProgramLostError
 
 _CONNECT_S: Final = 10.0
 _EVENTS: Final = "text/event-stream"
+HTTP_ERROR: Final = -32_801
+"""The code of an error that is an answer of HTTP; its data is the status."""
+FORGOTTEN: Final = -32_802
+"""The code of the error that the server knows the session no more: what was asked was not done."""
+_TOGETHER_S: Final = 0.2
+"""After that a forgotten session is ended: calls that were sent together are told the same."""
+_SESSION: Final = "mcp-session-id"
+_LOCATION_MAX_CHARS: Final = 500
+_MEANINGS: Final = {
+    401: "it wants a login (401): name a variable that holds one in {setting}.headers_env",
+    403: "it refuses that login (403): correct the variable in {setting}.headers_env",
+    **dict.fromkeys((404, 405), "there is no MCP server at this address: correct {setting}.url"),
+    429: "it limits how often it is asked (429): wait a little",
+}
 
 
 class HttpConnection:
-    """One connection to the server at `url`, an address of `guest.door`. `lost` is resolved with
+    """One connection to the server `name` at `url`, its own address. `lost` is resolved with
     the reason when it has ended; `on_tools_changed` is called when the server says that its tools
     are others."""
 
-    def __init__(self, door: Door, url: str, on_tools_changed: Callable[[], None]) -> None:
+    def __init__(
+        self, door: Door, name: str, url: str, on_tools_changed: Callable[[], None]
+    ) -> None:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._name = name
         self._url = url
         self._door = door
         self._on_tools_changed = on_tools_changed
@@ -43,13 +65,16 @@ class HttpConnection:
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[Any]:
         to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self._answers = _Bounded(self._door.transport(), self._name, self._url, self._lose)
         client = httpx2.AsyncClient(
-            transport=_Bounded(self._door.transport(), self._lose),
+            transport=self._answers,
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
             trust_env=False,
         )
         http = streamable_http_client(
-            self._url, http_client=client, max_sse_event_size=MESSAGE_MAX_BYTES
+            _by_door(self._name, self._url),
+            http_client=client,
+            max_sse_event_size=MESSAGE_MAX_BYTES,
         )
         try:
             async with client, http as (said, to_server), anyio.create_task_group() as tasks:
@@ -78,7 +103,7 @@ class HttpConnection:
                         case types.JSONRPCNotification(method=method) if method == TOOLS_CHANGED:
                             self._on_tools_changed()
                     self._unasked.count(len(message.model_dump_json()))
-                self._lose("it has closed the connection")
+                self._lose(self._answers.refused or "it has closed the connection")
             except ProgramLostError as lost:
                 self._lose(str(lost))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -90,10 +115,16 @@ class HttpConnection:
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """Reads no more than one message of an answer, and hears when the door refuses."""
+    """Reads no more than one message of an answer, says what other answers mean, and hears when the
+    door refuses. `refused` is what the last answer means, if it was no success."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, lose: Callable[[str], None]) -> None:
+    def __init__(
+        self, inner: httpx2.AsyncBaseTransport, name: str, url: str, lose: Callable[[str], None]
+    ) -> None:
+        self.refused = ""
         self._inner = inner
+        self._name = name
+        self._url = url
         self._lose = lose
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -104,7 +135,42 @@ class _Bounded(httpx2.AsyncBaseTransport):
         elif not response.headers.get("content-type", "").startswith(_EVENTS):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _Cut(response.stream)
+            if request.method == "POST":
+                self.refused = ""
+                if response.status_code >= 300:
+                    return await self._told(request, response)
         return response
+
+    async def _told(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """An answer that is no success, as a message that says what it is."""
+        status = response.status_code
+        if location := response.headers.get("location"):
+            there = urljoin(self._url, location)
+            if status in (307, 308) and there.startswith(self._url.rstrip("/") + "/"):
+                response.headers["location"] = _by_door(self._name, self._url, there)
+                if response.headers["location"] != str(request.url):
+                    return response
+            there = visible(urlsplit(there)._replace(query="", fragment="").geturl())
+            said = f"it redirects to {there[:_LOCATION_MAX_CHARS]}: correct {{setting}}.url"
+        else:
+            said = _MEANINGS.get(status, f"it fails (HTTP {status}): see its own log")
+        code = None
+        with suppress(httpx2.HTTPError, httpx2.StreamError, ValueError, TypeError, KeyError):
+            code = parsed_json(await response.aread())["error"]["code"]
+        await response.aclose()
+        error = types.ErrorData(code=HTTP_ERROR, message=self._spelled(said), data=status)
+        if status == 404 and _SESSION in request.headers and code != types.METHOD_NOT_FOUND:
+            why = "it has forgotten the session"
+            error = types.ErrorData(code=FORGOTTEN, message=why)
+            asyncio.get_running_loop().call_later(_TOGETHER_S, self._lose, why)
+        elif code is not None and status not in (401, 403):
+            return response
+        self.refused = error.message
+        message = {"jsonrpc": "2.0", "id": None, "error": error.model_dump(exclude_none=True)}
+        return httpx2.Response(status if status >= 400 else 502, json=message, request=request)
+
+    def _spelled(self, said: str) -> str:
+        return said.format(setting=f"mcp.servers.{self._name}")
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -126,6 +192,12 @@ class _Cut(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _by_door(name: str, url: str, below: str = "") -> str:
+    """The address for the door of `below`, which is below `url`; without it, of `url` itself."""
+    base = url.rstrip("/")
+    return url_of(f"mcp-{name}") + (below or url)[len(base) :]
 
 
 def _first(error: BaseException) -> BaseException:

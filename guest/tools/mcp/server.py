@@ -20,14 +20,14 @@ from wire.errors import Code
 from wire.settings import McpServerSettings
 from wire.text import visible, visible_name
 
-from guest.door import Door, url_of
+from guest.door import Door
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.mcp import result
 from guest.tools.mcp.approved import ApprovedTools, digest
 from guest.tools.mcp.connection import Connection, size_of
-from guest.tools.mcp.http import HttpConnection
+from guest.tools.mcp.http import FORGOTTEN, HTTP_ERROR, HttpConnection
 from guest.tools.mcp.offer import offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.shell.client import ShellClient
@@ -53,6 +53,7 @@ _RELIST_S: Final = 5.0
 _BACKSTOP_S: Final = 5.0
 _NAMED_MAX: Final = 5
 
+_REASON_MAX_CHARS: Final = 300
 _UNSURE: Final = "it may or may not have taken effect: check before trying again"
 
 
@@ -90,13 +91,16 @@ def in_shell(
 
 def by_door(name: str, settings: McpServerSettings, door: Door) -> Connect:
     """Reaches the server at its address, which the egress guest knows."""
-    url = url_of(f"mcp-{name}") + ("/" if settings.url.endswith("/") else "")
 
     @asynccontextmanager
     async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connected]:
-        yield HttpConnection(door, url, on_tools_changed)
+        yield HttpConnection(door, name, settings.url, on_tools_changed)
 
     return connect
+
+
+class _SessionForgotten(Exception):  # noqa: N818 - the call is made again
+    """The server knows the session no more."""
 
 
 class McpServer:
@@ -119,6 +123,7 @@ class McpServer:
         self._away = "it is being started"
         self._notes: tuple[str, ...] = ()
         self._again = asyncio.Event()
+        self._arrival = asyncio.Condition()
         self._doubted = False
 
     def notices(self) -> Iterator[str]:
@@ -139,6 +144,8 @@ class McpServer:
                 self._away = await self._one_run()
             except Exception as error:
                 self._away = _reason(error)
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError  # of which the SDK may have made another error
             failures = 0 if loop.time() - began > _SETTLED_S else failures + 1
             pause = _BACK_OFF_S[min(failures, len(_BACK_OFF_S)) - 1 if failures else 0]
             log.warning(
@@ -158,7 +165,9 @@ class McpServer:
             try:
                 async with client:
                     self._offer(await self._listed(client))
-                    self._client = client
+                    async with self._arrival:
+                        self._client = client
+                        self._arrival.notify_all()
                     log.info("MCP server %s offers %d tools", self._name, len(self.tools))
                     while not connection.lost.done():
                         await self._until_asked(connection.lost)
@@ -272,9 +281,39 @@ class McpServer:
     ) -> types.CallToolResult:
         if (client := self._client) is None:
             raise ToolError(
-                f"the MCP server {self._name} is away: {self._away}; it is started again by itself",
+                f"the MCP server {self._name} is away: {self._away}; it is tried again by itself",
                 Code.UNAVAILABLE,
             )
+        try:
+            return await self._answered(client, tool, arguments, material)
+        except _SessionForgotten:
+            client = await self._after(client)
+        try:
+            return await self._answered(client, tool, arguments, material)
+        except _SessionForgotten:
+            raise ToolError(
+                f"the MCP server {self._name} forgets its sessions at once; nothing was done",
+                Code.UNAVAILABLE,
+            ) from None
+
+    async def _after(self, client: Client) -> Client:
+        """The client of the next session."""
+        try:
+            async with asyncio.timeout(self._settings.start_timeout_s), self._arrival:
+                await self._arrival.wait_for(lambda: self._client not in (None, client))
+        except TimeoutError:
+            pass
+        if self._client is None or self._client is client:
+            raise ToolError(
+                f"the MCP server {self._name} is away: {self._away}; nothing was done",
+                Code.UNAVAILABLE,
+            )
+        return self._client
+
+    async def _answered(
+        self, client: Client, tool: str, arguments: dict[str, Any], material: str
+    ) -> types.CallToolResult:
+        """Raises `_SessionForgotten` if the server did nothing because of that."""
         request = types.CallToolRequest(
             params=types.CallToolRequestParams(name=tool, arguments=arguments)
         )
@@ -296,6 +335,18 @@ class McpServer:
                 raise ToolError(
                     f"the MCP server {self._name} went away during the call; {_UNSURE}",
                     Code.UNAVAILABLE,
+                ) from None
+            if error.code == FORGOTTEN and self._settings.url:
+                raise _SessionForgotten from None
+            if error.code == HTTP_ERROR:
+                is_refusal = isinstance(error.data, int) and error.data < 500
+                if not is_refusal:
+                    self._doubt()
+                raise ToolError(
+                    f"the MCP server {self._name}: {_words(error)}"
+                    + ("" if is_refusal else f"; {_UNSURE}"),
+                    Code.UNAVAILABLE,
+                    material=(material,),
                 ) from None
             if self._settings.url:
                 self._doubt()  # an error may be all that is heard of a server that has gone
@@ -319,11 +370,15 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, ProgramLostError):
         return str(error)
     if isinstance(error, MCPError):
-        words = " ".join(visible(error.message).split())[:300]
-        return f"it answered with an error: {words}"
+        said = _words(error)
+        return said if error.code == HTTP_ERROR else f"it answered with an error: {said}"
     if isinstance(error, ValidationError):
         return "what it answered is not the protocol"
     return f"it cannot be spoken to ({type(error).__name__})"
+
+
+def _words(error: MCPError) -> str:
+    return " ".join(visible(error.message).split())[:_REASON_MAX_CHARS]
 
 
 def named(names: list[str]) -> str:

@@ -56,7 +56,7 @@ def forwarding(upstreams: Mapping[str, str], headers: Mapping[str, str] | None =
     """Lets out what is for `upstreams`, addresses by name, with `headers` put in."""
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        name, _, rest = request.raw_path.removeprefix("/").partition("/")
+        name = request.raw_path.split("/")[1]
         assert request.headers["oxydra-token"] == TOKEN
         sent = {
             key: value
@@ -67,9 +67,10 @@ def forwarding(upstreams: Mapping[str, str], headers: Mapping[str, str] | None =
             aiohttp.ClientSession(auto_decompress=False) as session,
             session.request(
                 request.method,
-                upstreams[name] + (f"/{rest}" if rest else ""),
+                upstreams[name] + request.raw_path.removeprefix(f"/{name}"),
                 data=await request.read(),
                 headers={**sent, **(headers or {})},
+                allow_redirects=False,
             ) as answer,
         ):
             hop = ("transfer-encoding", "connection", "content-length")
