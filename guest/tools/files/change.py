@@ -7,6 +7,7 @@ or the new one, and a crash leaves one of them complete.
 import os
 import secrets
 import stat
+from codecs import BOM_UTF8
 from contextlib import ExitStack, suppress
 from typing import Final
 
@@ -69,9 +70,12 @@ def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
 
 
 def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
-    """Replace exactly one occurrence of a text."""
+    """Replace exactly one occurrence of a text. Line ends of either kind count as the same, and
+    those of the file are kept, unless the arguments have a carriage return."""
     location = parse(arguments.path)
     old, new = arguments.old.encode(), arguments.new.encode()
+    if len(old) > len(BOM_UTF8) and old.startswith(BOM_UTF8):
+        old, new = old.removeprefix(BOM_UTF8), new.removeprefix(BOM_UTF8)
     with roots.changing, roots.parent(location) as (directory, name):
         with roots.file(location) as descriptor:
             before = os.fstat(descriptor)
@@ -84,7 +88,7 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
                 content = file.read()
         if not is_text(content):
             raise ToolError(f"{location.given} is not UTF-8 text and cannot be edited")
-        count = _occurrences(content, old)
+        count, begin, end = _found(content, old)
         now = roots.existing(location, directory, name)
         must_be_replaceable(location, now)
         if count != 1:
@@ -93,10 +97,12 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
             raise ToolError(
                 f"{location.given} was changed by somebody else just now; read it again"
             )
-        changed = content.replace(old, new)
+        if b"\r" not in old + new:
+            new = new.replace(b"\n", _line_end(content, begin, end))
+        changed = content[:begin] + new + content[end:]
         roots.require_room(location, len(changed))
         _replace(directory, name, changed, _mode(before))
-    line = content[: content.index(old)].count(b"\n") + 1
+    line = content.count(b"\n", 0, begin) + 1
     return ToolOutput(
         {"path": location.virtual, "line": line, "bytes": len(changed)},
         summary=f"edited line {line}",
@@ -120,6 +126,34 @@ def delete(roots: Roots, arguments: DeleteArguments) -> ToolOutput:
         else:
             os.unlink(name, dir_fd=directory)
     return ToolOutput({"path": location.virtual, "outcome": "deleted"}, summary="deleted")
+
+
+def _found(content: bytes, old: bytes) -> tuple[int, int, int]:
+    """How often `old` occurs in `content`, and from where to where the first one is. If it does not
+    occur as it is, its line ends count as those of the file."""
+    if count := _occurrences(content, old):
+        begin = content.index(old)
+        within = old.startswith(b"\n") and content[max(0, begin - 1) : begin] == b"\r"
+        return count, begin - within, begin + len(old)
+    plain, wanted = content.replace(b"\r\n", b"\n"), old.replace(b"\r\n", b"\n")
+    if not (count := _occurrences(plain, wanted)):
+        return 0, 0, 0
+    first = plain.index(wanted)
+
+    def place(of: int) -> int:
+        line = plain.rfind(b"\n", 0, of) + 1
+        rest = content.split(b"\n", plain.count(b"\n", 0, of))[-1]
+        return len(content) - len(rest) + of - line
+
+    return count, place(first), place(first + len(wanted))
+
+
+def _line_end(content: bytes, begin: int, end: int) -> bytes:
+    """How lines end from `begin` to `end`; else there next, else before."""
+    place = content.find(b"\n", begin, end)
+    place = content.find(b"\n", end) if place < 0 else place
+    place = content.rfind(b"\n", 0, begin) if place < 0 else place
+    return b"\r\n" if content[max(0, place - 1) : place] == b"\r" else b"\n"
 
 
 def _occurrences(content: bytes, old: bytes) -> int:

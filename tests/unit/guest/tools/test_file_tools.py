@@ -277,6 +277,42 @@ async def test_an_edit_needs_exactly_one_place(
     assert (files.base / "shared" / "f").read_text() == text
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
+        ("a\r\nb\r\nc", "b", "b\nx", "a\r\nb\r\nx\r\nc"),
+        ("a\r\nb", "b", "b\n", "a\r\nb\r\n"),
+        ("a\r\nb\r\n", "\nb\n", "\n", "a\r\n"),
+        ("a\r\nb", "\nb", "\nx", "a\r\nx"),
+        ("a\nb\nc\r\nd\r\n", "b\nc", "x\ny", "a\nx\ny\r\nd\r\n"),
+        ("a\nb\nc\r\nd\r\n", "c\nd", "x\ny", "a\nb\nx\r\ny\r\n"),
+        ("a\nb\r\nc\n", "b\nc", "b\nx\nc", "a\nb\r\nx\r\nc\n"),
+        ("a\nb\n", "a\r\nb", "x", "x\n"),
+        ("a\r\nb\r\n", "a\r\nb\r\n", "a\nb\n", "a\nb\n"),
+        ("a\nb\n", "b", "b\r\n", "a\nb\r\n\n"),
+        ("\ufeffa\r\nb", "a\nb", "x\ny", "\ufeffx\r\ny"),
+        ("\ufeffa\nb", "\ufeffa", "x", "\ufeffx\nb"),
+        ("a\nb", "\ufeffa", "\ufeffx", "x\nb"),
+        ("\ufeffa", "\ufeff", "", "a"),
+        ("a", "a", "x\ny", "x\ny"),
+    ],
+)
+async def test_an_edit_matches_either_line_end_and_keeps_the_files(
+    files: Files, before: str, old: str, new: str, after: str
+) -> None:
+    file = files.base / "shared" / "f"
+    file.write_bytes(before.encode())
+    done = await files("file_edit", "/shared/f", old=old, new=new)
+    assert file.read_bytes().decode() == after
+    assert done["bytes"] == len(after.encode())
+
+
+async def test_a_text_that_occurs_twice_with_either_line_end_is_not_replaced(files: Files) -> None:
+    (files.base / "shared" / "f").write_bytes(b"a\r\nb\r\na\r\nb")
+    assert "occurs 2 times" in await files("file_edit", "/shared/f", old="a\nb", new="x")
+
+
 async def test_a_range_of_lines_and_how_to_go_on(files: Files) -> None:
     (files.base / "shared" / "f").write_text("".join(f"line {n}\n" for n in range(1, 11)))
     part = await files("file_read", "/shared/f", offset=3, limit=2)
