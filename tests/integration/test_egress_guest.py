@@ -14,7 +14,7 @@ import pytest
 import wire.envelope
 from wire.errors import Code, WireError
 from wire.settings import EgressSettings
-from wire.v1 import gateway_pb2
+from wire.v1 import egress_pb2, gateway_pb2
 
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
@@ -142,6 +142,27 @@ async def test_it_runs_only_while_something_may_leave(root: Path) -> None:
         await host.reload_egress()
         assert (await guest(host)).state == "disabled"
         assert not psutil.pid_exists(opened.pid)
+
+
+@pytest.mark.bubblewrap
+async def test_that_of_commands_runs_only_while_commands_may_reach_something(root: Path) -> None:
+    async with running(config(root, shell={"enabled": True})) as host:
+        assert (await guest(host, "shell-egress")).state == "disabled"
+        assert (await guest(host, "shell-egress")).reason == NOTHING[Role.SHELL_EGRESS]
+        with pytest.raises(WireError, match="no shell-egress guest to restart"):
+            await host.restart("shell-egress")
+        grant = egress_pb2.EgressGrant(rule="example.org")
+        assert await host.grant_egress("shell", grant, withdraw=False)
+        opened = await guest(host, "shell-egress")
+        assert (opened.state, opened.restarts) == ("ready", 0)
+        assert (await guest(host)).state == "disabled"
+        await host.restart("shell-egress")
+        again = await guest(host, "shell-egress")
+        assert (again.state, again.pid != opened.pid) == ("ready", True)
+        assert (await host.egress()).shell_guest.pid == again.pid
+        assert await host.grant_egress("shell", grant, withdraw=True)
+        assert (await guest(host, "shell-egress")).state == "disabled"
+        assert not psutil.pid_exists(again.pid)
 
 
 async def test_a_restart_of_another_guest_takes_up_what_may_leave(root: Path) -> None:
