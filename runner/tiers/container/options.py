@@ -19,9 +19,12 @@ _MIB: Final = 1024 * 1024
 _RUN_BYTES: Final = 16 * _MIB
 _SHARED_MEMORY_BYTES: Final = 64 * _MIB
 _OPEN_FILES: Final = 4096
+_OF_COMMANDS: Final = (Role.SHELL, Role.SHELL_EGRESS)
 _OOM_SCORE: Final = 900
-"""When the machine's memory runs out, a shell guest is ended first. Commands cannot go below the
-score with which an engine of root starts it."""
+"""When the machine's memory runs out, these are ended first. Commands cannot go below the score
+with which an engine of root starts a shell guest."""
+_CPU_SHARES: Final = 256
+"""Of these, where others have 1024: a machine that all keep busy works for the others first."""
 _CPU_PERIOD_US: Final = 100_000
 _METADATA_ADDRESS: Final = "169.254.169.254"
 
@@ -82,7 +85,8 @@ def _host_config(
         mem_limit=limits.memory_bytes,
         memswap_limit=limits.memory_bytes,
         pids_limit=limits.processes,
-        oom_score_adj=_OOM_SCORE if spec.role is Role.SHELL else 0,
+        oom_score_adj=_OOM_SCORE if spec.role in _OF_COMMANDS else 0,
+        cpu_shares=_CPU_SHARES if spec.role in _OF_COMMANDS else None,
         cpu_period=_CPU_PERIOD_US,
         cpu_quota=int(limits.cpus * _CPU_PERIOD_US),
         shm_size=_SHARED_MEMORY_BYTES,

@@ -210,8 +210,8 @@ CONTAINER_CAUGHT = {
 }
 CONTAINER_NO_HARDENING = {"RestartPolicy"}
 CONTAINER_UNNOTICED = {
-    *("CpuPeriod", "CpuQuota", "Memory", "MemorySwap", "PidsLimit", "ShmSize", "Ulimits"),
-    *("Init", "LogConfig", "OomScoreAdj", "Tmpfs"),
+    *("CpuPeriod", "CpuQuota", "CpuShares", "Memory", "MemorySwap", "PidsLimit", "ShmSize"),
+    *("Init", "LogConfig", "OomScoreAdj", "Tmpfs", "Ulimits"),
 }
 
 

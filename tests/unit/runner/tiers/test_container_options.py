@@ -72,9 +72,14 @@ def test_a_guest_is_confined_whatever_it_is() -> None:
         assert option in host["Tmpfs"]["/run"].split(",")
 
 
-def test_a_shell_guest_is_ended_first_when_memory_runs_out() -> None:
-    assert arguments(replace(spec(), role=Role.SHELL))["host_config"]["OomScoreAdj"] == 900
-    assert not arguments(spec())["host_config"].get("OomScoreAdj")
+def test_commands_and_their_way_out_come_last_when_memory_or_processors_run_out() -> None:
+    for role in (Role.SHELL, Role.SHELL_EGRESS):
+        made = arguments(spec(role))["host_config"]
+        assert (made["OomScoreAdj"], made["CpuShares"]) == (900, 256)
+    for role in (Role.AGENT, Role.EGRESS):
+        made = arguments(spec(role))["host_config"]
+        assert not made.get("OomScoreAdj")
+        assert not made.get("CpuShares")
 
 
 def test_who_what_and_where() -> None:
