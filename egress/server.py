@@ -9,8 +9,9 @@ import os
 import resource
 import signal
 import sys
-from asyncio import sslproto
-from contextlib import AsyncExitStack
+from asyncio import constants, selector_events, sslproto
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Final, NoReturn
 
 from wire import envelope, logs
@@ -26,7 +27,7 @@ from egress.admission.admission import Admission
 from egress.admission.allowance import Allowance
 from egress.configuration import State
 from egress.control import Control
-from egress.doors.door import Door
+from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX, Door
 from egress.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -35,9 +36,14 @@ _PR_SET_DUMPABLE: Final = 4
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _OWN_MAPPING: Final = 128 * 1024
-_TLS_BUFFER: Final = 64 * 1024
-"""asyncio's TLS holds such a buffer for each connection while it lives, otherwise four times as
-large."""
+_AT_REST: Final = 64 * 1024 * 1024
+_MEMORY_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+_TLS_BUFFER: Final = 32 * 1024
+"""asyncio's TLS holds such a buffer for each connection while it lives, and so much in each
+direction that waits; otherwise four and eight times as much."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -85,6 +91,7 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
         loop.add_signal_handler(number, stop.set)
     identity = Identity.of(received.identity)
     doors = _doors(arguments)
+    _check_memory(len(doors))
     watch, state, allowance = Watch(), State(tuple(doors)), Allowance()
     admission = Admission(state, watch, allowance)
     async with AsyncExitStack() as stack:
@@ -120,6 +127,21 @@ def _doors(arguments: argparse.Namespace) -> dict[Party, str]:
     return {party: endpoint for party, endpoint in doors.items() if endpoint}
 
 
+def _check_memory(doors: int) -> None:
+    """Raises `WireError` where the doors' connections could take more than this guest may have."""
+    needed = _AT_REST + doors * CONNECTIONS_MAX * CONNECTION_BYTES
+    for place in _MEMORY_LIMITS:
+        with suppress(OSError, ValueError):
+            if (limit := int(Path(place).read_text())) < needed:
+                raise WireError(
+                    Code.FAILED_PRECONDITION,
+                    "egress has too little memory for its connections",
+                    details=f"{limit >> 20} MiB by {place}; {needed >> 20} MiB for "
+                    f"{CONNECTIONS_MAX} connections at each of {doors} doors",
+                    resolution="raise the memory limit of the group that the runner is in",
+                )
+
+
 def _open(door: Door, endpoint: str) -> None:
     try:
         door.open()
@@ -140,6 +162,9 @@ def _become() -> None:
     if libc.prctl(_PR_SET_DUMPABLE, *(ctypes.c_ulong(0) for _ in range(4))) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
     sslproto.SSLProtocol.max_size = _TLS_BUFFER
+    selector_events._SelectorTransport.max_size = _TLS_BUFFER  # type: ignore[attr-defined]
+    for limit in ("FLOW_CONTROL_HIGH_WATER_SSL_READ", "FLOW_CONTROL_HIGH_WATER_SSL_WRITE"):
+        setattr(constants, limit, _TLS_BUFFER // 1024)
     libc.mallopt(_M_ARENA_MAX, 1)
     libc.mallopt(_M_MMAP_THRESHOLD, _OWN_MAPPING)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -28,8 +28,10 @@ from egress.refusals import Refused
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX: Final = 500
+CONNECTIONS_MAX: Final = 400
 """How many connections a door has at once, whatever the settings say."""
+CONNECTION_BYTES: Final = 448 * 1024
+"""How much memory a connection takes at most, with all that waits for whoever does not read."""
 HANDSHAKE_S: Final = 10.0
 SESSION_HEADER: Final = "oxydra-session"
 TURN_HEADER: Final = "oxydra-turn"

@@ -20,7 +20,7 @@ HEAD_S: Final = 15.0
 BETWEEN_S: Final = 60.0
 """How long it has for that of another one."""
 _LINGER_S: Final = 5.0
-_READ_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 32 * 1024
 
 Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 

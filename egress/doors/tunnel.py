@@ -18,7 +18,7 @@ HELLO_S: Final = 15.0
 IDLE_S: Final = 300.0
 """How long a tunnel may be silent."""
 _CHECK_S: Final = 30.0
-_BUFFER: Final = 512 * 1024
+_BUFFER: Final = 64 * 1024
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 49))
 """TLS: fatal, access denied."""
 

@@ -30,7 +30,7 @@ FRESH_S: Final = 30.0
 NAMES_MAX: Final = 1_000
 POOLED_S: Final = 30.0
 """How long a connection to a server stays open for its next request."""
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 32 * 1024
 HEAD_MAX: Final = 128 * 1024
 """How large all headers of an answer may be, with those of the informational ones before it."""
 INFORMATIONAL_MAX: Final = 8

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from wire.v1 import egress_pb2 as pb
 
-from egress.doors.door import CONNECTIONS_MAX
+from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX
 from tests.support.egress.origins import names, origin
 from tests.support.egress.program import Egress, head
 
@@ -124,6 +124,28 @@ async def test_a_limit_of_bytes_ends_a_download_in_its_middle(egress: Egress) ->
         writer.transport.abort()
         answer = await egress.say(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")
         assert (answer.status, answer.refused) == (429, "limit")
+
+
+@pytest.mark.usefixtures("descriptors")
+async def test_answers_that_nobody_reads_fit_into_the_memory(egress: Egress) -> None:
+    """Each connection takes what the start counts on, by requests and tunnels alike."""
+    async with origin() as server:
+        target = f"127.0.0.1:{server.port}"
+        await egress.configure(shell=pb.EgressPolicy(allow=[target]))
+        before, held = resident_mb(egress), []
+        for _ in range(200):
+            reader, writer = await egress.at_shell_door()
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(f"GET http://{target}/bytes?1 HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+            held.append((reader, writer))
+        received, earlier = 0, -1
+        while received != earlier or len(server.requests) < 200:
+            await asyncio.sleep(1)
+            counters = await egress.stub.Counters(pb.EgressCountersRequest())
+            received, earlier = sum(each.received for each in counters.counts), received
+        assert (resident_mb(egress) - before) * 2**20 < 200 * CONNECTION_BYTES
+        for _, writer in held:
+            writer.transport.abort()
 
 
 async def test_a_client_that_does_not_read_fills_no_memory(egress: Egress) -> None:
