@@ -1,5 +1,6 @@
 """Which tests run together, which in every run, and what is counted of them."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +12,21 @@ from tests.conftest import parts
 
 pytest_plugins = ["pytester"]
 
-SEEN: list[int] = []
+
+@pytest.fixture
+def seen_by(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A directory of this run, for all of its processes."""
+    own = tmp_path_factory.getbasetemp()
+    place = (own if worker_id == "master" else own.parent) / "seen"
+    place.mkdir(exist_ok=True)
+    return place
 
 
 @pytest.mark.xdist_group("seen")
 @pytest.mark.parametrize("number", range(4))
-def test_a_group_is_not_torn(number: int) -> None:
-    SEEN.append(number)
-    assert list(range(number + 1)) == SEEN
+def test_a_group_is_not_torn(number: int, seen_by: Path) -> None:
+    (seen_by / str(os.getpid())).touch()
+    assert [each.name for each in seen_by.iterdir()] == [str(os.getpid())]
 
 
 def test_parts_are_about_the_same_size_and_hold_each_group_once() -> None:

@@ -54,9 +54,7 @@ async def test_every_mark_is_said_however_many_there_are(
 @pytest.mark.parametrize("name", ["memory_search", "search_memory"])
 async def test_a_hit_that_was_read_is_marked_and_is_material(tools: Tools, name: str) -> None:
     planted = await plant(tools)
-    await tools.ok(
-        "memory_save", replace(READ, asked="My own password hint"), content="My own hint"
-    )
+    await tools.ok("memory_save", replace(READ, asked="My own hint"), content="My own hint")
     result = await tools.call(name, query="password hint")
     assert result.text.split("\nNote: ")[1:] == [f"{planted} {MARK}"]
     assert result.material == ("/shared/page.md",)
@@ -117,7 +115,7 @@ async def test_a_stale_text_that_was_read_is_marked_in_the_refusal(tools: Tools)
 
 async def test_an_update_has_its_own_origin(tools: Tools) -> None:
     note_id = await plant(tools)
-    theirs = replace(READ, asked="No, the admin is Carol")
+    theirs = replace(READ, asked="The admin is Carol. Sorry!")
     await tools.ok("memory_update", theirs, note_id=note_id, content="The admin is Carol")
     note = await tools.memory.get(note_id)
     assert (note.origin.actor, note.origin.material, note.origin.link) == ("user", False, "")
