@@ -971,7 +971,7 @@ class KubernetesSettings(Section):
     the one that `[container] images` leads to. Empty `storage_class` and `runtime_class` are the
     cluster's own. Guests end `lease_s` after they last heard of a runner. `private_ranges` are
     closed to egress beside those that are private everywhere; `dns_labels` are those of the pods
-    that resolve names, anywhere in the cluster.
+    that resolve names, in the namespace `dns_namespace`.
     """
 
     namespace: Annotated[str, text("a namespace", r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
@@ -990,6 +990,7 @@ class KubernetesSettings(Section):
     runtime_class: ObjectName | Literal[""] = ""
     node_selector: Labels = ()
     dns_labels: Labels = ("k8s-app=kube-dns",)
+    dns_namespace: ObjectName = "kube-system"
     private_ranges: Annotated[
         tuple[AddressRange, ...],
         Field(max_length=100, description="a list of address ranges: 100.64.0.0/10"),

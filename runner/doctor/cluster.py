@@ -87,7 +87,12 @@ class _Examination:
             what = f"the runner may do more than it needs: {', '.join(excessive)}"
             fix = "give it the Role of deploy/kubernetes alone"
             return [warning("permissions", what, fix)]
-        return [ok("permissions", "what the runner needs, no Secrets and no exec")]
+        return [
+            ok(
+                "permissions",
+                "what the runner needs, no exec, and no Secret but what pods that it makes can mount",
+            )
+        ]
 
     async def _storage_class(self) -> list[Finding]:
         name = "storage class"

@@ -32,6 +32,7 @@ def sections(version: str) -> dict[str, Any]:
         "runtime_class": "runtimeClass",
         "node_selector": "nodeSelector",
         "dns_labels": "dnsLabels",
+        "dns_namespace": "dnsNamespace",
         "private_ranges": "privateRanges",
         "lease_s": "leaseSeconds",
         "start_s": "startSeconds",

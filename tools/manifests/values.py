@@ -167,8 +167,15 @@ SETTINGS: Final = (
     Setting(
         "kubernetes.dnsLabels",
         ["k8s-app=kube-dns"],
-        "The labels of the pods that resolve names, in whichever namespace.",
+        "The labels of the pods that resolve names.",
         _list(_LABEL),
+    ),
+    Setting(
+        "kubernetes.dnsNamespace",
+        "kube-system",
+        "The namespace of those pods. Before Kubernetes 1.21 it must be labelled once: "
+        "kubernetes.io/metadata.name=kube-system.",
+        {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
     ),
     Setting(
         "kubernetes.privateRanges",

@@ -18,6 +18,8 @@ LABEL_ROLE: Final = "oxydra.io/role"
 LABEL_USER: Final = "oxydra.io/user"
 LABEL_LAUNCH: Final = "oxydra.io/launch"
 LABEL_SPEC: Final = "oxydra.io/spec"
+LABEL_NAMESPACE: Final = "kubernetes.io/metadata.name"
+"""Each namespace has its name in it, from Kubernetes 1.21 on."""
 ANNOTATION_USER: Final = "oxydra.io/user-id"
 
 APP: Final = "oxydra"

@@ -15,6 +15,7 @@ from runner.tiers.kubernetes.names import (
     APP,
     EMBEDDER,
     LABEL_NAME,
+    LABEL_NAMESPACE,
     LABEL_ROLE,
     LABEL_USER,
     RUNNER,
@@ -31,6 +32,8 @@ _PRIVATE_4: Final = (
     *("168.63.129.16/32", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15"),
     *("224.0.0.0/4", "240.0.0.0/4"),
 )
+_NODE_NAMES: Final = "169.254.20.10/32"
+"""Where NodeLocal DNSCache listens on each node."""
 _PUBLIC_6: Final = "2000::/3"
 _NOT_PUBLIC_6: Final = ("2001::/32", "2001:db8::/32", "2002::/16")
 """Addresses in it that stand for others, and those of examples."""
@@ -155,9 +158,12 @@ def _rule(way: str, peers: list[dict[str, Any]], port: int) -> dict[str, Any]:
 
 
 def _names(settings: KubernetesSettings) -> dict[str, Any]:
-    """The pods that resolve names, in whatever namespace they are."""
+    """The pods that resolve names, in their own namespace: others could be labelled so by whoever
+    makes pods somewhere. And the node's cache of names, where there is one."""
+    namespace = {"matchLabels": {LABEL_NAMESPACE: settings.dns_namespace}}
+    pods = {"namespaceSelector": namespace, **_pods(labels_of(settings.dns_labels))}
     return {
-        "to": [{"namespaceSelector": {}, **_pods(labels_of(settings.dns_labels))}],
+        "to": [pods, {"ipBlock": {"cidr": _NODE_NAMES}}],
         "ports": [{"protocol": each, "port": DNS_PORT} for each in ("UDP", "TCP")],
     }
 

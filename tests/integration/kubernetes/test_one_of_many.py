@@ -301,6 +301,16 @@ async def test_what_the_runner_may_not(
     assert "oxydra-runner" in said["message"]
 
 
+async def test_whoever_is_the_runner_can_mount_the_secrets_of_its_namespace(runner: Runner) -> None:
+    """No Role can take that from who may make pods, so the guide says it; and no other namespace's."""
+    container = {"name": "c", "image": "i", "volumeMounts": [{"name": "s", "mountPath": "/s"}]}
+    volume = {"name": "s", "secret": {"secretName": "somebodys"}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [container], "volumes": [volume]}}
+    for namespace, expected in ((runner.namespace, 201), ("kube-system", 403)):
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        assert (await _asked(runner, "POST", path, pod))[0] == expected
+
+
 async def _asked(runner: Runner, method: str, path: str, body: Object | None) -> tuple[int, Object]:
     """The answer to the runner itself."""
     headers = {"Authorization": f"Bearer {runner.token}"}
@@ -318,7 +328,9 @@ async def test_doctor_finds_nothing_wrong_with_the_chart(runner: Runner) -> None
     said = {each.name: each for each in found}
     assert [each for each in found if each.state is State.PROBLEM] == []
     assert " answers at https://" in said["cluster"].what
-    assert said["permissions"].what == "what the runner needs, no Secrets and no exec"
+    assert said["permissions"].what == (
+        "what the runner needs, no exec, and no Secret but what pods that it makes can mount"
+    )
     assert "not known" in said["storage class"].what
     assert "doctor --boundary" in said["network policies"].what
     assert said["pod security"].state is State.WARNING

@@ -170,6 +170,12 @@ class Cluster:
         path = "/api/v1/namespaces/default/serviceaccounts/default"
         while not await self._api.insist(lambda: self._api.get(path)):
             await asyncio.sleep(0.1)
+        path = "/api/v1/namespaces/kube-system"  # which newer versions label by themselves
+        system = await self._api.get(path)
+        labels = {"kubernetes.io/metadata.name": "kube-system"}
+        await self._api.request(
+            "PUT", path, system | {"metadata": system["metadata"] | {"labels": labels}}
+        )
 
     async def _stop(self) -> None:
         await asyncio.gather(*(node.stop() for node in self._nodes.values()))

@@ -405,6 +405,14 @@ def test_no_name_of_a_users_object_is_one_of_the_charts_own() -> None:
     assert len(found) == len(set(found))
 
 
+def test_the_namespace_needs_no_secret_that_the_runner_has_not() -> None:
+    """Who may make pods can mount any Secret of their namespace: there is nothing more to get."""
+    texts = {name: json.dumps(pod["spec"]) for name, pod in pods_in(from_chart(EVERYTHING))}
+    for name, text in texts.items():
+        named = set(re.findall(r'"(?:secretName|secretKeyRef|secretRef)": ("[^"]*"|{[^}]*})', text))
+        assert bool(named) is (name == "oxydra-runner"), named
+
+
 def test_a_server_has_its_users_key_and_nobody_elses() -> None:
     for name, pod in pods_in(from_chart(EVERYTHING)):
         if name.startswith("memory-"):

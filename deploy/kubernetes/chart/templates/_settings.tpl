@@ -17,6 +17,7 @@ keep_claims = {{ $.Values.kubernetes.keepClaims | toJson }}
 runtime_class = {{ $.Values.kubernetes.runtimeClass | toJson }}
 node_selector = {{ $.Values.kubernetes.nodeSelector | toJson }}
 dns_labels = {{ $.Values.kubernetes.dnsLabels | toJson }}
+dns_namespace = {{ $.Values.kubernetes.dnsNamespace | toJson }}
 private_ranges = {{ $.Values.kubernetes.privateRanges | toJson }}
 lease_s = {{ $.Values.kubernetes.leaseSeconds | toJson }}
 start_s = {{ $.Values.kubernetes.startSeconds | toJson }}
