@@ -302,7 +302,7 @@ async def test_what_the_runner_may_not(
 
 
 async def test_whoever_is_the_runner_can_mount_the_secrets_of_its_namespace(runner: Runner) -> None:
-    """No Role can take that from who may make pods, so the guide says it; and no other namespace's."""
+    """No Role can take that from who may make pods, so the guide says it."""
     container = {"name": "c", "image": "i", "volumeMounts": [{"name": "s", "mountPath": "/s"}]}
     volume = {"name": "s", "secret": {"secretName": "somebodys"}}
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [container], "volumes": [volume]}}

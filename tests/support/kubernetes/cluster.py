@@ -173,9 +173,8 @@ class Cluster:
         path = "/api/v1/namespaces/kube-system"  # which newer versions label by themselves
         system = await self._api.get(path)
         labels = {"kubernetes.io/metadata.name": "kube-system"}
-        await self._api.request(
-            "PUT", path, system | {"metadata": system["metadata"] | {"labels": labels}}
-        )
+        system["metadata"] |= {"labels": labels}
+        await self._api.request("PUT", path, system)
 
     async def _stop(self) -> None:
         await asyncio.gather(*(node.stop() for node in self._nodes.values()))
