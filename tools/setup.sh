@@ -35,11 +35,11 @@ pip() { .venv/bin/python -m pip --quiet --disable-pip-version-check "$@"; }
 
 if [ "$extras" = dev ] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   if [ "$(uname)" != Linux ] || command -v nvidia-smi >/dev/null 2>&1; then
-    pip install "torch==$TORCH"
-  else
-    pip install "torch==$TORCH+cpu" 2>/dev/null ||
-      pip install "torch==$TORCH+cpu" --extra-index-url "$CPU_INDEX" 2>/dev/null ||
-      pip install "torch==$TORCH"
+    pip install --no-deps "torch==$TORCH"
+  else # PyTorch's index has other packages, too: it gives this one alone
+    pip install --no-deps "torch==$TORCH+cpu" 2>/dev/null ||
+      pip install --no-deps "torch==$TORCH+cpu" --index-url "$CPU_INDEX" 2>/dev/null ||
+      pip install --no-deps "torch==$TORCH"
   fi
 fi
 pip install --constraint constraints.txt --editable ".[$extras]"

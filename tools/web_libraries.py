@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bring the console's libraries from npm into web/vendor, as files that a browser loads.
 
-    tools/web_libraries.py    does nothing where they are there already
+    tools/web_libraries.py    does nothing where they are there already, unchanged
 
 Their exact versions and the SHA-512 of their archives stand in web/package-lock.json. Needs Python
 alone, and the network once; `NPM_CONFIG_REGISTRY` names another registry.
@@ -71,7 +71,8 @@ def bring(web: Path = WEB) -> bool:
     stamp = hashlib.sha256(
         json.dumps(pinned, sort_keys=True).encode() + Path(__file__).read_bytes()
     ).hexdigest()
-    if _stamp_of(vendor) == stamp and all((vendor / name).is_file() for name in _names()):
+    pinned_file = vendor / ".pinned"
+    if pinned_file.is_file() and pinned_file.read_text() == _sealed(vendor, stamp):
         return False
     found = {
         name: content
@@ -82,7 +83,7 @@ def bring(web: Path = WEB) -> bool:
     vendor.mkdir(exist_ok=True)
     for name, content in found.items():
         (vendor / name).write_bytes(content)
-    (vendor / ".pinned").write_text(stamp)
+    pinned_file.write_text(_sealed(vendor, stamp))
     return True
 
 
@@ -91,11 +92,12 @@ def _names() -> Iterator[str]:
         yield from files.values()
 
 
-def _stamp_of(vendor: Path) -> str:
-    try:
-        return (vendor / ".pinned").read_text()
-    except OSError:
-        return ""
+def _sealed(vendor: Path, stamp: str) -> str:
+    """Of what was pinned and of what the files hold, so that a changed file is fetched again."""
+    seal = hashlib.sha256(stamp.encode())
+    for path in (vendor / name for name in (*_names(), *TYPES)):
+        seal.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"").digest())
+    return seal.hexdigest()
 
 
 def _files(package: str, version: str, integrity: str) -> Iterator[tuple[str, bytes]]:
