@@ -27,6 +27,7 @@ def test_names_are_asked_where_the_cluster_resolves_them() -> None:
         },
         {"ipBlock": {"cidr": "169.254.20.10/32"}},
     ]
+    assert [str(each).count("'memory'") for each in policies(owner, settings)] == [0, 0, 1, 0]
     for each in policies(owner, settings):
         for direction in ("ingress", "egress"):
             assert "'namespaceSelector': {}" not in str(each["spec"][direction])
