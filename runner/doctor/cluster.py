@@ -90,7 +90,7 @@ class _Examination:
         return [
             ok(
                 "permissions",
-                "what the runner needs, no exec, and no Secret but what pods that it makes can mount",
+                "what the runner needs, no exec, and no Secret but what its pods can mount",
             )
         ]
 

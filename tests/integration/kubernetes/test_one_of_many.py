@@ -329,7 +329,7 @@ async def test_doctor_finds_nothing_wrong_with_the_chart(runner: Runner) -> None
     assert [each for each in found if each.state is State.PROBLEM] == []
     assert " answers at https://" in said["cluster"].what
     assert said["permissions"].what == (
-        "what the runner needs, no exec, and no Secret but what pods that it makes can mount"
+        "what the runner needs, no exec, and no Secret but what its pods can mount"
     )
     assert "not known" in said["storage class"].what
     assert "doctor --boundary" in said["network policies"].what
