@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runner.tiers.process.bubblewrap import Bubblewrap
-from tests.support.commands.household import Household
+from tests.support.commands.household import RUNNER, Household
 
 GUARD_S = 60.0
 GUEST = "guest.app"
@@ -155,6 +155,9 @@ def test_a_detached_host_is_ready_on_return_and_stops_once(house: Household) -> 
     first, second = house.run("stop"), house.run("stop")
     assert (first.returncode, first.stdout) == (0, "stopped\n")
     assert (second.returncode, second.stdout) == (0, "not running\n")
+    house.command = RUNNER  # without a tier, the one that it was started in counts
+    house.environment["DOCKER_HOST"] = f"unix://{house.path}/no-engine.sock"
+    assert house.works("stop") == "not running\n"
     assert house.run("status").returncode == 3
     assert house.left_behind() == []
 

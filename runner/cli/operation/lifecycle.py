@@ -28,7 +28,7 @@ from runner.cli.options import Options
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.runtime import Runtime, host_lock, lock_holder
+from runner.host.runtime import LastStart, Runtime, host_lock, lock_holder
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ async def _clear(config: Config, user_id: str) -> list[str]:
     from runner.host.cleanup import clear_leftovers
     from runner.tiers.drivers import driver_for
 
+    if last := LastStart.load(runtime):
+        config = config.model_copy(update={"tier": last.tier})
     workspace = Workspace.locate(config, user_id)
     with host_lock(runtime.lock), workspace.held():
         driver = driver_for(config.tier, config.container, config.kubernetes)

@@ -80,7 +80,7 @@ class ControlGroups:
                 self.create(f"try-{os.getpid()}", Limits()).remove()
                 self._reason = ""
             except OSError as error:
-                self._reason = str(error)
+                self._reason = error.strerror or str(error)
         return self._reason
 
     def create(self, name: str, limits: Limits) -> Cgroup:
