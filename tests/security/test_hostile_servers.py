@@ -59,6 +59,11 @@ WAYS = [
         stopped_by="a message has at most 1 MiB; the rest of a longer one is thrown away",
     ),
     attempt(
+        "writing a line that never ends",
+        ("endless", "went away"),
+        stopped_by="after 32 MiB of one line the server is ended, and started again later",
+    ),
+    attempt(
         "answering with what is no JSON, or nested too deeply",
         ("garbled", "did not answer"),
         stopped_by="what is no message is passed over and counted",
@@ -210,3 +215,21 @@ def test_no_server_can_hide_a_tool_of_ours(name: str) -> None:
     with pytest.raises(Exception, match="would hide tools of our own"):
         from_json({"mcp": document})
     assert UserSettings().mcp.servers == {}
+
+
+@pytest.mark.attempt(
+    "answering with values nested hundreds and thousands deep",
+    stopped_by="what cannot be read is a failed call that says so, and the connection goes on",
+)
+@pytest.mark.parametrize("where", ["structured", "parts", "error"])
+async def test_deeply_nested_answers_fail_clearly(
+    daemon: Daemon, tmp_path: Path, where: str
+) -> None:
+    async with served(daemon, tmp_path, bad=settings("nested", timeout_s=1)) as servers:
+        await servers.until(f"bad_{where}")
+        for depth in (3, 90, 300, 900, 5_000, 100_000):
+            result = await servers.call(f"bad_{where}", text=str(depth))
+            assert result.is_error == (depth > 100 or where != "structured"), depth
+            if where == "structured" and 100 < depth < 1_000:
+                assert "the answer is nested too deeply" in result.text
+        assert servers.servers.notices() == []

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import mcp_types as types
@@ -20,9 +20,13 @@ from mcp.client import Transport
 from mcp.shared.message import SessionMessage
 from wire.text import parsed_json
 
+from guest.tools.arguments import nested_deeper
 from guest.tools.shell.program import Program, ProgramLostError
 
 MESSAGE_MAX_BYTES: Final = 1024 * 1024
+LINE_MAX_BYTES: Final = 32 * 1024 * 1024
+"""After so much without an end of line there is none to wait for: the server is ended."""
+NESTED_MAX: Final = 100
 UNASKED_MAX: Final = 500
 UNASKED_MAX_BYTES: Final = 4 * 1024 * 1024
 """How much a server may say in `_WINDOW_S` that answers nothing."""
@@ -88,7 +92,7 @@ class Connection:
 
     async def _read(self, to_client: _Incoming) -> None:
         async with to_client:
-            line, is_cut = bytearray(), False
+            line, is_cut, dropped = bytearray(), False, 0
             try:
                 async with aclosing(self._program.output()) as output:
                     async for data in output:
@@ -96,11 +100,14 @@ class Connection:
                         for end in whole:
                             await self._take(bytes(line) + end, to_client, is_cut=is_cut)
                             line.clear()
-                            is_cut = False
+                            is_cut, dropped = False, 0
                         line += rest
                         if len(line) > MESSAGE_MAX_BYTES:
+                            is_cut, dropped = True, dropped + len(line)
                             line.clear()
-                            is_cut = True
+                        if dropped > LINE_MAX_BYTES:
+                            most = LINE_MAX_BYTES // 1024 // 1024
+                            raise ProgramLostError(f"it wrote a line of over {most} MiB")
             except ProgramLostError as lost:
                 self._lose(str(lost))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -121,8 +128,9 @@ class Connection:
     async def _take(self, line: bytes, to_client: _Incoming, *, is_cut: bool) -> None:
         if is_cut or len(line) > MESSAGE_MAX_BYTES:
             self._unasked.count(len(line))
+            said = f"the answer is longer than {MESSAGE_MAX_BYTES // 1024} KiB"
             for request in list(self._open):
-                await to_client.send(SessionMessage(_too_long(request)))
+                await to_client.send(SessionMessage(_unusable(request, said)))
             self._open.clear()
             return
         message = _message(line)
@@ -145,15 +153,18 @@ class Connection:
 
 
 def _message(line: bytes) -> types.JSONRPCMessage | None:
-    """The message in a line; None if it is none."""
+    """The message in a line; None if it is none. One that is nested too deeply for what reads it
+    later is an error."""
     try:
-        return types.jsonrpc_message_adapter.validate_python(parsed_json(line), by_name=False)
+        value = parsed_json(line)
+        if isinstance(value, dict) and nested_deeper(value, NESTED_MAX):
+            return _unusable(value.get("id"), "the answer is nested too deeply")
+        return types.jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValueError:
         return None
 
 
-def _too_long(request: types.RequestId) -> types.JSONRPCError:
-    said = f"the answer is longer than {MESSAGE_MAX_BYTES // 1024} KiB"
+def _unusable(request: Any, said: str) -> types.JSONRPCError:
     error = types.ErrorData(code=types.INTERNAL_ERROR, message=said)
     return types.JSONRPCError(jsonrpc="2.0", id=request, error=error)
 

@@ -351,9 +351,10 @@ class McpServer:
             if self._settings.url:
                 self._doubt()  # an error may be all that is heard of a server that has gone
             raise result.refused(error.message, material) from None
-        except ValidationError:
+        except (ValueError, RecursionError):
             raise ToolError(
-                f"what the MCP server {self._name} answered is no result of a tool",
+                f"what the MCP server {self._name} answered is no result of a tool, or nested too "
+                "deeply",
                 material=(material,),
             ) from None
 

@@ -110,6 +110,31 @@ class Huge(Server):
         send(id=asked, result=text("x" * 10_000_000))
 
 
+class Endless(Server):
+    """Writes a line that never ends."""
+
+    def call(self, asked: Any, name: str, arguments: dict[str, Any]) -> None:
+        while True:
+            sys.stdout.write("x" * 1_000_000)
+
+
+class Nested(Server):
+    """Answers with what is nested as deeply as it is asked to."""
+
+    def listed(self, asked: Any, cursor: str) -> None:
+        send(id=asked, result={"tools": [tool("structured"), tool("parts"), tool("error")]})
+
+    def call(self, asked: Any, name: str, arguments: dict[str, Any]) -> None:
+        deep = '{"a":' * int(arguments["text"]) + "1" + "}" * int(arguments["text"])
+        found = {
+            "structured": f'"result":{{"content":[],"structuredContent":{deep}}}',
+            "parts": f'"result":{{"content":[{deep}]}}',
+            "error": f'"error":{{"code":1,"message":"no","data":{deep}}}',
+        }
+        sys.stdout.write(f'{{"jsonrpc":"2.0","id":{asked},{found[name]}}}\n')
+        sys.stdout.flush()
+
+
 class Garbled(Server):
     def call(self, asked: Any, name: str, arguments: dict[str, Any]) -> None:
         nested = "[" * 100_000
