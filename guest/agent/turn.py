@@ -96,12 +96,13 @@ NOTHING_ADDED: Final = FromClient()
 @dataclass(frozen=True)
 class Attachment:
     """A file in /shared that the user points to. `image` is what a model is shown of it; None for
-    what is no image, or too large."""
+    what is no image, or cannot be shown: `unseen` is why."""
 
     path: str
     size: int
     media_type: str = ""
     image: bytes | None = field(default=None, repr=False)
+    unseen: str = ""
 
 
 TIME: Final = "Time of the next message: "

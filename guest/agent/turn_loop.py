@@ -115,7 +115,7 @@ class TurnLoop:
         request = replace(request, context=context)
         choice = self._models.choose(request.model)
         if choice.provider == "offline" or not self._settings.images:
-            unseen = tuple(replace(each, image=None) for each in request.attachments)
+            unseen = tuple(replace(each, image=None, unseen="") for each in request.attachments)
             request = replace(request, attachments=unseen)
         session = context.session_id
         latest = await self._context.summary_of(session)
@@ -161,6 +161,9 @@ class TurnLoop:
         outcome: Outcome
         try:
             await run.tell_if_unstored()
+            for each in request.attachments:
+                if each.unseen:
+                    await run.notice(f"{each.path} is not shown to the model: {each.unseen}")
             outcome = await self._to_outcome(run, choice, events, latest)
             if getattr(outcome, "code", "") != Code.NOT_FOUND:
                 await run.save_by_itself()

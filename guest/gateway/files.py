@@ -59,15 +59,17 @@ class Files:
         room = IMAGES_MAX_BYTES
         for path in paths:
             with _refused("attachments"):
-                entry, media_type, image = await asyncio.to_thread(self._shared.look_at, path)
+                entry, media_type, image, why = await asyncio.to_thread(self._shared.look_at, path)
             if not entry.path:
                 raise GuestError(
                     Code.INVALID_ARGUMENT,
                     f"bad attachments: the name has hidden characters: {entry.name}",
                 )
-            shown = image if image is not None and len(image) <= room else None
-            room -= len(shown or b"")
-            found.append(Attachment(entry.path, entry.bytes, media_type, shown))
+            if image is not None and len(image) > room:
+                most = f"the images of one message may have {IMAGES_MAX_BYTES:,} bytes together"
+                image, why = None, f"{most}; send it with the next one"
+            room -= len(image or b"")
+            found.append(Attachment(entry.path, entry.bytes, media_type, image, why))
         return tuple(found)
 
     async def delete(self, request: pb.DeleteFileRequest) -> pb.DeleteFileReply:

@@ -10,17 +10,27 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from guest.tools.files.exchange import IMAGE_MAX_BYTES
+from guest.tools.files.images import IMAGE_MAX_BYTES
 from tests.support.gateway.gateways import open_gateways, refusal
+from tests.support.images import gif, jpeg, png, webp
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+PNG = png()
 CONTENTS = {
     "one.txt": PNG,  # by its content, not by its name
-    "two.jpeg": b"\xff\xd8\xff" + bytes(50),
-    "three.gif": b"GIF89a" + bytes(5),
-    "four.webp": b"RIFF1234WEBP" + bytes(5),
+    "two.jpeg": jpeg(),
+    "three.gif": gif(),
+    "four.webp": webp(),
     "fake.png": b"<script>alert(1)</script>",
     "large.png": PNG + bytes(IMAGE_MAX_BYTES),
+    "wide.png": png(12_000, 9),
+    "cut.png": PNG[:-6],
+    "phone.heic": b"\0\0\0\x18ftypheic" + bytes(20),
+}
+UNSEEN = {
+    "large.png": f"it has {len(CONTENTS['large.png']):,} bytes, and an image may have",
+    "wide.png": "it has 12,000 × 9 pixels, and a side may have 8,000; make it smaller",
+    "cut.png": "it is damaged: its end is missing, or its size; save it again",
+    "phone.heic": "models take PNG, JPEG, GIF and WebP, and this is HEIC; convert it, as with:",
 }
 
 
@@ -65,8 +75,17 @@ async def test_images_are_shown_once_and_known_by_their_paths_later(sees: bool) 
         if sees:
             assert images[0].data == PNG
         assert "/shared/fake.png (no image, 25 bytes; not shown)" in text
-        assert "/shared/large.png (image/png, 5,242,988 bytes; not shown)" in text
-        assert f"/shared/one.txt (image/png, 108 bytes; {'shown' if sees else 'not shown'})" in text
+        assert "/shared/large.png (image/png, 3,932," in text
+        notices = [event.notice.text for event in events if event.HasField("notice")]
+        told = [f"/shared/{name} is not shown to the model: {why}" for name, why in UNSEEN.items()]
+        assert len(notices) == (len(told) if sees else 0)
+        for notice, beginning in zip(notices, told, strict=False):
+            assert notice.startswith(beginning)
+            assert f"not shown: {notice.partition('model: ')[2]})" in text
+        assert (
+            f"/shared/one.txt (image/png, {len(PNG)} bytes; {'shown' if sees else 'not shown'})"
+            in text
+        )
         assert text.endswith("what is this?")
         (note,) = await alice.notes()
         assert note.origin.material is sees, "nobody vouches for what an image says"
@@ -88,7 +107,7 @@ async def test_the_built_in_model_says_what_it_got() -> None:
         await alice.session("s")
         events = await alice.say("s", "help", attachments=["/shared/one.png"])
         said = events[-1].completed.text
-        assert "You attached /shared/one.png (image/png, 108 bytes; not shown)" in said
+        assert f"You attached /shared/one.png (image/png, {len(PNG)} bytes; not shown)" in said
         assert "attached" not in (await alice.answer("s", "help"))
 
 

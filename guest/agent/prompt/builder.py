@@ -125,7 +125,7 @@ def attached(request: TurnRequest) -> str:
     """What is said of the files that the user attaches; empty for none."""
     lines = (
         f"- {each.path} ({each.media_type or 'no image'}, {each.size:,} bytes; "
-        f"{'shown' if each.image else 'not shown'})"
+        f"{'shown' if each.image else ': '.join(filter(None, ('not shown', each.unseen)))})"
         for each in request.attachments
     )
     return "\n".join((ATTACHED, *lines)) if request.attachments else ""

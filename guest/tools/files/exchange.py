@@ -5,7 +5,6 @@ come, so that nobody sees half of one. It replaces another file only where that 
 """
 
 import os
-import re
 import secrets
 import stat
 import time
@@ -22,21 +21,14 @@ from wire.text import visible_name
 from guest.errors import ToolError
 from guest.memory.models import at
 from guest.tools.files.change import DeleteArguments, delete, must_be_replaceable
+from guest.tools.files.images import HEAD_BYTES, IMAGE_MAX_BYTES, fault_of, kind_of
 from guest.tools.files.read import PATH_MAX_CHARS
 from guest.tools.files.roots import Location, Roots, parse
 
 LISTED_MAX: Final = 1_000
 PART_BYTES: Final = 256 * 1024
-IMAGE_MAX_BYTES: Final = 5 * 1024 * 1024
 UPLOADS_MAX: Final = 8
 UPLOAD_IDLE_S: Final = 600.0
-_HEAD_BYTES: Final = 16
-_IMAGES: Final = (
-    ("image/png", rb"\x89PNG\r\n\x1a\n"),
-    ("image/jpeg", rb"\xff\xd8\xff"),
-    ("image/gif", rb"GIF8[79]a"),
-    ("image/webp", rb"RIFF....WEBP"),
-)
 _SCANNED_MAX: Final = 20_000
 _NEW_MODE: Final = 0o644
 
@@ -115,18 +107,19 @@ class SharedFiles:
                 if data := os.pread(descriptor, PART_BYTES, offset):
                     yield entry, data
 
-    def look_at(self, path: str) -> tuple[Entry, str, bytes | None]:
-        """A regular file: its kind of image by its content, empty for none, and the image itself
-        if it has at most `IMAGE_MAX_BYTES`."""
+    def look_at(self, path: str) -> tuple[Entry, str, bytes | None, str]:
+        """A regular file: its kind of image by its content, empty for none; the image itself if a
+        model can be shown it, else why not."""
         location = _shared(path)
         with self._roots.file(location) as descriptor:
             entry = _entry(location.path, os.fstat(descriptor))
-            media_type = _image(os.pread(descriptor, _HEAD_BYTES, 0))
-            if not media_type or entry.bytes > IMAGE_MAX_BYTES:
-                return entry, media_type, None
+            media_type = kind_of(os.pread(descriptor, HEAD_BYTES, 0))
+            if not media_type:
+                return entry, "", None, ""
             with os.fdopen(os.dup(descriptor), "rb") as file:
                 content = file.read(IMAGE_MAX_BYTES + 1)
-        return entry, media_type, content if len(content) <= IMAGE_MAX_BYTES else None
+        why = fault_of(media_type, max(entry.bytes, len(content)), content)
+        return entry, media_type, None if why else content, why
 
     def begin(self, path: str) -> str:
         """Begin to write a file; returns the id of the upload."""
@@ -244,13 +237,6 @@ def _entry(path: str, status: os.stat_result) -> Entry:
     shown = visible_name(path)
     name = shown.rpartition("/")[2]
     return Entry(name, path if path == shown else "", kind, status.st_size, _time(status.st_mtime))
-
-
-def _image(head: bytes) -> str:
-    for media_type, magic in _IMAGES:
-        if re.match(magic, head, re.DOTALL):
-            return media_type
-    return ""
 
 
 def _time(seconds: float) -> str:
