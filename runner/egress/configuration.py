@@ -20,11 +20,11 @@ from runner.egress.upstreams import upstreams
 from runner.workspace.credentials import read_certificates, read_variable
 from runner.workspace.mounts import Role
 
-_FOR_ALL: Final = (
+FOR_ALL: Final = (
     *("user_id", "limits", "private_networks", "name_servers"),
     *("ca_pem", "proxy", "proxy_authorization", "own_addresses"),
 )
-_OWN: Final = {
+OWN: Final = {
     Role.EGRESS: ("agent_token", "agent", "upstreams"),
     Role.SHELL_EGRESS: ("shell_token", "shell", "credentials", "inspected"),
 }
@@ -83,7 +83,7 @@ def part(
     configuration: egress_pb2.EgressConfiguration, role: Role
 ) -> egress_pb2.EgressConfiguration:
     """What the egress guest `role` is told of it: the policy and keys of whom it serves alone."""
-    told: dict[str, Any] = {name: getattr(configuration, name) for name in (*_FOR_ALL, *_OWN[role])}
+    told: dict[str, Any] = {name: getattr(configuration, name) for name in (*FOR_ALL, *OWN[role])}
     return egress_pb2.EgressConfiguration(**told)
 
 

@@ -87,7 +87,7 @@ class Guests:
                 "docker",
                 "exec",
                 "-u",
-                str(self.host.workspace.path.stat().st_uid),
+                str(self.host.workspace.owner.uid),
                 name,
                 "python3",
                 "-I",

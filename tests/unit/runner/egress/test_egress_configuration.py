@@ -10,8 +10,8 @@ from wire.settings import UserSettings
 from wire.v1.egress_pb2 import EgressConfiguration, EgressGrant, EgressPolicy
 
 from runner.egress.configuration import (
-    _FOR_ALL,
-    _OWN,
+    FOR_ALL,
+    OWN,
     Kept,
     build,
     is_wanted,
@@ -101,7 +101,7 @@ def test_each_egress_is_told_the_policy_and_the_keys_of_whom_it_serves_alone() -
 
 def test_what_is_told_to_nobody_is_meant_so() -> None:
     """A field that is added to the configuration is told to one of them, or to both, or is here."""
-    told = {*_FOR_ALL, *(name for role in SERVED for name in _OWN[role])}
+    told = {*FOR_ALL, *(name for role in SERVED for name in OWN[role])}
     fields = {field.name for field in EgressConfiguration.DESCRIPTOR.fields}
     assert fields - told == {"spent"}
 
