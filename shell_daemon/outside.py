@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import ssl
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,9 @@ _TRUST: Final = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT"),
     *("NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"),
 )
-_BUNDLE: Final = "oxydra-certificates.pem"
+_BUNDLE: Final = "oxydra-certificates-"
+"""What the name of the file begins with; commands cannot know the rest before it is there."""
+_BUNDLES_MAX: Final = 3
 _SYSTEM: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/certs/ca-bundle.crt",
@@ -47,6 +50,7 @@ class Outside:
         self._settings = settings
         self._forwarder = Forwarder(identity)
         self._environment: dict[str, str] = {}
+        self._bundles: list[Path] = []
 
     def set(self, request: shell_pb2.SetEgressRequest) -> None:
         """Replace everything. New connections of running commands use it too, and files are there
@@ -90,22 +94,23 @@ class Outside:
     def _write_bundle(self, authority: str) -> Path:
         """The system's certificates and `authority`, in one file."""
         system = next((Path(each) for each in _system_bundles() if Path(each).is_file()), None)
-        bundle = self._settings.run / _BUNDLE
-        fresh = bundle.with_suffix(".new")
         try:
             trusted = system.read_text() if system is not None else ""
-            fresh.unlink(missing_ok=True)
-            with fresh.open("x") as file:
+            made, name = tempfile.mkstemp(".pem", _BUNDLE, self._settings.run)
+            with os.fdopen(made, "w") as file:
                 file.write(f"{trusted.rstrip()}\n{authority}".lstrip())
-            fresh.replace(bundle)
         except OSError as error:
             raise WireError(
                 Code.FAILED_PRECONDITION,
                 f"the certificates for commands cannot be written: {error.strerror}",
-                details=str(bundle),
-                resolution="runner restart",
+                details=f"in {self._settings.run}: only a command can have filled or closed it",
+                resolution="runner restart --role shell",
             ) from None
-        return bundle
+        self._bundles.append(Path(name))
+        for old in self._bundles[:-_BUNDLES_MAX]:  # commands that run may still read the others
+            old.unlink(missing_ok=True)
+            self._bundles.remove(old)
+        return self._bundles[-1]
 
     def _open_home(self) -> int:
         """A descriptor of the directory that commands have as their home. Raises `WireError`."""

@@ -1,5 +1,5 @@
 """The authority of one user's intercepted hosts. Commands trust it, and it can vouch for nothing
-but those hosts."""
+but those hosts and names below them, which X.509 cannot tell apart."""
 
 import ssl
 from collections.abc import Iterable

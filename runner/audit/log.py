@@ -2,6 +2,7 @@
 
     <workspace_root>/.audit/<user_id>/000000000001.jsonl   lines, named after the first one
                                       head.json            where the log begins and ends
+    <workspace_root>/.audit-begun/<user_id>                an empty file: there is a log
 
 No guest mounts that directory. Only the host that holds the user's lock writes. A line is in the
 kernel's hands when `append` returns, so it survives the end of this process however that comes, and
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 DIRECTORY: Final = ".audit"
 HEAD: Final = "head.json"
+BEGUN: Final = ".audit-begun"
+MISSING: Final = "it had begun, and all of it is missing"
 ROTATE_BYTES: Final = 4 * 1024 * 1024
 ROTATE_S: Final = 7 * 86_400
 SYNC_S: Final = 1.0
@@ -54,6 +57,7 @@ class Place:
         self.user_id = check_user_id(user_id)
         self.directory = root / DIRECTORY / self.user_id
         self.head = self.directory / HEAD
+        self.begun = root / BEGUN / self.user_id
         self._relative = (DIRECTORY, f"{DIRECTORY}/{self.user_id}")
 
     @classmethod
@@ -62,12 +66,17 @@ class Place:
 
     def check(self) -> None:
         """Check that the directories belong to us. Raises `WorkspaceError`."""
-        check_tree(self.root, self._relative)
+        check_tree(self.root, (*self._relative, BEGUN))
 
     def create(self) -> None:
         """Create the directories, private to this account. Idempotent."""
         check_root(self.root, private=False)
-        create_tree(self.root, self._relative)
+        create_tree(self.root, (*self._relative, BEGUN))
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether a log had begun here of which nothing is left."""
+        return self.begun.exists() and not self.head.exists() and not self.files()
 
     def files(self) -> list[Path]:
         """The files of lines, oldest first."""
@@ -100,9 +109,12 @@ class AuditLog:
         each verification. Raises `WorkspaceError` or `OSError` if the place cannot be used.
         """
         self._place.create()
+        missing = MISSING if self._place.is_missing else ""
         self._head, torn, wrong = self._taken_up()
+        wrong = wrong or missing
         self._head_fd = os.open(self._place.head, _APPEND & ~os.O_APPEND, 0o600)
         self._open_file(rotate=False)
+        self._place.begun.touch(0o600)
         unfinished = self._unfinished()
         self.note("opened", torn_bytes=torn, wrong=wrong)
         for number, call in unfinished.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from runner.audit.chain import GENESIS, Head, opened
-from runner.audit.log import Place
+from runner.audit.log import MISSING, Place
 
 _FINDINGS_MAX: Final = 100
 AGAIN_S: Final = 0.2
@@ -50,6 +50,7 @@ def _verified(place: Place, known: tuple[int, str] | None) -> Report:
         before = Head.read(place.head)
     except FileNotFoundError:
         findings += ["the log has no head"] if files or known else []
+        findings += [MISSING] if place.is_missing else []
     except ValueError as error:
         findings.append(f"the head is damaged: {error}")
     wanted = [(before.last, before.hash, "the head says")]

@@ -104,6 +104,8 @@ class Guests:
         self._rooms = Rooms(driver.capabilities.remote)
         self._admitted: grpc.aio.Channel | None = None
         self._shell_has_door = False
+        self.untold: HostError | None = None
+        """Why the shell guest does not know how its commands get out; None if it does."""
         self._telling = asyncio.Lock()
         self._reports: dict[Role, control_pb2.BoundaryReport] = {}
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -198,6 +200,9 @@ class Guests:
         """The current state of all, which are asked."""
         asked = (each.status() for each in (*self._all(), *self.egress))
         found = list(await asyncio.gather(*asked))
+        for status in found:
+            if self.untold is not None and status.role == Role.SHELL and status.state == "ready":
+                status.reason, status.details = self.untold.brief, self.untold.details
         if self.shell is None:
             none = control_pb2.GuestStatus(
                 role=Role.SHELL,
@@ -321,12 +326,19 @@ class Guests:
                 return
             await set_egress(channel, way_out)
             self._shell_has_door = bool(way_out.door)
+            self.untold = None
 
     async def _egress_configured(self) -> None:
         try:
             await self._tell_shell()
-        except WireError as error:  # the shell's own supervisor finds out what is wrong with it
+        except WireError as error:
             log.error("the shell does not hear of its way out: %s", error)
+            self.untold = HostError(
+                Code.UNAVAILABLE,
+                "commands do not hear how they get out",
+                details=": ".join(filter(None, (error.brief, error.details))),
+                resolution="runner restart --role shell",
+            )
         await self._tell_agent()
         self._save()
 
@@ -371,7 +383,7 @@ class Guests:
             if role is Role.AGENT:
                 self._watcher.ended()
             if role is Role.SHELL:
-                self._admitted, self._shell_has_door = None, False
+                self._admitted, self._shell_has_door, self.untold = None, False, None
         else:
             self._handles[role] = handle
         self._rooms.moved(self._handles)

@@ -261,6 +261,8 @@ class Host:
                 settings = self._reload().for_user(self.user_id)
                 self._launchers.egress.take_settings(settings)
             taken = await self._guests.egress.reconfigure()
+        if self._guests.untold is not None:
+            raise self._guests.untold
         return [] if taken else ["egress does not run now, and takes this up when it does"]
 
     async def grant_egress(

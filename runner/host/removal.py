@@ -102,6 +102,7 @@ async def remove(config: Config, user_id: str) -> None:
         audit.check()
         if audit.directory.is_dir():
             _remove_tree(audit.directory)
+        audit.begun.unlink(missing_ok=True)
         _remove_tree(runtime.directory)
 
 

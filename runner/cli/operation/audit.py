@@ -113,7 +113,8 @@ def verify(
     else:
         for finding in report.findings:
             typer.echo(f"changed: {one_line(finding)}")
-        what = f"lines {report.first} to {report.last}" if report.last else "no lines yet"
+        none = "no lines" if report.findings else "no lines yet"
+        what = f"lines {report.first} to {report.last}" if report.last else none
         state = "NOT as it was written" if report.findings else "as it was written"
         typer.echo(f"the record of {report.user_id} is {state}: {what}")
     if report.findings:

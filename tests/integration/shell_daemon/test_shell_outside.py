@@ -224,6 +224,40 @@ async def test_commands_trust_the_authority_besides_the_systems(pair: Pair) -> N
         assert await pair.says("echo $SSL_CERT_FILE") == ""
 
 
+async def test_no_name_that_a_command_takes_first_keeps_certificates_out(tmp_path: Path) -> None:
+    """The next bundle has another name than any before it, and commands that run keep theirs."""
+    for name in ("shared", "tmp", "run"):
+        (tmp_path / name).mkdir()
+    settings = Settings(tmp_path / "shared", tmp_path / "tmp", tmp_path / "run")
+    outside = Outside(settings, parties.identity(Party.SHELL))
+    made: list[Path] = []
+    for _ in range(6):
+        for known in (*made, tmp_path / "run/oxydra-certificates.pem"):
+            known.unlink(missing_ok=True)
+            known.with_suffix(".new").mkdir(exist_ok=True)
+        authority = Authority.new().public
+        outside.set(
+            shell_pb2.SetEgressRequest(
+                door="unix:/x",
+                token="t" * 20,
+                door_launch_id="0" * 8,
+                authority_pem=authority,
+            )
+        )
+        with outside.opened("", "", lambda _: None) as variables:
+            bundle = Path(variables["SSL_CERT_FILE"])
+        assert bundle.read_text().endswith(authority)
+        assert bundle not in made
+        made.append(bundle)
+    (tmp_path / "run").rename(tmp_path / "gone")
+    with pytest.raises(WireError, match="certificates for commands cannot be written"):
+        outside.set(
+            shell_pb2.SetEgressRequest(
+                door="unix:/x", token="t" * 20, door_launch_id="0" * 8, authority_pem=authority
+            )
+        )
+
+
 async def test_files_and_variables_of_commands_are_replaced(pair: Pair) -> None:
     async with fake_door(pair.root) as door:
         files = {".netrc": b"one", ".config/tool/token": b"two"}

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from wire.errors import WireError
 
 from tests.security.egress.conftest import TIERS
 from tests.security.test_keys_of_no_guest import memory_holds
@@ -70,6 +71,28 @@ async def test_a_placeholder_elsewhere_stops_the_request(holder: Guests, where: 
 
     assert b"oxydra-refused: credential" in ran.stdout, ran.stdout + ran.stderr
     assert seen.of("request") == []
+
+
+async def test_certificates_that_cannot_be_written_are_a_fault_that_is_shown(
+    holder: Guests,
+) -> None:
+    """A command has filled the place for them; who reloads hears of it, and so does `status`."""
+    egress = holder.config.egress
+    try:
+        await holder.command("cat /dev/zero > /run/full; true")
+        changed = egress.model_copy(update={"inspect": ("files.example.org",)})
+        holder.config = holder.config.model_copy(update={"egress": changed})
+        with pytest.raises(WireError, match="do not hear how they get out") as told:
+            await holder.host.reload_egress()
+        assert "No space left" in told.value.details
+        shell = next(g for g in (await holder.host.status()).guests if g.role == "shell")
+        assert shell.reason == "commands do not hear how they get out"
+    finally:
+        await holder.command("rm /run/full")
+        holder.config = holder.config.model_copy(update={"egress": egress})
+        await holder.host.reload_egress()
+    shell = next(g for g in (await holder.host.status()).guests if g.role == "shell")
+    assert shell.reason == ""
 
 
 @pytest.mark.attempt(

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -43,6 +44,22 @@ def entries(place: Place) -> list[str]:
         for path in place.files()
         for line in path.read_bytes().splitlines()
     ]
+
+
+@pytest.mark.parametrize("gone", ["files and head", "directory", "all directories"])
+def test_a_log_that_is_gone_as_a_whole_is_told_as_missing(place: Place, gone: str) -> None:
+    assert verify(place).findings == ()  # none has begun
+    opened(place).close()
+    if gone == "files and head":
+        for path in place.directory.iterdir():
+            path.unlink()
+    else:
+        shutil.rmtree(place.directory if gone == "directory" else place.directory.parent)
+    assert verify(place).findings == (audit_log.MISSING,)
+    again = AuditLog(place, 365)
+    assert again.open() == audit_log.MISSING
+    again.close()
+    assert audit_log.MISSING in " ".join(verify(place).findings)  # the next log says so, too
 
 
 def test_it_is_private_and_goes_on_across_hosts(place: Place) -> None:
