@@ -142,10 +142,10 @@ class Replies:
             if self._cancelled:
                 break
             call: Any = self._channel.unary_stream(self._path)
-            self._call = call(self._request)
             try:
+                self._call = call(self._request)
                 return await self._next(self._call)
-            except _OtherLaunchError:
+            except (_OtherLaunchError, grpc.aio.UsageError):  # the latter: closed meanwhile
                 log.info("the agent of %s was started again; connecting anew", self._user_id)
                 await self._agents.forget(self._user_id, self._channel)
         if self._cancelled:
@@ -161,6 +161,11 @@ class Replies:
     async def _next(self, call: Any) -> bytes | None:
         try:
             reply = await call.read()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._cancelled or (task is not None and task.cancelling()):
+                raise
+            raise away(self._user_id) from None  # another call has found that the agent has gone
         except grpc.aio.AioRpcError as error:
             metadata = error.trailing_metadata() or ()
             told = any(key == ERROR_METADATA_KEY for key, _ in metadata)

@@ -26,6 +26,8 @@ class Scope(StrEnum):
     ADMIN = "admin"
     """The user's memory as a whole: export, import, backups. Nothing of the host, no guest and no
     other user."""
+    METRICS = "metrics"
+    """The numbers of all users, where `runner serve` answers `/metrics`. Nothing of any agent."""
 
 
 _ANY: Final[frozenset[Scope]] = frozenset()

@@ -5,7 +5,7 @@ import contextlib
 import ipaddress
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Histogram, Metric, generate_latest
@@ -17,11 +17,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wire import trace
-from wire.errors import WireError
+from wire.errors import Code, WireError
 
+from runner.access import scopes
+from runner.access.callers import Caller
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.host.control import connect_control
+from runner.serve.failures import answer
 
 log = logging.getLogger(__name__)
 
@@ -84,14 +87,24 @@ class HttpMetrics:
 
         return counted
 
-    def page(self, config: Config) -> Starlette:
-        """What answers `GET /metrics`, and nothing else: no page that another name leads here."""
+    def page(self, config: Config, caller: Callable[[Request], Caller]) -> Starlette:
+        """What answers `GET /metrics` to who has a token for that, and nothing else: no page that
+        another name leads here. `caller` says who makes a request, by its token, or raises."""
 
         async def metrics(request: Request) -> Response:
             if not _is_local(request.url.hostname or ""):
                 return Response(
                     "this server is called by its address\n", HTTPStatus.MISDIRECTED_REQUEST
                 )
+            try:
+                if scopes.Scope.METRICS not in caller(request).scopes:
+                    raise WireError(
+                        Code.PERMISSION_DENIED,
+                        "numbers of all users need a token with the scope metrics",
+                        resolution="runner access create prometheus --scope metrics",
+                    )
+            except WireError as error:
+                return answer(error)
             page = await metrics_of_all(config) + generate_latest(self._registry).decode()
             return Response(page, media_type=_CONTENT_TYPE)
 

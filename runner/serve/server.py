@@ -107,7 +107,13 @@ class HttpServer:
             metrics = HttpMetrics()
             app = metrics.counting(app)
             listening = stack.enter_context(_tcp(address))
-            await _serve(stack, metrics.page(self._config), ServeSettings(), listening, crowd)
+            await _serve(
+                stack,
+                metrics.page(self._config, door.with_token),
+                ServeSettings(),
+                listening,
+                crowd,
+            )
         for each in sockets:
             by_socket = each.family == socket.AF_UNIX
             await _serve(stack, _marked(app) if by_socket else app, settings, each, crowd)

@@ -4,11 +4,16 @@ import asyncio
 import os
 import signal
 import subprocess
+import threading
+import time
 
 import pytest
 
 from tests.support.commands.household import COMMAND, Household
 from tests.support.commands.terminal import Terminal
+from tests.support.servers import openai_server as provider
+from tests.support.servers.openai_server import Request
+from tests.support.servers.scripted_provider import Script, Step, scripted
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +105,58 @@ def test_a_host_that_runs_already_is_used_and_left_running(household: Household)
     assert status.returncode == 0
     assert stopped.returncode == 0
     assert household.settles()
+
+
+def test_a_host_stays_until_all_who_talk_to_it_have_their_answer(household: Household) -> None:
+    first_may, second_may = threading.Event(), threading.Event()
+
+    def after(event: threading.Event, answer: str) -> Step:
+        async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+            await asyncio.to_thread(event.wait, 60)
+            await provider.says(answer)(request, writer)
+
+        return lambda _: reply
+
+    with scripted() as model:
+        household.environment |= {
+            "OXYDRA_AGENT__PROVIDER": "openai",
+            "OXYDRA_AGENT__MODEL": "m",
+            "OXYDRA_AGENT__BASE_URL": model.base_url,
+            "OXYDRA_AGENT__API_KEY_ENV": "KEY",
+            "KEY": "sk-of-the-test",
+        }
+        model.play(after(first_may, "one"), after(second_may, "two"))
+        first = begun_asking(household, "first")
+        asked_by(model, 1)
+        second = begun_asking(household, "second")
+        asked_by(model, 2)
+        first_may.set()
+        assert first.stdout is not None
+        assert first.stdout.readline() == "one\n"
+        assert first.stderr is not None
+        while "stays until others have ended" not in (line := first.stderr.readline()):
+            assert line
+        second_may.set()
+        assert second.stdout is not None
+        assert second.stdout.read() == "two\n"
+        assert (second.wait(60), first.wait(60)) == (0, 0)
+    assert household.left_behind() == []
+
+
+def begun_asking(household: Household, question: str) -> subprocess.Popen[str]:
+    begun = household.begin("ask", question)
+    assert begun.stdin is not None
+    begun.stdin.close()
+    begun.stdin = None
+    return begun
+
+
+def asked_by(model: Script, number: int) -> None:
+    """Wait until the model was asked so often."""
+    deadline = time.monotonic() + 60
+    while len(model.seen) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_guest_that_is_killed_between_two_turns_costs_nothing(household: Household) -> None:

@@ -110,6 +110,7 @@ $ runner --user alice access create open-webui --scope chat --file open-webui.js
 $ runner access create NAME
 $ runner --user alice access create phone
 $ runner access create mine --file token.txt
+$ runner access create prometheus --scope metrics --expires 365d
 $ runner access list
 & runner access serve
 + runner access serve >served.log 2>&1 </dev/null & echo $! >served.pid

@@ -111,6 +111,24 @@ async def test_calls_that_were_left_are_counted_no_more(front: Front, callers: C
         await agent.list_sessions(1)
 
 
+async def test_a_call_whose_connection_another_one_gave_up_says_that_the_agent_is_away(
+    front: Front, callers: Callers
+) -> None:
+    front.alice.script = waits
+    front.alice.sessions["s"] = pb.Session(session_id="s")
+    async with client(callers, let_in(front, callers, "two-calls")) as agent:
+        events = agent.run_turn("s", "hi", "turn-gone")
+        await anext(events)
+        following = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        agents = callers._agents
+        await agents.forget("alice", await agents.channel("alice"))
+        with pytest.raises(WireError) as raised:
+            await following
+        assert raised.value.code is Code.UNAVAILABLE
+        await agent.refresh_hello()
+
+
 async def test_a_guest_that_was_started_again_is_found(front: Front, callers: Callers) -> None:
     caller = callers.with_token(
         front.access("bob", "phone", lifetime=timedelta(hours=1)).token, "192.0.2.1"

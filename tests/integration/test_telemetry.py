@@ -35,6 +35,7 @@ from tests.support.otlp import Collector, collector, words_of
 
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 WORDS = "the walrus keeps its pearls under the third step"
+HOUR = timedelta(hours=1)
 HEADER = "Bearer of-the-collector-alone"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -187,7 +188,7 @@ async def test_a_clients_own_trace_goes_on_through_the_http_server(
     place = trace.Place.below(None)
     scopes = frozenset({Scope.CHAT, Scope.MEMORY})
     tokens = Tokens.locate(host.config)
-    _, token = tokens.create("alice", f"sdk-{host.tier[:4]}", scopes, timedelta(hours=1))
+    _, token = tokens.create("alice", f"sdk-{host.tier[:4]}", scopes, HOUR)
     request = {"model": "oxydra", "messages": [{"role": "user", "content": "run echo hi"}]}
     headers = {"Authorization": f"Bearer {token}", "traceparent": str(place)}
     async with (
@@ -206,16 +207,32 @@ async def test_a_clients_own_trace_goes_on_through_the_http_server(
     assert turns[0].parent_span_id == place.span_id
 
 
+@pytest.mark.attempt(
+    "reading at /metrics who uses this machine, and how much",
+    stopped_by="the numbers of all users are for a token with the scope metrics",
+)
 async def test_prometheus_reads_what_was_counted(agent: Any, host: Host) -> None:
     await turn(agent, "run echo again")
     wanted = ('tool="shell_exec"', "oxydra_turn_duration", "oxydra_model_duration")
     await until(lambda: all(each in host.metrics() for each in wanted))
     async with HttpServer(host.config, Commands(lambda: host.config, nobody_starts)):
         url = f"http://{host.config.telemetry.prometheus}/metrics"
-        page = await asyncio.to_thread(fetched, url)
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            await asyncio.to_thread(fetched, url, Host="elsewhere.example")
-        assert refused.value.code == 421
+        tokens = Tokens.locate(host.config)
+        made = {
+            scope: tokens.create("alice", f"{scope}-{host.tier[:4]}", frozenset({scope}), HOUR)[1]
+            for scope in (Scope.METRICS, Scope.ADMIN)
+        }
+        numbers = {"Authorization": f"Bearer {made[Scope.METRICS]}"}
+        page = await asyncio.to_thread(fetched, url, **numbers)
+        for code, headers in (
+            (421, {**numbers, "Host": "elsewhere.example"}),
+            (401, {}),
+            (401, {"Authorization": "Bearer oxa_guessed"}),
+            (403, {"Authorization": f"Bearer {made[Scope.ADMIN]}"}),
+        ):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                await asyncio.to_thread(fetched, url, **headers)
+            assert refused.value.code == code
     families = {each.name: each for each in text_string_to_metric_families(page)}
     assert {
         "oxydra_turn_duration_seconds",

@@ -1,12 +1,14 @@
 """What a conversation stands on: a host for as long as it lasts, and streams that are open."""
 
 import asyncio
+import fcntl
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from wire.errors import Code
 
@@ -21,6 +23,10 @@ from runner.client.following import Connect
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
+from runner.host.runtime import Runtime
+from runner.workspace.directories import descriptor
+
+_LOOK_S: Final = 0.1
 
 
 class Streams(NamedTuple):
@@ -82,11 +88,39 @@ async def with_host(
     talk: Callable[[bool], Coroutine[Any, Any, int]],
     stderr: TextIO,
 ) -> int:
-    """Talk while the user's host runs: the one that is there, or one that ends with it. `talk` is
-    told whether the host outlives it."""
+    """Talk while the user's host runs: the one that is there, or one that ends with it and with all
+    others that talk by then. `talk` is told whether the host outlives it."""
+    runtime = Runtime.locate(config, user_id)
+    runtime.create()
     async with AsyncExitStack() as stack:
+        # Beneath the host: who comes while it ends waits, and starts another one.
+        talking = stack.enter_context(
+            descriptor(runtime.directory / "talking.lock", os.O_RDWR | os.O_CREAT)
+        )
+        await _take(talking, fcntl.LOCK_SH)
         stays = await _ensure_host(config, user_id, stack, stderr)
-        return await talk(stays)
+        code = await talk(stays)
+        if not stays:
+            await _take(
+                talking,
+                fcntl.LOCK_EX,
+                lambda: say(stderr, "the agent stays until others have ended; Ctrl-C ends it now"),
+            )
+        return code
+
+
+async def _take(lock: int, how: int, wait: Callable[[], None] = lambda: None) -> None:
+    """Take the lock; `wait` says that it takes a while."""
+    waits = False
+    while True:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not waits:
+                wait()
+            waits = True
+            await asyncio.sleep(_LOOK_S)
 
 
 async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> bool:
