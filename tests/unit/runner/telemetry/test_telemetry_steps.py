@@ -16,6 +16,8 @@ from wire.errors import WireError
 from wire.settings import TelemetrySettings
 from wire.v1 import gateway_pb2 as pb
 
+from runner.access import scopes
+from runner.access.callers import Caller
 from runner.config.models import Config
 from runner.serve.metrics import HttpMetrics, joined
 from runner.telemetry.steps import Step
@@ -65,7 +67,9 @@ def page_of(metrics: HttpMetrics) -> str:
 
     TestClient(metrics.counting(answers)).get("/v1/the/walrus?walrus=1")
     nowhere = Config(workspace_root=Path("/nonexistent"))
-    page = TestClient(metrics.page(nowhere), base_url="http://127.0.0.1").get("/metrics").text
+    prometheus = Caller("alice", frozenset({scopes.Scope.METRICS}), "access-prometheus")
+    asked = metrics.page(nowhere, lambda _: prometheus)
+    page = TestClient(asked, base_url="http://127.0.0.1").get("/metrics").text
     assert 'oxydra_http_request_duration_seconds_count{face="v1",status="404"} 1.0' in page
     assert "walrus" not in page
     return page
