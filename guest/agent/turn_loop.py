@@ -84,6 +84,7 @@ class TurnLoop:
         self._meter = meter
         self._redact = redact
         self._refused_tools: Refused = set()
+        self._windows: dict[str, int] = {}
         self._agent: Agent[TurnDeps, str] = Agent(
             name="oxydra",
             deps_type=TurnDeps,
@@ -273,7 +274,12 @@ class TurnLoop:
     async def _converse(self, run: Run, choice: Choice, prepared: Prepared) -> Outcome:
         asked = run.request.text
         working = partial(self._context.working_memory, run.request.context)
-        fitting = FitToWindow(prepared, asked, self._settings.context_window, working)
+        fitting = FitToWindow(
+            *(prepared, asked, self._settings.context_window, working),
+            known=self._windows,
+            model=choice.label,
+            notice=run.notice,
+        )
         run.usage = prepared.usage
         messages, run.usage = await self._ask(
             run, choice, prepared, fitting, asked, prepared.messages

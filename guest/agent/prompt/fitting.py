@@ -6,16 +6,18 @@ summary, the scratchpad and the handoff note are cut last. The rules and the use
 never cut.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pydantic_ai import RunContext
+from pydantic_ai import RetryModelRequest, RunContext
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelContextWindowExceededError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
+    ModelResponse,
     ToolReturnPart,
     UserPromptPart,
     repair_messages,
@@ -39,6 +41,8 @@ _LEAST: Final = 100
 _NOTES_BYTES: Final = 600
 _NOTES_SHARE: Final = 4
 """Of a result's notes a shortened output keeps so many bytes, or one part in so many of it."""
+_CUTS_MAX: Final = 3
+"""How often a request is cut to half of its size that the provider finds too long."""
 _NOTE_BYTES: Final = 150
 """The least that is kept of a long note: its beginning and its end."""
 
@@ -49,17 +53,35 @@ class FitToWindow(AbstractCapability[TurnDeps]):
     `working` returns the current working memory, for requests after a call that may have changed
     it. Notes that a memory tool has shown, changed or deleted in this turn are removed from
     recalled memory.
+
+    Where the provider says that the model's window is smaller, the request is cut to half of what
+    was sent and tried again, a few times. What it took then is kept in `known`, and `notice` tells
+    it.
     """
 
     def __init__(
-        self, prepared: Prepared, asked: str, window: int, working: Callable[[], Awaitable[str]]
+        self,
+        prepared: Prepared,
+        asked: str,
+        window: int,
+        working: Callable[[], Awaitable[str]],
+        *,
+        known: MutableMapping[str, int] | None = None,
+        model: str = "",
+        notice: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._prepared = prepared
         self._asked = asked
-        self._window = window
+        self._configured = window
+        self._known = {} if known is None else known
+        self._model = model
+        self._notice = notice
+        self._window = self._known.get(model, window)
         self._working = working
+        self._sent = 0
+        self._refused: Exception | None = None
 
-    async def before_model_request(
+    async def prepare_model_request(
         self,
         ctx: RunContext[TurnDeps],  # noqa: ARG002 - all is in the request
         request_context: ModelRequestContext,
@@ -78,16 +100,65 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         if remembered and sections.relevant:
             told = "\n".join(part.model_response_str() for part in remembered)
             sections = replace(sections, relevant=without(sections.relevant, told))
-        request = fit(Request(sections, messages), self._asked, self._window, tools)
+        request = self._fitted(Request(sections, messages), tools)
+        self._sent = request.size + tools
         instructions = [
             replace(part, content=request.sections.instructions) if part.content == own else part
             for part in parts
         ]
-        return replace(
-            request_context,
-            messages=_with_beside(request.sections.beside, request.messages, self._asked),
-            model_request_parameters=replace(parameters, instruction_parts=instructions),
+        request_context.messages = _with_beside(
+            request.sections.beside, request.messages, self._asked
         )
+        request_context.model_request_parameters = replace(
+            parameters, instruction_parts=instructions
+        )
+        return request_context
+
+    def _fitted(self, request: "Request", tools: int) -> "Request":
+        """The request in the window that was found, which is a guess: where it cannot fit, in the
+        next larger one in which it can."""
+        window = self._window
+        while True:
+            try:
+                return fit(request, self._asked, window, tools)
+            except GuestError:
+                if self._refused is not None and window >= min(self._sent, self._configured):
+                    raise self._refused from None
+                if window >= self._configured:
+                    raise
+                window = min(self._configured, window * 5 // 4 + 1)
+
+    async def on_model_request_error(
+        self,
+        ctx: RunContext[TurnDeps],  # noqa: ARG002 - all is in the error
+        *,
+        request_context: ModelRequestContext,
+        error: Exception,
+    ) -> ModelResponse:
+        errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
+        is_too_long = any(isinstance(each, ModelContextWindowExceededError) for each in errors)
+        if not is_too_long or request_context.attempt > _CUTS_MAX:
+            raise error
+        self._refused, self._window = error, min(self._window, self._sent) // 2
+        raise RetryModelRequest from error
+
+    async def after_model_request(
+        self,
+        ctx: RunContext[TurnDeps],  # noqa: ARG002
+        *,
+        request_context: ModelRequestContext,  # noqa: ARG002
+        response: ModelResponse,
+    ) -> ModelResponse:
+        if self._refused is not None:
+            self._refused = None
+            self._known[self._model] = self._window
+            if self._notice is not None:
+                await self._notice(
+                    f"the window of {self._model} is smaller than context_window "
+                    f"({self._configured:,}), so that older turns were left out: set it to what "
+                    "the model takes"
+                )
+        return response
 
 
 def _with_beside(beside: str, messages: Sequence[ModelMessage], asked: str) -> list[ModelMessage]:
