@@ -21,7 +21,6 @@ from guest.agent.client_tools import result_of
 from guest.agent.events import INCOMPLETE
 from guest.agent.incomplete import Reason, Size
 from guest.agent.receipts import saving, second_chance
-from guest.agent.receipts.days import dated
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.sources import Call
 from guest.agent.toolset import TurnDeps, finished
@@ -30,6 +29,7 @@ from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, Tool, ToolContext, ToolResult
 from guest.tools.clock import Clock
+from guest.tools.memory.days import dated
 
 _SUMMARY_CHARS = 200
 _BREAK = "\n\n"

@@ -12,11 +12,15 @@ without spaces, pairs of characters.
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Final
+
+from wire.zones import zone
 
 from guest.memory.models import Origin
 from guest.memory.search.keyword import STOP_WORDS
 from guest.tools.base import ToolContext
+from guest.tools.memory.days import dated
 from guest.tools.memory.requests import BEGINNING, POINTS
 
 LINK_MAX_CHARS: Final = 200
@@ -81,12 +85,15 @@ def origin_of(context: ToolContext, content: str) -> Origin:
     """The origin of a note with the text `content`, written in `context`.
 
     The agent's note counts as the user's if it repeats what the user said in this turn or vouches
-    for, or, where nothing was read, if the user said most of it. Anything else that the agent or
+    for, or, where nothing was read, if the user said most of it; the date behind a word such as
+    "tomorrow" is the user's too. Anything else that the agent or
     the runtime writes after reading material is marked as material, with a link to it.
     """
+    today = datetime.now(zone(context.time_zone)).date()
+    asked = context.asked, dated(context.asked, today)
     said = context.actor == "agent" and (
-        _repeats(content, (context.asked, *context.vouched))
-        or (not context.material and _was_said(content, context.asked))
+        _repeats(content, (*asked, *context.vouched))
+        or (not context.material and _was_said(content, "\n".join(asked)))
     )
     material = bool(context.material) and not said
     return Origin(

@@ -1,7 +1,9 @@
 """Whose a note is: by the words of the user, in any script, and what was read beside."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -174,3 +176,20 @@ def test_material_is_never_the_users_and_its_link_is_bounded(
     assert origin.material == (origin.actor in ("agent", "automatic"))
     assert len(origin.link) <= LINK_MAX_CHARS
     assert (origin.actor == "automatic") == (actor == "automatic")
+
+
+@pytest.mark.parametrize("read", [(), ("/shared/page.md",)])
+def test_a_day_of_the_users_with_its_date_is_theirs(read: tuple[str, ...]) -> None:
+    context = ToolContext(
+        *("alice", "s", "t", "test"),
+        asked="Read it. And tomorrow I fly to Wellington.",
+        time_zone="Pacific/Auckland",
+        material=read,
+    )
+    tomorrow = datetime.now(ZoneInfo("Pacific/Auckland")).date() + timedelta(days=1)
+    said = origin_of(context, f"And tomorrow ({tomorrow}) I fly to Wellington")
+    assert (said.actor, said.material) == ("user", False)
+    other = origin_of(context, "And tomorrow (2020-02-02) I fly to Wellington")
+    assert (other.actor, other.material) == ("agent", bool(read))
+    meant = origin_of(context, f"The user will fly to Wellington on {tomorrow}")
+    assert (meant.actor, meant.material) == (("agent", True) if read else ("user", False))

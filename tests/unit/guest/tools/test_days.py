@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from guest.agent.receipts.days import dated
+from guest.tools.memory.days import dated
 
 FRIDAY = date(2026, 11, 27)
 
