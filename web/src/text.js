@@ -57,6 +57,22 @@ const UNSEEN = new RegExp(
   "gu",
 );
 
+const PIECE_CHARS = 2000;
+const MANY_MARKS = /(\p{M}{20})(\p{M}+)/gu; // no writing puts as many on one letter
+
+/**
+ * Text in pieces, each of which a browser can lay out alone: what it costs grows with the square of
+ * the length, for some texts. All of it is there, but for heaps of marks, which are counted.
+ *
+ * @param {string} text
+ * @returns {string[]} cut at the ends of lines, or else between words, where there are any
+ */
+export function pieces(text) {
+  const counted = text.replace(MANY_MARKS, (_, first, more) => `${first}[${[...more].length} more marks]`);
+  if (counted.length <= PIECE_CHARS) return [counted];
+  return counted.match(/[^]{1,2000}(?<=\n)|[^]{1,2000}(?=\s)|[^]{1,2000}/gu) || [];
+}
+
 /**
  * Text in pieces, with each character that cannot be seen named by its code point.
  *

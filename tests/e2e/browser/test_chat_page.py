@@ -86,6 +86,18 @@ def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
     expect(page.get_by_text("tea is at five").first).to_be_visible()
 
 
+def test_an_answer_that_is_made_of_marks_does_not_freeze_its_conversation(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(says("a" + "\u0301" * 90_000 + "\n\nThe end."))
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "Say it with marks")
+    expect(answered(page, "The end.")).to_be_visible()
+    page.reload()
+    expect(answered(page, "The end.")).to_be_visible()
+    expect(page.get_by_text("[89980 more marks]").first).to_be_visible()
+
+
 EXACTLY = (
     '{"number": 9007199254740997, "until": null, "a": 1, "a": 2, "f": 1e300, "z": -0.0, '
     '"deep": {"10": [[[{"9": null}]]], "2": 0.1}, "hidden": "a\\u202eb\\ufe0f\\u2800c", '

@@ -85,3 +85,48 @@ def test_a_long_answer_makes_its_finished_blocks_once(new_window: NewWindow) -> 
         text,
     )
     assert made < 4 * 400
+
+
+COSTLY = {
+    "marks": "a" + "\u0301" * 90_000,
+    "marks of Arabic": "\u0628" + "\u064b" * 90_000,
+    "code": "```\na" + "\u0301" * 90_000 + "\n```",
+    "stacked letters": "\u1000" + "\u1039\u1000" * 45_000,
+    "both directions": "\u05d0a" * 45_000,
+    "both directions, in lines": ("\u05d0a" * 20 + "\n") * 2_200,
+    "both directions, in code": "\u05d0a`\u05d0`" * 15_000,
+    "quotes": ">" * 90_000,
+    "lists": "".join(f"{'  ' * depth}- a\n" for depth in range(300)),
+}
+LAY_OUT = """async (text) => {
+  const { html, render } = await import("/assets/src/view.js");
+  const { Markdown } = await import("/assets/src/components/markdown.js");
+  const { ForeignText } = await import("/assets/src/components/foreign-text.js");
+  const box = document.body.appendChild(document.createElement("div"));
+  const told = [];
+  for (const drawn of [html`<${Markdown} text=${text} user="alice" />`,
+                       html`<pre class="call-text"><${ForeignText} text=${text} /></pre>`]) {
+    const began = performance.now();
+    render(drawn, box);
+    box.getBoundingClientRect();
+    told.push({ took: performance.now() - began, text: box.textContent });
+    render(null, box);
+  }
+  box.remove();
+  return told;
+}"""
+
+
+def test_no_text_takes_long_to_lay_out(new_window: NewWindow) -> None:
+    """Most of them took 7 s to a minute each, or the tab. All is there, but for heaps of marks."""
+    page = new_window().enter()
+    took = 0.0
+    for name, text in COSTLY.items():
+        markdown, foreign = page.evaluate(LAY_OUT, text)
+        took += markdown["took"] + foreign["took"]
+        if "\u0301" in text or "\u064b" in text:
+            assert "[89980 more marks]" in markdown["text"], name
+            assert "[89980 more marks]" in foreign["text"], name
+        else:
+            assert foreign["text"] == text, name
+    assert took < 20_000

@@ -1,13 +1,17 @@
 /** Text of others, with each character that cannot be seen named. */
 
 import { html } from "../view.js";
-import { visible } from "../text.js";
+import { pieces, visible } from "../text.js";
 
 /** @param {{text: string}} props */
-export const ForeignText = ({ text }) =>
-  html`${visible(text).map((piece) =>
-    piece.odd ? html`<span class="odd" title="a character that cannot be seen">${piece.text}</span>` : piece.text,
-  )}`;
+export function ForeignText({ text }) {
+  const all = pieces(text).map((each) =>
+    visible(each).map(({ text: shown, odd }) =>
+      odd ? html`<span class="odd" title="a character that cannot be seen">${shown}</span>` : shown,
+    ),
+  );
+  return html`${all.length > 1 ? all.map((each) => html`<span class="piece">${each}</span>`) : all}`;
+}
 
 /**
  * A call as the gateway tells it to people. Nothing of it is read here.

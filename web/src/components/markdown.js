@@ -6,6 +6,7 @@
 import MarkdownIt from "../../vendor/markdown-it.js";
 import DOMPurify from "../../vendor/dompurify.js";
 import { download, imageAddress, imageType } from "../shared-files.js";
+import { pieces } from "../text.js";
 import { html, useLayoutEffect, useRef } from "../view.js";
 
 const parser = new MarkdownIt({ html: false, linkify: true, breaks: true });
@@ -28,6 +29,8 @@ const ALLOWED = {
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|\/shared\/|#)/i,
 };
 
+const INLINE_MOST = 200;
+
 const SHARED = /^\/shared\//;
 
 /**
@@ -47,7 +50,35 @@ function clean(source, user) {
     table.replaceWith(box);
     box.append(table);
   }
+  const texts = document.createTreeWalker(fragment, NodeFilter.SHOW_TEXT);
+  const all = /** @type {Text[]} */ ([]);
+  while (texts.nextNode()) all.push(/** @type {Text} */ (texts.currentNode));
+  all.forEach(cut);
+  for (const each of fragment.querySelectorAll("p, li, td, th, h1, h2, h3, h4, h5, h6, strong, em, s, a"))
+    if (each.childNodes.length > INLINE_MOST) cutLines(each);
   return fragment;
+}
+
+/** @returns {HTMLElement} what a browser lays out alone, see `pieces` */
+const piece = (textContent = "") =>
+  Object.assign(document.createElement("span"), { className: "piece", textContent });
+
+/** @param {Text} text */
+function cut(text) {
+  const all = pieces(text.data);
+  if (all.length < 2) text.data = all[0];
+  else text.replaceWith(...all.map((each) => piece(each)));
+}
+
+/** @param {Element} element with very many texts and elements in it */
+function cutLines(element) {
+  const lines = [piece()];
+  for (const each of [...element.childNodes]) {
+    const last = /** @type {HTMLElement} */ (lines.at(-1));
+    if (last.childNodes.length >= INLINE_MOST || last.lastElementChild?.tagName === "BR") lines.push(piece());
+    lines.at(-1)?.append(each);
+  }
+  element.replaceChildren(...lines);
 }
 
 /**

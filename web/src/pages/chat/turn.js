@@ -1,5 +1,6 @@
 /** One turn: what was asked, what the agent did, what it answered, and what that took. */
 
+import { ForeignText } from "../../components/foreign-text.js";
 import { Markdown } from "../../components/markdown.js";
 import { FailureNotice } from "../../components/notices.js";
 import { SharedFile } from "../../components/shared-file.js";
@@ -21,7 +22,7 @@ export function TurnView({ user, turn, last, onRetry, onEdit }) {
     ${turn.asked &&
     html`<div class="asked">
       <p class="who-says"><span>You</span> <time datetime=${turn.at}>${shortTime(turn.at)}</time></p>
-      <p class="plain-text">${turn.asked}</p>
+      <p class="plain-text"><${ForeignText} text=${turn.asked} /></p>
       ${turn.attachments.map((path) => html`<${SharedFile} key=${path} user=${user} path=${path} />`)}
     </div>`}
     <div class="answer">
