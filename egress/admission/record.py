@@ -22,14 +22,17 @@ HOSTS_MAX: Final = 1_000
 OTHERS: Final = "…"
 """What stands for a role's hosts beyond `HOSTS_MAX` in the counters."""
 REFUSALS_AT_ONCE: Final = 1_000
-REFUSALS_PER_S: Final = 10.0
+REFUSALS_PER_S: Final = 0.5
+"""Refusals of one role that are written down: as many at once, and so many more each second."""
+LEFT_OUT_S: Final = 0.1
+"""How long one that is left out takes."""
 
 
 class Record:
     """Tells the runner of each request, and waits until it is written down.
 
-    Refusals are written down as well; a role that is refused again and again is heard more slowly,
-    so that it cannot fill the disk of the record.
+    Refusals are written down as well; of a role that is refused again and again, most are left out
+    and only counted, so that it cannot fill the disk of the record. The next one says how many.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -61,8 +64,17 @@ class Record:
         """
         allowed = verdict.decision == "allow"
         host = _told(attempt.host, HOST_CHARS)
+        left_out = 0
         if not allowed:
-            await self._patience.setdefault(caller.role, _Patience()).wait()
+            patience = self._patience.setdefault(caller.role, _Patience())
+            if not patience.allows():
+                counted = self._count_of(caller.role, host)
+                counted.refused += 1
+                await asyncio.sleep(LEFT_OUT_S)
+                return Entry(0, counted, lambda *_: None)
+            left_out, patience.left_out = patience.left_out, 0
+        reason = f"{left_out} refusals before it are left out; " if left_out else ""
+        reason += visible_name(verdict.reason[:TEXT_CHARS])
         begun = pb.EgressBegun(
             id=next(self._ids),
             role=caller.role,
@@ -76,7 +88,7 @@ class Record:
             path=_told(attempt.path.partition("?")[0], TEXT_CHARS),
             decision=ALLOWED if allowed else REFUSED,
             rule=verdict.rule,
-            reason="" if allowed else visible_name(verdict.reason[:TEXT_CHARS]),
+            reason="" if allowed else reason,
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             address=address,
         )
@@ -176,16 +188,20 @@ def _told(text: str, chars: int) -> str:
 
 
 class _Patience:
-    """Lets `REFUSALS_AT_ONCE` pass, and then `REFUSALS_PER_S`."""
+    """Lets `REFUSALS_AT_ONCE` pass, and then `REFUSALS_PER_S`; counts the others."""
 
     def __init__(self) -> None:
         self._credit = float(REFUSALS_AT_ONCE)
         self._credited = time.monotonic()
+        self.left_out = 0
 
-    async def wait(self) -> None:
+    def allows(self) -> bool:
         now = time.monotonic()
         earned = (now - self._credited) * REFUSALS_PER_S
-        self._credit = min(REFUSALS_AT_ONCE, self._credit + earned) - 1
+        self._credit = min(REFUSALS_AT_ONCE, self._credit + earned)
         self._credited = now
-        if self._credit < 0:
-            await asyncio.sleep(-self._credit / REFUSALS_PER_S)
+        if self._credit < 1:
+            self.left_out += 1
+            return False
+        self._credit -= 1
+        return True

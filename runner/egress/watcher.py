@@ -41,6 +41,8 @@ BEHIND_MAX: Final = 1_000
 """How many events wait for somebody who follows slowly; beyond, the oldest are left out."""
 TOOL: Final = "network"
 _TEXT_CHARS: Final = 300
+_TEXT_BYTES: Final = 400
+_CUT: Final = "…"
 _BYTES_MAX: Final = 2**62
 _ROLES: Final = ("agent", "shell")
 _SCHEMES: Final = ("http", "https", "tunnel")
@@ -205,7 +207,7 @@ class EgressWatcher:
             received=min(ended.received, _BYTES_MAX),
             status=ended.status if ended.status < 1000 else 0,
             outcome=ended.outcome if ended.outcome in _OUTCOMES else _ODD,
-            reason=visible_name(ended.reason[:_TEXT_CHARS]),
+            reason=_text(ended.reason),
             duration_ms=min(ended.duration_ms, _BYTES_MAX),
         )
         self._note_end(begun, checked)
@@ -285,10 +287,10 @@ def _checked(begun: pb.EgressBegun, roles: Collection[str]) -> pb.EgressBegun:
         scheme=begun.scheme if begun.scheme in _SCHEMES else _ODD,
         host=_host(begun.host),
         port=begun.port if begun.port < 2**16 else 0,
-        path=visible_name(begun.path[:_TEXT_CHARS]),
+        path=_text(begun.path),
         decision="allowed" if begun.decision == "allowed" else "refused",
-        rule=visible_name(begun.rule[:_TEXT_CHARS]),
-        reason=visible_name(begun.reason[:_TEXT_CHARS]),
+        rule=_text(begun.rule),
+        reason=_text(begun.reason),
         at=begun.at if len(begun.at) <= 40 and begun.at.isascii() else "",
         address=_address(begun.address),
     )
@@ -356,7 +358,15 @@ def _unrecorded(number: int, reason: str) -> pb.EgressReply:
 
 
 def _host(host: str) -> str:
-    return host if _HOST.fullmatch(host) else visible_name(host[:_TEXT_CHARS])
+    return host if _HOST.fullmatch(host) else _text(host)
+
+
+def _text(text: str) -> str:
+    """What a guest has said, as it is shown; no longer than `_TEXT_BYTES` in a line of the log."""
+    shown = visible_name(text[:_TEXT_CHARS])
+    while (size := len(json.dumps(shown))) > _TEXT_BYTES:
+        shown = shown[: min(len(shown) - 2, len(shown) * _TEXT_BYTES // size)] + _CUT
+    return shown
 
 
 def _fitting(pattern: re.Pattern[str], text: str) -> str:

@@ -255,17 +255,39 @@ async def test_the_end_of_a_request_waits_for_the_next_stream() -> None:
     assert (ended.id, ended.outcome) == (entry.id, "done")
 
 
-async def test_a_guest_that_is_refused_again_and_again_is_heard_more_slowly(
+async def test_of_a_guest_that_is_refused_again_and_again_most_is_counted_only(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And the next that is written down says how many were left out."""
     monkeypatch.setattr(recording, "REFUSALS_AT_ONCE", 3)
-    monkeypatch.setattr(recording, "REFUSALS_PER_S", 0.01)
-    for _ in range(3):
+    monkeypatch.setattr(recording, "REFUSALS_PER_S", 0.0)
+    monkeypatch.setattr(recording, "LEFT_OUT_S", 0.0)
+    for _ in range(10):
         await house.record.begin(SHELL, ATTEMPT, NO)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(house.record.begin(SHELL, ATTEMPT, NO), 0.2)
     await house.record.begin(Caller("agent"), ATTEMPT, NO)
     await house.record.begin(SHELL, ATTEMPT, YES)
+    assert [each.refused for each in house.record.counters().counts] == [10, 1]
+    monkeypatch.setattr(recording, "REFUSALS_PER_S", 1_000_000.0)
+    await house.record.begin(SHELL, ATTEMPT, NO)
+    told = [line for line in house.lines() if line.get("role") == "shell"]
+    reasons = [line["reason"] for line in told if line["decision"] == "refused"]
+    assert len(reasons) == 4
+    assert "7 refusals before it are left out; no rule allows" in " ".join(reasons)
+
+
+@pytest.mark.parametrize("char", ["x", "\N{GRINNING FACE}", "ä", "\x1b", '"', "\\"])
+async def test_no_line_is_long_whatever_a_guest_writes(house: House, char: str) -> None:
+    host, long = f"{char * 20}.example", char * 5_000
+    entry = await house.record.begin(
+        SHELL, Attempt("https", host, 443, "GET", "/" + long), Verdict("allow", long, "")
+    )
+    await entry.end("cut", long)
+    await house.record.begin(
+        SHELL, Attempt("https", long, 443, "GET", "/" + long), Verdict("deny", long, long)
+    )
+    lines = [line for path in house.place.files() for line in path.read_bytes().splitlines()]
+    assert len(lines) >= 4
+    assert max(map(len, lines)) < 2_500
 
 
 async def test_counters_tell_what_went_and_is_going_out_by_host(house: House) -> None:
