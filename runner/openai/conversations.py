@@ -22,7 +22,7 @@ from runner.openai.requests import Exchange
 
 KNOWN_MAX: Final = 4096
 KNOWN_CHARS_MAX: Final = 16_000_000
-_SESSIONS_LOOKED_AT: Final = 100
+SESSIONS_LOOKED_AT: Final = 100
 _HISTORIES_READ: Final = 8
 EVENTS_READ: Final = 1_000
 _EARLIER_CHARS: Final = 24_000
@@ -105,7 +105,7 @@ async def recorded(gateway: GatewayClient, channel: str, talk: Sequence[Exchange
     before = talk[:-1]
     if not before:
         return ""
-    sessions = await gateway.list_sessions(_SESSIONS_LOOKED_AT)
+    sessions = await gateway.list_sessions(SESSIONS_LOOKED_AT)
     alike = [each for each in sessions if each.channel == channel and each.turns == len(before)]
     for session in alike[:_HISTORIES_READ]:
         said = await exchanges_of(gateway, session.session_id)

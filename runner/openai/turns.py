@@ -2,11 +2,12 @@
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from wire.branches import branch_of, told_in
 from wire.errors import Code, WireError
 from wire.settings import OpenAISettings
 from wire.v1 import gateway_pb2 as pb
@@ -16,13 +17,14 @@ from runner.client.following import followed_by_itself
 from runner.client.gateway import GatewayClient, new_turn_id
 from runner.openai import conversations
 from runner.openai.conversations import Conversations, Known
-from runner.openai.requests import Asked, CallRef
+from runner.openai.requests import Asked, CallRef, Exchange
 
 _RESPONSE_ID: Final = re.compile(r"resp_([0-9a-f]{32})(?:_([0-9]{1,9}))?")
 _ENDS: Final = frozenset({"completed", "incomplete", "failed"})
 _UNNAMED: Final = re.compile(r"new|null|none|undefined|\{\{.*", re.IGNORECASE)
 """What programs send where a conversation has no name yet."""
 _RETRIES: Final = "x-stainless-retry-count"
+_WHOLE: Final = "x-openwebui-chat-id"
 
 
 @dataclass(frozen=True)
@@ -141,11 +143,10 @@ class Answers:
         if named:
             await gateway.get_session(named, 1)
             return named, ""
-        named = self._named_by(headers)
+        named, whole = self._named_by(headers)
         before = asked.talk[:-1]
         if named:
-            session = await gateway.create_session(named)
-            return named, "" if session.turns else conversations.as_context(before)
+            return await self._in_chat(caller, gateway, named, before, whole=whole)
         if (known := self._conversations.before(caller.user_id, asked.talk)) is not None:
             return known.session_id, ""
         recorded = await conversations.recorded(gateway, caller.channel, asked.talk)
@@ -154,9 +155,43 @@ class Answers:
         created = await gateway.create_session()
         return created.session_id, conversations.as_context(before)
 
-    def _named_by(self, headers: Mapping[str, str]) -> str:
-        given = (headers.get(each, "") for each in self._session_headers)
-        return next((name for name in given if name and not _UNNAMED.fullmatch(name)), "")
+    def _named_by(self, headers: Mapping[str, str]) -> tuple[str, bool]:
+        """What a header calls the conversation, and whether its programs send it whole each time;
+        of others, a message alone goes on."""
+        for each in self._session_headers:
+            if (name := headers.get(each, "")) and not _UNNAMED.fullmatch(name):
+                return name, each.lower() == _WHOLE
+        return "", False
+
+    async def _in_chat(
+        self,
+        caller: Caller,
+        gateway: GatewayClient,
+        named: str,
+        before: Sequence[Exchange],
+        *,
+        whole: bool,
+    ) -> tuple[str, str]:
+        """The session of a named conversation, of which the client tells what came `before`. Where
+        that is not what its session holds, because it was edited or is answered anew, it goes on in
+        a session beside it, whose name says how much it was told of."""
+        current, said = named, (await gateway.create_session(named)).turns
+        for session in await gateway.list_sessions(conversations.SESSIONS_LOOKED_AT):
+            if (told := told_in(session.session_id, named)) is not None:
+                current, said = session.session_id, told + session.turns
+                break
+        if said == 0:
+            return current, conversations.as_context(before)
+        last = self._conversations.last(caller.user_id, current)
+        if not before and not whole:
+            return current, ""
+        answered = conversations.plain(before[-1].answered) if before else ""
+        if len(before) >= said and (last is None or last.said.startswith(answered)):
+            return current, ""
+        if last is not None and last.left:
+            await _stop(gateway, last.turn_id)
+        created = await gateway.create_session(branch_of(named, len(before)))
+        return created.session_id, conversations.as_context(before)
 
     async def _start(
         self,

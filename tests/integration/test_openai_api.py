@@ -250,6 +250,62 @@ async def test_a_header_names_the_session(sdk: Any, agents: HttpAgents) -> None:
     assert [each.turns for each in await sessions(agents) if each.session_id == "garden"] == [2]
 
 
+class OpenWebUI:
+    """A chat as Open WebUI sends it: all that the branch in view holds, and the chat's id."""
+
+    def __init__(self, sdk: Any, name: str) -> None:
+        self._sdk = sdk
+        self._headers = {"X-OpenWebUI-Chat-Id": name}
+        self.talk: list[Any] = []
+
+    async def ask(self, text: str) -> str:
+        """Ask, and return all that the model was shown of the conversation."""
+        self.talk.append({"role": "user", "content": text})
+        said = await self._sdk.chat.completions.create(
+            model=MODEL, messages=self.talk, extra_headers=self._headers
+        )
+        self.talk.append({"role": "assistant", "content": said.choices[0].message.content})
+        return str(MODEL_SEES.seen[-1])
+
+    def back_to(self, number: int) -> None:
+        """Edit, or have answered anew, the question of that number."""
+        del self.talk[2 * number :]
+
+
+async def test_what_was_edited_away_in_open_webui_is_not_shown(
+    sdk: Any, agents: HttpAgents
+) -> None:
+    name = "0a9d5c1e-0000-4000-8000-00000000c0de"
+    chat = OpenWebUI(sdk, name)
+    await chat.ask("plant apples")
+    await chat.ask("plant pears")
+    shown = await chat.ask("plant plums")
+    assert "plant apples" in shown
+    assert "plant pears" in shown
+    chat.back_to(1)
+    shown = await chat.ask("plant quinces")
+    assert ("apples" in shown, "pears" in shown, "plums" in shown) == (True, False, False)
+    shown = await chat.ask("plant figs")
+    assert ("quinces" in shown, "pears" in shown, "plums" in shown) == (True, False, False)
+    chat.back_to(2)
+    shown = await chat.ask("plant figs")
+    assert (shown.count("plant figs"), "apples" in shown, "quinces" in shown) == (1, True, True)
+    chat.back_to(0)
+    shown = await chat.ask("plant dates")
+    assert not any(word in shown for word in ("apples", "pears", "quinces", "figs"))
+    shown = await chat.ask("and water them")
+    assert "plant dates" in shown
+    names = [each.session_id for each in await sessions(agents) if name in each.session_id]
+    assert len(names) == 4
+    async with agents.another_server() as http:
+        chat._sdk = AsyncOpenAI(
+            base_url="http://here/v1", api_key=sdk.api_key, http_client=cast("Any", http)
+        )
+        shown = await chat.ask("is it ripe?")
+    assert "plant dates" in shown
+    assert len([each for each in await sessions(agents) if name in each.session_id]) == 4
+
+
 @pytest.mark.parametrize(
     "text",
     [

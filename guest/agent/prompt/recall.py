@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
+from wire.branches import are_branches
 from wire.errors import WireError
 from wire.limits import QUERY_MAX_CHARS
 
@@ -190,7 +191,8 @@ class Relevant:
         for hit in good:
             told = _said(hit)
             is_noted = not hit.note_id and any(told in note for note in noted)
-            if is_noted or told in said or shown.holds(hit):
+            edited_away = are_branches(hit.session_id, shown.session_id)
+            if is_noted or told in said or edited_away or shown.holds(hit):
                 continue
             said.add(told)
             if len(chosen) == _TOP_K:

@@ -1,0 +1,16 @@
+"""Which sessions are of one conversation."""
+
+from wire.branches import are_branches, branch_of, told_in
+
+
+def test_a_session_beside_another_says_of_which_it_is_and_what_it_was_told() -> None:
+    for name in ("garden", "0a9d5c1e-0000-4000-8000-00000000c0de", "x" * 64):
+        branch = branch_of(name, 12)
+        assert len(branch) <= 64
+        assert told_in(branch, name) == 12
+        assert told_in(name, name) is None
+        assert told_in(branch, "another") is None
+        assert are_branches(branch, name)
+        assert are_branches(branch, branch_of(name, 3))
+        assert not are_branches(branch, branch)
+        assert not are_branches(branch, "another")
