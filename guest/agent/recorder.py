@@ -89,6 +89,7 @@ class Run:
         self._recorded: set[str] = set()
         self._answers: list[str] = []
         self._paragraph_due = False
+        self._saved_by_itself = False
         self.deps = TurnDeps(emit=emit, redact=redact, call=self.call, call_client=self.call_client)
 
     @property
@@ -162,6 +163,8 @@ class Run:
 
     def second_chance(self) -> str:
         """The text with which to ask the model once more; empty if that is not needed."""
+        if self._saved_by_itself and self.ledger.receipts:
+            return ""
         return second_chance.facts(
             self.request.text,
             self.answer,
@@ -174,9 +177,10 @@ class Run:
         self._paragraph_due = bool(self._answers)
 
     async def save_by_itself(self) -> None:
-        """Save what the user clearly asked for, if nothing was saved in this turn."""
-        request = None if self.ledger.kept else saving.request_in(self.request.text)
-        if request is not None:
+        """Save once what the user clearly asked for, if nothing was saved in this turn."""
+        done = self._saved_by_itself or self.ledger.kept
+        if not done and (request := saving.request_in(self.request.text)):
+            self._saved_by_itself = True
             saver = saving.Saver(self.ledger, self._offered, self._context)
             request = replace(request, words=dated(request.words, self.request.today))
             previous = history.previous_answer(self._earlier)

@@ -284,7 +284,8 @@ class TurnLoop:
         messages, run.usage = await self._ask(
             run, choice, prepared, fitting, asked, prepared.messages
         )
-        if facts := run.second_chance():
+        await run.save_by_itself()
+        if self._settings.second_chance and (facts := run.second_chance()):
             run.ask_once_more()
             try:
                 _, run.usage = await self._ask(

@@ -402,7 +402,8 @@ class AgentSettings(Section):
     share `summary_target`. The last `summary_min_turns` turns are never summarised.
 
     `images` says whether the models can see: attached images are shown to them. `time_zone` is the
-    user's; "auto" is that of the host.
+    user's; "auto" is that of the host. `second_chance` says whether a model is asked once more
+    where words and receipts do not agree.
     """
 
     provider: Provider = "offline"
@@ -428,6 +429,7 @@ class AgentSettings(Section):
         Annotated[str, Field(strict=True, min_length=1, description=f'"auto" or {zones.ACCEPTED}')],
         AfterValidator(_time_zone),
     ] = zones.AUTO
+    second_chance: Switch = True
     fallbacks: Fallbacks = ()
     keys: KeySettings = KeySettings()
     budget: BudgetSettings = BudgetSettings()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from wire.errors import Code
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD
@@ -85,12 +86,11 @@ async def test_every_kind_of_change_has_its_receipt(tmp_path: Path) -> None:
 
 LIES = [
     ("My birthday is in May.", "I've saved that."),
-    ("My birthday is in May.", "✓ saved note-7"),
+    ("My birthday is in May.", "I'll remember that!"),
     ("Ich mag Tee.", "Ich habe mir das gemerkt! Sonst noch etwas?"),
-    ("J'aime le thé.", "C'est noté !"),
-    ("Me gusta el té.", "¡Guardado!"),
+    ("J'aime le thé.", "Je l'ai noté !"),
+    ("Me gusta el té.", "¡Lo he guardado!"),
     ("我喜欢喝茶。", "我已经记住了。"),
-    ("Я люблю чай.", "Я запомнил это."),
     ("お茶が好きです。", "覚えました。"),
 ]
 
@@ -118,12 +118,19 @@ async def test_the_second_chance_saves(tmp_path: Path) -> None:
         assert not any("runtime" in said for said in turns.asked[2:]), "only for that one step"
 
 
+async def test_the_second_chance_can_be_turned_off(tmp_path: Path) -> None:
+    off = AgentSettings(second_chance=False)
+    async with scripted_turns(tmp_path, "I've saved that.", agent=off) as turns:
+        outcome = await turns.answer("umm could you remember I'm left-handed?")
+        assert (outcome.text, len(turns.asked)) == ("I've saved that.", 1)
+
+
 async def test_a_false_alarm_is_neither_shown_nor_stored(tmp_path: Path) -> None:
-    async with scripted_turns(tmp_path, "I saved you a trip.", list(NOTHING_TO_ADD)) as turns:
+    async with scripted_turns(tmp_path, "I saved that for you.", list(NOTHING_TO_ADD)) as turns:
         outcome = await turns.answer("Is the shop open?")
-        assert outcome.text == turns.text == "I saved you a trip."
+        assert outcome.text == turns.text == "I saved that for you."
         events = await turns.memory.conversations.history("s1", 10)
-        assert [event.text for event in events] == ["Is the shop open?", "I saved you a trip."]
+        assert [event.text for event in events] == ["Is the shop open?", "I saved that for you."]
 
 
 async def test_a_model_that_saved_is_not_asked_again(tmp_path: Path) -> None:
@@ -141,13 +148,13 @@ async def test_a_written_file_is_no_reason_to_ask_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failure", [RuntimeError("gone"), ""])
 async def test_a_second_chance_that_fails_leaves_the_answer(tmp_path: Path, failure: Any) -> None:
-    async with scripted_turns(tmp_path, "Noted!", failure, failure, failure) as turns:
-        assert (await turns.answer("My birthday is in May.")).text == "Noted!"
+    async with scripted_turns(tmp_path, "I noted that.", failure, failure, failure) as turns:
+        assert (await turns.answer("My birthday is in May.")).text == "I noted that."
 
 
 async def test_a_second_chance_ends_after_a_few_steps(tmp_path: Path) -> None:
     search = calls(("memory_search", {"query": "tea"}))
-    async with scripted_turns(tmp_path, "Noted!", *([search] * 9)) as turns:
+    async with scripted_turns(tmp_path, "I noted that.", *([search] * 9)) as turns:
         outcome = await turns.answer("My birthday is in May.")
         assert outcome.steps == 4
 
@@ -176,6 +183,7 @@ async def test_what_cannot_be_mistaken_is_saved_by_the_runtime(
         assert (note.origin.actor, note.origin.material) == ("automatic", False)
         assert told(outcome) == [("saved", "done", "runtime")]
         assert turns.receipts == list(outcome.receipts)
+        assert len(turns.asked) == 1, "it was not asked once more"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import Final
 
 from guest.agent.receipts.ledger import Ledger
 from guest.agent.receipts.sources import Call, Source, parts_of, read_in
-from guest.agent.receipts.wording import FIRST_PERSON, SPACELESS
 from guest.memory.models import Receipt
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.requests import BEGINNING, POINTS
@@ -27,7 +26,10 @@ _COMMENT_MAX_WORDS: Final = 12
 PREVIOUS: Final = "my previous answer"
 
 _TELLS: Final = re.compile(
-    rf"\b(?:{'|'.join(FIRST_PERSON)})\b|{'|'.join(SPACELESS)}|\d|https?:|(?<!\w)/\w", re.IGNORECASE
+    r"\b(?:I|I'\w+|me|my|mine|we|our|ich|mir|mein\w*|wir|unser\w*|je|j'\w+|m'\w+|moi|mon|ma|mes|nous"
+    r"|notre|yo|mi|mis|nuestr\w+|he|io|mio|mia|ho|eu|meu|minha|nosso|nossa|ik|mij|mijn|wij|onze|ja"
+    r"|mój|moja|moje|mam|я|мне|меня|мой|моя|моё|мы|наш\w*)\b|[我私僕俺]|\d|https?:|(?<!\w)/\w",
+    re.IGNORECASE,
 )
 
 

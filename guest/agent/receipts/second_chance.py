@@ -1,15 +1,15 @@
 """When the model is asked once more, because words and receipts do not agree.
 
-The trigger is wide on purpose: a false alarm costs one call of the model and never a wrong
-word. What it sees and how often it is wrong is measured on sentences that it was not made
-from (docs/guide/save-promise.md).
+Only a plain request to remember triggers it, at the beginning or the end of a message, or a claim
+about memory in the first person: it costs a call of the model, and receipts tell the truth without
+it. How much it sees and how often it is wrong is measured (docs/guide/save-promise.md).
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from guest.agent.receipts.ledger import Ledger
-from guest.agent.receipts.wording import FIRST_PERSON, REMEMBER, SPACELESS, STORE
 
 NOTHING_TO_ADD: Final = "(nothing to add)"
 """What the model answers to a false alarm; it is neither shown nor stored."""
@@ -20,22 +20,94 @@ FROM_THE_RUNTIME: Final = "[This is the runtime, not the user.]"
 STEPS_MAX: Final = 3
 """Model requests: to look for a note, to save, and to say so."""
 
-_EDGE_CHARS: Final = 400
-"""A request stands at the beginning or the end of a message; what is between was pasted."""
-_SHORT_WORDS: Final = 7
-
+_GREETING_MAX_CHARS: Final = 20
+_CROP_CHARS: Final = 200
+"""The part of a sentence that is looked at: the expressions take quadratic time."""
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
-_MEMORY: Final = re.compile(
-    rf"(?<![\w/])(?:{'|'.join(REMEMBER)})(?!\w)|{'|'.join(SPACELESS)}", re.IGNORECASE
+
+
+def _any(alternatives: str) -> str:
+    return f"(?:{alternatives.replace(chr(10), '|')})"
+
+
+_LEAD: Final = r"""please|pls|plz|kindly|just|hey|hi|hello|ok(?:ay)?|so|and|also|oh|well|now|um+
+uh+|always|thanks|(?:can|could|would|will) you|i(?:'d| would)? (?:want|like|need) you to
+(?:you|be|make) (?:should|must|sure to)|for (?:the future|later|next time)|from now on|bitte|hallo
+also|und|übrigens|(?:kannst|könntest|würdest) du|(?:können|könnten) sie
+ich (?:möchte|will), dass du|du sollst|s'il (?:te|vous) pla[iî]t|bonjour|salut|alors|et
+(?:peux|pourrais)-tu|tu (?:peux|pourrais)|(?:pouvez|pourriez)-vous
+(?:je veux|j'aimerais|il faut) que tu|merci de|por favor|hola|oye|y|(?:puedes|podrías|puede|podría)
+(?:quiero|necesito|me gustaría) que"""
+_REQUEST: Final = r"""remember\b(?! (?:to|when|how|where|what|who|why|me|those|them|the time)\b)
+(?:don'?t|do not|never) (?:ever )?forget\b(?! (?:to|about|the|a|an|me)\b)
+(?:keep|bear) (?:\w+ )?in mind|(?:make|take) a note(?: that|:)|memori[sz]e(?: that|:| this)
+(?:save|add|store|commit) .{0,20}to (?:your )?memory|store .{0,20}in (?:your )?memory
+(?:dir|sich) (?:\w+ ){0,3}merk(?:en|st)\b|merke? dir\b|merken sie sich\b
+(?:notiere?|speichere?)(?:,| bitte,?| dir\b|:)|vergiss (?:bitte )?(?:nicht|nie)(?:,? dass|[:.!,]|$)
+(?:denke?|erinnere?) (?:dich )?(?:bitte )?(?:daran|dran)(?:,? dass|:)
+behalte? .*(?:kopf|gedächtnis)
+@F(?: bien| toujours| ceci| cela| ça)*,?(?: que\b| qu'|\s*:| mon\b| ma\b| mes\b)
+@S(?:,? (?:por favor|siempre|bien|de|esto|eso)\b,?)*(?: que\b|\s*:| mi\b| mis\b)
+@P(?:记(?:住|下|好|着|一下|录一下)|牢记|[把将].+记(?:下|住|好)|(?:存入|保存到|存到)(?:你的)?记忆)
+@P(?:记得|别忘[了记]?|不要忘[了记]?)[我：，:,]
+(?:覚えて(?:おいて)?|忘れないで|(?:記憶|メモ|記録)して(?:おいて)?)(?:ください)?[：:、]"""
+_FRENCH: Final = r"""souviens[- ]toi|souvenez[- ]vous|rappelle[- ]toi|rappelez[- ]vous|retiens
+retenez|retenir|n'oubli(?:e|ez) (?:pas|jamais)
+(?:gard|conserv)(?:e|ez|er) .*(?:mémoire|tête|esprit)|mémorise[rz]?|note[rz]?
+[mt]e (?:souvenir|rappeler|souviennes|rappelles)|retiennes|enregistre"""
+_SPANISH: Final = r"""(?:te )?(?:recuerd[ae]s?|recordar(?:as)?|acu[eé]rda(?:te|se))
+acord(?:arte|aras)|te acuerdes|memori(?:za|zar|ces)|(?:no|nunca) (?:te |se te )?olvid(?:es|e)
+(?:ten|tenga) .*(?:cuenta|presente|mente)|ap[uú]nta(?:te|r)?|an[oó]ta(?:te|r)?|toma nota
+guardar?(?: en (?:tu )?memoria)?"""
+_PLEASE: Final = (
+    "(?:请|麻烦|那|好|你|您|帮忙|[帮替给]我|要|可?不?可以|能不?|务必"
+    "|一定|千万|以后|我希望|我要你|，|嗯)"
 )
-_STORE: Final = re.compile(rf"(?<![\w/])(?:{'|'.join(STORE)})(?!\w)", re.IGNORECASE)
-_FIRST_PERSON: Final = re.compile(rf"(?<!\w)(?:{'|'.join(FIRST_PERSON)}|l'ho)(?!\w)", re.IGNORECASE)
-_ASKS_TO_DO: Final = re.compile(
-    r"(?<!\w)(?:can|could|would|will|please|pls|u|kannst|könntest|bitte|peux|pourrais|pouvez|puedes"
-    r"|podrías|puoi|potresti|podes|pode|poderia|kun|kan|zou|możesz|mógłbyś|możecie|можешь"
-    r"|можете|мог(?:ли|ла)?)(?!\w)|可以|能|帮|请|くれ|もらえ|いただけ|ください",
+_LAST_WORDS: Final = r"""remember(?: that| it| this)?|(?:don'?t|never) forget(?: that| it| this)?
+(?:keep|bear) (?:that|it|this) in mind|merke? dir(?: das)?|merk's dir|vergiss (?:das|es) nicht
+merken|(?:retiens|note|mémorise)-le|souviens-t'en|(?:ne l'|n')oublie pas
+recu[eé]rd(?:alo|a esto|a eso)|recordarlo|no (?:lo|te) olvides|tenlo .*|ap[uú]ntalo|an[oó]talo
+(?:记(?:住|下来?|一下|好)|别忘[了记]|不要忘[了记])(?:了|这一点|这个|它)?"""
+_JAPANESE: Final = (
+    r"(?:覚えて(?:おいて|いて|て)?|覚えといて|忘れない(?:で|ように)"
+    r"|(?:記憶|メモ)して(?:おいて)?|(?:記録し|控え)ておいて)"
+    r"(?:ください|くれ|もら|って|いい|いただけ|頂け|ほしい|お願い|します|して|ません|[ますえかねよなる]|です)*"
+)
+_BEGINS: Final = re.compile(
+    rf"\W*(?:{_any(_LEAD)}\b[\s,，]*)*"
+    + _any(_REQUEST)
+    .replace("@F", _any(_FRENCH))
+    .replace("@S", _any(_SPANISH))
+    .replace("@P", f"{_PLEASE}*"),
     re.IGNORECASE,
 )
+_ENDS: Final = re.compile(
+    rf"(?:(?:[,;:，、—–-] ?|\A\W*)(?:{_any(_LEAD)}[ ,]*|{_PLEASE})*{_any(_LAST_WORDS)}"
+    rf"(?:[ ,，]*(?:please|bitte|por favor|吧|哦|吗|好吗))?|{_JAPANESE})\W*\Z",
+    re.IGNORECASE,
+)
+_I_HAVE: Final = r"\bi(?:'ve|'ll| have| will) (?:just |now |also |always |(?:be|make) sure to )*"
+_CLAIM: Final = r"""@I(?:remember(?:ed)?\b|memori[sz]ed\b|committed .*memory|made a note of)
+@Ikeep (?:that|this|it) in mind|\bi won't forget\b
+\bi(?:'ve| have)? (?:\w+ )?(?:saved|stored|noted|added|deleted) .*\b(?:memory|(?:my|your) notes)\b
+\bi(?:'ve| have)? (?:\w+ )?(?:saved|stored|noted) (?:that|this|it)(?: down| for you)?\W*\Z
+merke ich mir\b|\bich merke? mir\b|\bich (?:habe?|werde) (?:\w+ )*mir (?:\w+ )*(?:ge)?merk
+habe? ich mir (?:\w+ )*gemerkt
+\bich (?:habe )?(?:mir )?(?:das|es) (?:mir )?(?:gespeichert|notiert)\W*\Z
+\bich behalte .*(?:kopf|gedächtnis)|\bje (?:m'en |me )?(?:souviendrai|retiens que|retiendrai)
+\bj'ai (?:bien )?(?:retenu|mémorisé)|\bje garde .*en tête
+\bj(?:e l'ai|'ai) (?:noté|enregistré)(?: (?:ça|cela))?\W*\Z|\brecordaré\b|\bno lo olvidaré
+\bme acordaré|\bhe memorizado|\blo he (?:guardado|anotado|apuntado)\W*\Z
+(?:我|已|会)[^，。]{0,6}(?:记住|牢记)|我会记得|我记下|不会忘记
+\A\W*我(?:已经?)?(?:保存|记录)了\W*\Z|覚え(?:ました|ておきます)|記憶し(?:ました|ておきます)
+忘れません|\A\W*メモし(?:ました|ておきます)\W*\Z"""
+_CLAIMS: Final = re.compile(_any(_CLAIM).replace("@I", _I_HAVE), re.IGNORECASE)
+_MODAL: Final = re.compile(
+    r"\b(?:can|could|would|will) you\b|kannst|könnte|würde|können|peux|pourr|pouvez|pued|podrí"
+    r"|能|可以|くれ|もらえ",
+    re.IGNORECASE,
+)
+_CONDITION: Final = re.compile(r"\b(?:if|wenn|si|als|se)\b|如果|なら", re.IGNORECASE)
 _FACTS: Final = (
     f"{FROM_THE_RUNTIME} No memory tool succeeded in this turn: nothing was "
     "saved, changed or deleted. {what}If neither is the case, answer with exactly "
@@ -61,51 +133,47 @@ def facts(message: str, answer: str, ledger: Ledger, *, can_save: bool) -> str:
         ledger: What memory did in the turn.
         can_save: Whether a tool that saves is on offer.
     """
-    asked = not ledger.kept and asks(message, files_changed=ledger.wrote)
-    claimed = not ledger.changed and claims(answer, files_changed=ledger.wrote)
+    asked = not ledger.kept and asks(message)
+    claimed = not ledger.changed and not ledger.wrote and claims(answer)
     if not asked and not claimed:
         return ""
     return _FACTS.format(what=_CAN if can_save else _CANNOT)
 
 
-def asks(message: str, *, files_changed: bool = False) -> bool:
-    """Whether `message` may ask for something to be kept.
+def asks(message: str) -> bool:
+    """Whether `message` begins or ends with a plain request to remember something; a greeting may
+    stand before it, and thanks behind it."""
+    sentences = _sentences(message)
+    return _first_is_request(sentences) or _first_is_request(sentences[::-1])
 
-    With `files_changed`, words that may mean a file do not count.
-    """
-    if len(message) > 2 * _EDGE_CHARS:
-        message = f"{message[:_EDGE_CHARS]}\n{message[-_EDGE_CHARS:]}"
+
+def _first_is_request(sentences: Sequence[str]) -> bool:
+    for sentence in sentences:
+        if _is_request(sentence):
+            return True
+        if len(sentence) > _GREETING_MAX_CHARS:
+            break
+    return False
+
+
+def claims(answer: str) -> bool:
+    """Whether `answer` claims, or promises, in the first person that something is remembered."""
     return any(
-        _speaks_of_saving(sentence, files_changed=files_changed)
-        and (not _is_question(sentence) or _ASKS_TO_DO.search(sentence) is not None)
-        for sentence in _sentences(message)
-    )
-
-
-def claims(answer: str, *, files_changed: bool = False) -> bool:
-    """Whether `answer` may claim, or promise, that something is kept, changed or forgotten."""
-    return any(
-        _speaks_of_saving(sentence, files_changed=files_changed)
-        and not _is_question(sentence)
-        and (_is_short(sentence) or _FIRST_PERSON.search(sentence) is not None)
-        for sentence in _sentences(answer)
+        _CLAIMS.search(sentence) and not _CONDITION.search(sentence) and not _is_question(sentence)
+        for sentence in (each[-_CROP_CHARS:] for each in _sentences(answer))
     )
 
 
 def _sentences(text: str) -> list[str]:
+    text = text.replace("’", "'")
     return [found[0].strip() for found in _SENTENCE.finditer(text) if found[0].strip()]
 
 
-def _speaks_of_saving(sentence: str, *, files_changed: bool) -> bool:
-    if _MEMORY.search(sentence):
-        return True
-    return not files_changed and _STORE.search(sentence) is not None
+def _is_request(sentence: str) -> bool:
+    if _is_question(sentence) and _MODAL.search(sentence) is None:
+        return False
+    return bool(_BEGINS.match(sentence[:_CROP_CHARS]) or _ENDS.search(sentence[-_CROP_CHARS:]))
 
 
 def _is_question(sentence: str) -> bool:
     return sentence.rstrip("\"'”’)» ").endswith(("?", "？"))
-
-
-def _is_short(sentence: str) -> bool:
-    """Few words; a Chinese or Japanese sentence has no spaces to count."""
-    return len(sentence.split()) <= _SHORT_WORDS and len(sentence) <= 10 * _SHORT_WORDS

@@ -1,9 +1,11 @@
-"""When a model is asked once more, measured on sentences that the stems were not made from.
+"""When a model is asked once more: how often it should be, and how often it need not be.
 
-`second_chance_words/tuned.txt` is what the stems were made from. `held_out.txt` was written
-before them, and they were not changed after it was first measured.
+Of each section of `second_chance_words/` every second line was kept apart while the expressions
+were made. `-s` prints the figures of docs/guide/save-promise.md.
 """
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,54 +15,85 @@ from guest.agent.receipts.saving import request_in
 from guest.agent.receipts.second_chance import asks, claims
 
 _WORDS: Final = Path(__file__).with_name("second_chance_words")
+_LANGUAGES: Final = ("English", "German", "French", "Spanish", "Chinese", "Japanese")
 
 
-def lines(name: str) -> dict[str, list[str]]:
-    """The sentences of a file by section."""
-    sections: dict[str, list[str]] = {}
-    section: list[str] = []
-    for line in (_WORDS / f"{name}.txt").read_text("utf-8").splitlines():
-        if line.startswith("# "):
-            section = sections.setdefault(line[2:], [])
-        elif line:
-            section.append(line.replace("\\n", "\n"))
-    return sections
+def lines(name: str, section: str) -> list[str]:
+    """The sentences of one section of a file."""
+    text = (_WORDS / f"{name}.txt").read_text("utf-8")
+    found = text.partition(f"# {section}\n")[2].partition("\n# ")[0].splitlines()
+    assert len(found) > 20, "the section is not there"
+    return [line.replace("\\n", "\n") for line in found]
 
 
-@pytest.mark.parametrize("name", ["tuned", "held_out"])
-def test_requests_and_claims_are_seen(name: str) -> None:
-    words = lines(name)
-    for section, sees in (("requests", asks), ("claims", claims)):
-        missed = [line for line in words[section] if not sees(line)]
-        assert len(missed) <= 0.05 * len(words[section]), missed
+def counted(name: str, section: str, sees: Callable[[str], bool]) -> tuple[int, int]:
+    """How many of all lines, and of those that were kept apart, are seen; printed."""
+    every = lines(name, section)
+    seen = [line for line in every if sees(line)]
+    apart = [line for line in every[1::2] if sees(line)]
+    print(f"\n{name}, {section}: {len(seen)} of {len(every)}; kept apart {len(apart)}")
+    return len(seen), len(apart)
 
 
-def test_ordinary_turns_are_left_alone() -> None:
-    words = lines("held_out")
+@pytest.mark.parametrize("language", _LANGUAGES)
+def test_plain_requests_are_seen(language: str) -> None:
+    seen, apart = counted("requests", language, asks)
+    every = lines("requests", language)
+    assert seen >= 0.95 * len(every)
+    assert apart >= 0.9 * len(every[1::2])
+
+
+def test_what_only_looks_like_it_is_left_alone() -> None:
     for section, sees in (("messages", asks), ("answers", claims)):
-        alarms = [line for line in words[section] if sees(line)]
-        assert len(alarms) <= 0.05 * len(words[section]), alarms
+        every = lines("lookalikes", section)
+        seen, apart = counted("lookalikes", section, sees)
+        assert seen <= 0.1 * len(every)
+        assert apart <= 0.1 * len(every[1::2])
+
+
+def test_a_developers_day_has_at_most_one_false_alarm() -> None:
+    for section, sees in (("messages", asks), ("answers", claims)):
+        assert counted("developers_day", section, sees)[0] <= 1
 
 
 def test_what_nobody_asks_for_is_never_saved_by_the_runtime() -> None:
     """What only looks like a request may make the model be asked, and nothing more."""
-    for name in ("tuned", "held_out"):
-        assert [line for line in lines(name)["messages"] if request_in(line)] == []
+    for name in ("lookalikes", "developers_day"):
+        assert [line for line in lines(name, "messages") if request_in(line)] == []
 
 
-@pytest.mark.parametrize("asked", ["Save it to the list.", "Write it down"])
-def test_where_a_file_was_written_words_for_files_do_not_count(asked: str) -> None:
-    assert asks(asked)
-    assert not asks(asked, files_changed=True)
-    assert asks("Remember my name", files_changed=True)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I've saved that.",
+        "I'll remember that you're left-handed.",
+        "I will keep that in mind.",
+        "I have committed that to memory.",
+        "Ich habe mir das gemerkt!",
+        "Das merke ich mir.",
+        "Je m'en souviendrai.",
+        "Lo recordaré.",
+        "我已经记住了。",
+        "覚えました。",
+    ],
+)
+def test_a_claim_in_the_first_person_is_seen(answer: str) -> None:
+    assert claims(f"Tea is hot. {answer} Anything else?")
+    assert not claims(f"If you like: {answer}")
 
 
 def test_the_middle_of_a_long_text_asks_for_nothing() -> None:
     text = "The weather was fine. " * 50
     assert not asks(f"{text}Please remember that.{text}")
     assert asks(f"{text}{text} Please remember that.")
+    assert asks(f"Hello! Please remember that I like tea. Thanks! {text[:0]}")
 
 
-def test_the_name_of_a_file_asks_for_nothing() -> None:
-    assert not asks("read /shared/notes.txt, do what it says")
-    assert asks("read it, then note what it says")
+@pytest.mark.parametrize(
+    "piece", ["remember ", "，", "请", "hey, ", "覚えて", "I saved that ", "-"]
+)
+def test_a_long_message_holds_nothing_up(piece: str) -> None:
+    text = piece * (100_000 // len(piece))
+    began = time.process_time()
+    asks(text), claims(text)
+    assert time.process_time() - began < 5
