@@ -6,7 +6,7 @@ made.
 """
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -37,6 +37,9 @@ _IDLE_S: Final = 5.0
 _ANSWER_S: Final = 600.0
 _CONNECT_S: Final = 5.0
 _WHY_MAX_CHARS: Final = 500
+_EVENT_MAX_BYTES: Final = 8 * 1024 * 1024
+"""How long one event of a stream may be, or an answer that is none. Clients hold it in memory, and
+parse it at once."""
 
 _on_behalf_of: ContextVar[tuple[str, str]] = ContextVar("on_behalf_of", default=("", ""))
 
@@ -118,6 +121,29 @@ class Door:
             await self.http.aclose()
 
 
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of an answer, until one of its events (up to an empty line) is too long."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        waiting, end = 0, b""
+        async for piece in self._body:
+            seen = end + piece
+            last = max(map(seen.rfind, (b"\n\n", b"\n\r\n", b"\r\r")))
+            waiting = waiting + len(piece) if last < 0 else len(seen) - last
+            if waiting > _EVENT_MAX_BYTES:
+                raise httpx2.RemoteProtocolError(
+                    f"one event of the answer is longer than {_EVENT_MAX_BYTES // 2**20} MiB"
+                )
+            end = seen[-2:]
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
 class _Transport(httpx2.AsyncHTTPTransport):
     """Connects to the door whatever the URL names, and says for whom."""
 
@@ -138,12 +164,18 @@ class _Transport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         request.headers.update(self._door.headers())
+        request.headers["accept-encoding"] = "identity"
         try:
             response = await super().handle_async_request(request)
         except httpx2.ConnectError as error:
             raise DoorShut(str(error), request=request) from error
         if REFUSED in response.headers and response.status_code not in (429, 503):
             response.headers["x-should-retry"] = "false"  # as OpenAI's and Anthropic's clients ask
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            await response.aclose()
+            raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Bounded(response.stream)
         return response
 
 

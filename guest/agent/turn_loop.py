@@ -19,6 +19,7 @@ from pydantic_ai.exceptions import FallbackExceptionGroup
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
 from wire.errors import Code, WireError
+from wire.limits import SEQUENCE_MAX
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
@@ -206,8 +207,8 @@ class TurnLoop:
                 response, usage = stream.response, stream.usage
             done = pb.TurnCompleted(
                 text=said,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
+                input_tokens=_countable(usage.input_tokens),
+                output_tokens=_countable(usage.output_tokens),
                 steps=usage.requests,
                 model=choice.answered_by(response),
                 cached_tokens=bill.cached_tokens,
@@ -263,8 +264,8 @@ class TurnLoop:
     def _done(self, run: Run, choice: Choice) -> pb.TurnCompleted:
         return pb.TurnCompleted(
             text=run.answer,
-            input_tokens=run.usage.input_tokens,
-            output_tokens=run.usage.output_tokens,
+            input_tokens=_countable(run.usage.input_tokens),
+            output_tokens=_countable(run.usage.output_tokens),
             steps=run.steps,
             model=run.answered_by or choice.label,
             cached_tokens=run.bill.cached_tokens,
@@ -399,6 +400,11 @@ class TurnLoop:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
             log.error("the turn's work was not stored in time: %s", error)
+
+
+def _countable(tokens: int) -> int:
+    """A number that a provider reports, within what clients can show."""
+    return min(max(tokens, 0), SEQUENCE_MAX)
 
 
 def _tokens(before: RunUsage, after: RunUsage) -> dict[str, int]:

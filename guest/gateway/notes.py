@@ -53,7 +53,7 @@ class Notes:
         message = f"Stored: [id: {saved.note.note_id}]"
         existing = () if saved.created else (saved.note,)
         if existing:
-            message += " (a note with exactly this text was there already)"
+            message += " (a note with this text was there already)"
         return pb.SaveNoteReply(
             note_id=saved.note.note_id,
             message=message,
@@ -95,6 +95,7 @@ class Notes:
                 tags=tags,
                 include_conversation=request.include_conversation,
                 only=only,
+                weak=True,
             )
         return pb.SearchNotesReply(
             notes=await self._results(found.results),

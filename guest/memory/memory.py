@@ -70,7 +70,10 @@ class Memory:
             self._notes, partial(store.note_vectors, user), wanted=store.vectorizer.wanted
         )
         self.keyed = KeyedNotes(self._notes, self._writer)
-        self.typed = TypedNotes(self._notes, self._search, partial(store.read_notes, user))
+        self.typed = TypedNotes(
+            *(self._notes, self._search, partial(store.read_notes, user)),
+            by_words=not store.vectorizer.wanted,
+        )
         self.history = NoteHistory(self._notes, self._writer)
         self.state_of = SessionState(store.database, user)
         self.conversations = store.conversations(user)
@@ -213,12 +216,14 @@ class Memory:
         tags: Sequence[str] = (),
         include_conversation: bool = False,
         only: Only = Only(),  # noqa: B008 - it cannot change
+        weak: bool = False,
     ) -> SearchOutcome:
         """The notes that answer `query` best, each once, by its best passage.
 
         Any text is a valid query. `tags` limits the search to notes that have all of them; `only`
         limits it further. `include_conversation` also searches the user's conversations. The
-        outcome's warnings say what is missing.
+        outcome's warnings say what is missing. With `weak`, a search that finds nothing gives the
+        nearest notes, at most three, if they are not quite unlike the query.
         """
         validation.check_range("top_k", top_k, SEARCH_MAX)
         validation.check_fraction("min_confidence", only.min_confidence)
@@ -227,7 +232,9 @@ class Memory:
         checked = validation.checked_tags(tags)
         await self.wait_while_loading()
         with spans.step("memory", operation="search"):
-            return await self._search.search(query, top_k, checked, include_conversation, only)
+            return await self._search.search(
+                query, top_k, checked, include_conversation, only, weak
+            )
 
     async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
         """Up to `limit` pairs of notes that say nearly the same, most similar first, and up to

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 HIT_TEXT_MAX_CHARS: Final = 1200
 """A search shows notes up to this length whole, and of longer ones the best passage."""
 
-MatchedBy = Literal["keyword", "semantic", "both"]
+MatchedBy = Literal["keyword", "semantic", "both", "weak"]
 Source = Literal["user_memory", "conversation"]
 Searchable = Literal["semantic", "keyword"]
 Role = Literal["user", "assistant", "tool"]
@@ -263,13 +263,17 @@ class Filter:
 @dataclass(frozen=True)
 class Only:
     """Limits a search to some notes. `session_id` is the session that searches: it never sees
-    notes scoped to another session. Empty `types` means every type."""
+    notes scoped to another session. Empty `types` means every type. Of conversations, the turn
+    `asked_in` is left out, which holds the very question; with `this_conversation`, they are
+    limited to the session that searches, and notes are left out."""
 
     session_id: str = ""
     types: tuple[NoteType, ...] = ()
     min_confidence: float = 0.0
     superseded: bool = False
     chosen: Filter = Filter()
+    asked_in: str = ""
+    this_conversation: bool = False
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,10 @@ class Usage:
 
     async def _store_late(self) -> None:
         for request_id, waiting in list(self._unstored.items()):
-            await apply(self._database, Statement(_SETTLE, self._row(*waiting)))
+            try:
+                await apply(self._database, Statement(_SETTLE, self._row(*waiting)))
+            except (ValueError, ConstraintViolated) as error:  # it would never be stored
+                log.error("what a request took is dropped, since it cannot be stored: %s", error)
             if self._unstored.get(request_id) is waiting:
                 del self._unstored[request_id]
 

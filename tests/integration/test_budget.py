@@ -227,3 +227,24 @@ async def test_the_built_in_model_takes_nothing() -> None:
         assert completed.text
         assert not completed.input_tokens
         assert (await usage(alice)).total == pb.UsageSum()
+
+
+@pytest.mark.parametrize("reported", [2**53, 2**70, 10**9])
+async def test_what_a_provider_cannot_have_taken_is_not_believed(
+    tmp_path: Path, reported: int
+) -> None:
+    """One of several providers must not fill the day's budget for all, or break what is stored."""
+    delta = {"role": "assistant", "content": "Well."}
+    lie = wire.stream(delta, finish="stop", usage=(reported, reported, reported))
+    async with (
+        openai_server(lie, wire.says("Fine.")) as server,
+        guest(server, tmp_path, budget=BudgetSettings(day_usd=1.0)) as alice,
+    ):
+        first = (await alice.say("s0", "hello"))[-1]
+        assert first.HasField("completed"), first
+        assert await alice.answer("s0", "hello") == "Fine."
+        total = (await usage(alice)).total
+        assert (total.requests, total.uncertain_requests) == (2, 1)
+        assert total.output_tokens <= 500 + 7
+        assert 0 <= total.input_tokens < 100_000
+        assert 0 <= total.cost_usd < 0.5

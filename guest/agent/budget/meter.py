@@ -1,6 +1,7 @@
 """Counts every request to a model: reserves what it may take before it is sent, and settles that
 with what it took."""
 
+import logging
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,8 +36,17 @@ from guest.memory.usage import (
 )
 from guest.tools.base import ToolContext
 
+log = logging.getLogger(__name__)
+
 _FRAME_TOKENS: Final = 400
 """What providers add to a request by themselves, such as how to call tools."""
+
+_ESTIMATE_MAX_ERROR: Final = 4
+"""How many times the estimated input a request may take: estimates are rather too high, but images
+and other tokenizers are not known."""
+
+OUTPUT_MAX_TOKENS: Final = 10_000_000
+"""The most output that is believed where no limit was set: that of `max_output_tokens`."""
 
 _T = TypeVar("_T")
 
@@ -145,17 +155,21 @@ class Bill:
         """Count a request with what its answer took.
 
         Without the provider's figures, those of a whole answer are estimated; one that was cut
-        short counts as reserved.
+        short counts as reserved. Figures beyond what the request can have taken are cut to that,
+        and count as estimated, too.
         """
         answered = answering(model, response)
         usage = response.usage
+        measure: Measure = "estimated"
         if usage.has_values():
-            amount = Amount(
+            reported = Amount(
                 usage.input_tokens,
                 usage.output_tokens,
                 usage.cache_read_tokens,
                 self._meter.prices.of_answer(answered, response),
             )
+            amount = self._possible(reported, reserved.most, answered, response)
+            measure = "reported" if amount == reported else "estimated"
         elif response.finish_reason is not None:
             output = sum(map(of_part, response.parts))
             cost = self._meter.prices.most(answered, reserved.most.input_tokens, output)
@@ -168,8 +182,30 @@ class Bill:
             model=answered.model_name,
         )
         self._amounts[request.request_id] = amount
-        measure: Measure = "reported" if usage.has_values() else "estimated"
         await self._meter.usage.settle(request, amount, measure)
+
+    def _possible(
+        self, reported: Amount, most: Amount, answered: Model, response: ModelResponse
+    ) -> Amount:
+        """What a provider `reported`, at most what the request can have taken."""
+        written = sum(map(of_part, response.parts))
+        given = min(max(reported.input_tokens, 0), _ESTIMATE_MAX_ERROR * most.input_tokens)
+        taken = min(
+            max(reported.output_tokens, 0),
+            max(most.output_tokens, written) if most.output_tokens else OUTPUT_MAX_TOKENS,
+        )
+        cost = reported.cost
+        dearest = self._meter.prices.most(answered, given, taken)
+        if cost is not None and dearest is not None:
+            cost = min(max(cost, 0), dearest)
+        amount = Amount(given, taken, min(max(reported.cached_tokens, 0), given), cost)
+        if amount != reported:
+            log.warning(
+                "%s reports more than a request can have taken: %s input and %s output tokens; "
+                "%s and %s are counted",
+                *(answered.model_name, reported.input_tokens, reported.output_tokens, given, taken),
+            )
+        return amount
 
     async def release(self, reserved: Reserved) -> None:
         """Do not count a request, which the provider has refused."""

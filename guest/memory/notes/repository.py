@@ -69,7 +69,8 @@ ENDED: Final = "superseded_by, superseded_reason, superseded_at"
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _SAME: Final = """
-namespace = ? AND content_hash = ? AND scope_session = ? AND key IS NULL
+namespace = ? AND content_hash IN (SELECT value FROM json_each(?)) AND scope_session = ?
+    AND key IS NULL
     AND superseded_by IS NULL
 """
 _REQUIRE_NEW: Final = f"""
@@ -114,6 +115,8 @@ SELECT {COLUMNS} FROM notes
     WHERE namespace = ?1 AND scope_session IN ('', ?2) AND (superseded_by IS NULL OR ?3)
         AND confidence >= ?4 AND (?5 = '[]' OR type IN (SELECT value FROM json_each(?5)))
         AND (key IS NULL OR key NOT IN {FIXED})
+        AND (?7 = '[]' OR EXISTS (
+            SELECT 1 FROM json_each(?7) WHERE instr(lower(content), value) > 0))
     ORDER BY ordered_at DESC, seq DESC LIMIT ?6
 """  # noqa: S608
 _RECALLED: Final = """
@@ -361,6 +364,18 @@ class Draft:
         return hash_of(self.text)
 
     @property
+    def alike(self) -> list[str]:
+        """The hashes of texts that say the same: with or without a capital at the beginning or any
+        capitals, spaces between words that are more than one, and the full stop."""
+        spaced = {self.text, " ".join(self.text.split())}
+        stopped = {end for each in spaced for end in (each, each.rstrip(".。"), f"{each}.")}
+        return [
+            hash_of(each)
+            for text in sorted(stopped)
+            for each in {text, text[:1].swapcase() + text[1:], text.lower()}
+        ]
+
+    @property
     def scope(self) -> str:
         """The only session that will see the note; empty for all sessions of the user."""
         return "" if self.details is None else self.details.scope_session
@@ -433,16 +448,17 @@ class NoteRepository:
 
     async def find_existing(self, draft: Draft) -> Note | None:
         """The note that makes saving `draft` unnecessary: the one with its key, else the oldest
-        with the same text."""
+        with the same text, or one alike."""
         if draft.key:
             return await self.find_by_key(draft.key)
-        return await self._one(_BY_TEXT, draft.content_hash, draft.scope)
+        same = await self._one(_BY_TEXT, json.dumps([draft.content_hash]), draft.scope)
+        return same or await self._one(_BY_TEXT, json.dumps(draft.alike), draft.scope)
 
     async def duplicate_of(self, note: Note, text: str) -> str:
         """The id of the oldest other note that already says `text`; empty if there is none."""
         if note.key:
             return ""
-        same = (hash_of(text), note.details.scope_session, note.note_id)
+        same = (json.dumps([hash_of(text)]), note.details.scope_session, note.note_id)
         result = await self._database.execute(_DUPLICATE, (self.namespace, *same))
         return cast(str, result.rows[0][0]) if result.rows else ""
 
@@ -459,10 +475,14 @@ class NoteRepository:
         following = cast(int, rows[-1][-1]) if len(result.rows) > limit else 0
         return [note_of(row) for row in rows], following
 
-    async def newest(self, limit: int, only: Only) -> list[Note]:
-        """The notes that `only` allows, last written first, without those that have a fixed key."""
+    async def newest(self, limit: int, only: Only, holding: str = "") -> list[Note]:
+        """The notes that `only` allows, last written first, without those that have a fixed key;
+        with `holding`, only those with this text in them, in small or capital letters."""
         allowed = (only.session_id, only.superseded, only.min_confidence, json.dumps(only.types))
-        result = await self._database.execute(_NEWEST, (self.namespace, *allowed, limit))
+        small = holding.lower()
+        large = "".join(each if each.isascii() else each.upper() for each in small)
+        spelled = json.dumps([small, large] if small else [])  # SQL's lower() knows ASCII alone
+        result = await self._database.execute(_NEWEST, (self.namespace, *allowed, limit, spelled))
         return [note_of(row) for row in result.rows]
 
     async def stale(self, before: str, limit: int) -> list[Note]:
@@ -530,10 +550,10 @@ class NoteRepository:
         await self._quota.check(self._database, self.namespace, Used(notes, size))
 
     async def insert(self, draft: Draft) -> Passages | None:
-        """Store a new note; None if one exists with exactly this text or with this key, or if
-        the quota does not allow it."""
+        """Store a new note; None if one exists with this text, one alike or this key, or if the
+        quota does not allow it."""
         namespace, vectors = self.namespace, self._vectors
-        new = () if draft.key else (require_new(namespace, draft.content_hash, draft.scope),)
+        new = () if draft.key else (require_new(namespace, draft.alike, draft.scope),)
         try:
             async with vectors.changing(namespace):
                 *_, inserted, _ = await self._database.batch(
@@ -800,9 +820,9 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def require_new(namespace: str, content_hash: str, scope: str = "") -> Statement:
-    """Fail the batch if a current note without a key says exactly this in the same scope."""
-    return Statement(_REQUIRE_NEW, (namespace, content_hash, scope))
+def require_new(namespace: str, hashes: Sequence[str], scope: str = "") -> Statement:
+    """Fail the batch if a current note without a key, in the same scope, has one of these."""
+    return Statement(_REQUIRE_NEW, (namespace, json.dumps(hashes), scope))
 
 
 def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> Statement:

@@ -41,12 +41,18 @@ warning; else the warning is empty."""
 
 
 class TypedNotes:
-    """A user's notes by type and confidence, including those saved by other tools."""
+    """A user's notes by type and confidence, including those saved by other tools.
 
-    def __init__(self, notes: NoteRepository, search: Finder, read: NoteReader) -> None:
+    `by_words` says that nothing finds meaning: then parts of words are looked for, too.
+    """
+
+    def __init__(
+        self, notes: NoteRepository, search: Finder, read: NoteReader, *, by_words: bool
+    ) -> None:
         self._notes = notes
         self._search = search
         self._read = read
+        self._by_words = by_words
 
     async def recall(
         self,
@@ -122,6 +128,11 @@ class TypedNotes:
         found = await self._search.search(query, limit + len(FIXED), (), False, only)
         wanted = [hit.note_id for hit in found.results if hit.key not in FIXED][:limit]
         notes, warning = await self._read(lambda notes: notes.get_many(wanted))
+        if self._by_words:
+            holding, warning = await self._read(
+                lambda notes: notes.newest(limit, only, query.strip())
+            )
+            notes = [*notes, *(note for note in holding if note.note_id not in wanted)][:limit]
         return Recalled(tuple(notes), found.warnings or _warnings(warning))
 
     async def _newest(self, limit: int, only: Only) -> Recalled:

@@ -46,6 +46,7 @@ class ReplicaSearch:
         tags: Sequence[str],
         include_conversation: bool,
         only: Only = ALL,
+        weak: bool = False,
     ) -> SearchOutcome:
         """See `Memory.search`. Raises `StorageError` if there is neither a server nor a replica."""
         wanted = [self._user.notes]
@@ -56,7 +57,7 @@ class ReplicaSearch:
             try:
                 warning = await self._freshen(wanted)
                 outcome = await self._search().search(
-                    query, top_k, tags, include_conversation, only
+                    query, top_k, tags, include_conversation, only, weak
                 )
             except StorageError as error:
                 if error.code != Code.DATA_LOSS or last_attempt:

@@ -5,6 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -75,6 +76,9 @@ ALL: Final = Only()
 
 SIMILAR_MIN: Final = 0.6
 SIMILAR_MAX: Final = 3
+WEAK_MIN: Final = 0.12
+"""Chosen by measurements; see docs/design/2026-11-26-weak-results.md."""
+WEAK_MAX: Final = 3
 _SIMILAR_CANDIDATES: Final = 1_000
 """How many similar passages are looked at for notes that the session sees."""
 
@@ -98,7 +102,13 @@ class Finder(Protocol):
     """Searches one user's memory: `Search`, or the search of a replica."""
 
     async def search(
-        self, query: str, top_k: int, tags: Sequence[str], include_conversation: bool, only: Only
+        self,
+        query: str,
+        top_k: int,
+        tags: Sequence[str],
+        include_conversation: bool,
+        only: Only,
+        weak: bool = ...,
     ) -> SearchOutcome:
         """See `Memory.search`."""
         ...
@@ -150,6 +160,7 @@ class Search:
         tags: Sequence[str],
         include_conversation: bool,
         only: Only = ALL,
+        weak: bool = False,
     ) -> SearchOutcome:
         """See `Memory.search`."""
         question = Question(query, self._vectorizer, self._patience.query_vector_s)
@@ -157,6 +168,10 @@ class Search:
         narrowed = results.narrows(tags, only)
         among = await self._allowed(tags, only) if narrowed else None
         spoken = include_conversation and not narrowed
+        if include_conversation and narrowed:
+            warnings.append(
+                "conversations were not searched: they have no tags, types or origins to filter by"
+            )
         while True:
             evidence = await self._evidence_of(question, among, spoken, warnings)
             ranked = rank(evidence, self._weights)
@@ -173,6 +188,8 @@ class Search:
             # a hidden note may have taken the place of a visible one
             among = await self._allowed(tags, only)
         shown = (await reranking.reranked(question.text, shown, recency))[:top_k]
+        if weak and not shown and not only.this_conversation:
+            shown = (await self._nearest(question, among, only))[:top_k]
         passing = ""
         if reranking.problem and reranking.is_loading:
             passing = reranking.problem
@@ -196,17 +213,7 @@ class Search:
     ) -> tuple[Hit, ...]:
         """Other notes with passages similar to `embedded`, by descending cosine, that the session
         sees; never those with a fixed key."""
-        namespace = self._user.notes
-        vectors, _ = await self._vectors.snapshot(
-            namespace, embedded.model_id, embedded.vectors.shape[1]
-        )
-        nearest = await asyncio.to_thread(
-            vectors.nearest, embedded.vectors, _SIMILAR_CANDIDATES, SIMILAR_MIN
-        )
-        ranked = (
-            Ranked(_NOTES, int(nearest.ids[i]), min(1.0, float(nearest.cosines[i])), "semantic")
-            for i in range(len(nearest.ids))
-        )
+        ranked = await self._by_cosine(embedded, SIMILAR_MIN)
         only = Only(session_id=session_id)
         return await self._show(ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=FIXED)
 
@@ -217,6 +224,30 @@ class Search:
 
     async def copied(self, copying: "asyncio.Task[None] | None") -> None:
         """Nothing to wait for."""
+
+    async def _nearest(self, question: Question, among: Ids | None, only: Only) -> tuple[Hit, ...]:
+        """The notes that are nearest to a question which nothing fits."""
+        embedded = await question.embedded()
+        if embedded is None:
+            return ()
+        ranked = await self._by_cosine(embedded, WEAK_MIN, among)
+        hits = await self._show(ranked, WEAK_MAX, [], only, without_keys=FIXED)
+        return tuple(replace(hit, matched_by="weak", meaning=hit.score) for hit in hits)
+
+    async def _by_cosine(
+        self, embedded: Embedded, least: float, among: Ids | None = None
+    ) -> Iterator[Ranked]:
+        """The passages of notes by their cosine alone, from `least` on."""
+        vectors, _ = await self._vectors.snapshot(
+            self._user.notes, embedded.model_id, embedded.vectors.shape[1]
+        )
+        nearest = await asyncio.to_thread(
+            vectors.nearest, embedded.vectors, _SIMILAR_CANDIDATES, least, among
+        )
+        return (
+            Ranked(_NOTES, int(nearest.ids[i]), min(1.0, float(nearest.cosines[i])), "semantic")
+            for i in range(len(nearest.ids))
+        )
 
     async def _allowed(self, tags: Sequence[str], only: Only) -> Ids:
         return await results.allowed(self._database, self._user.notes, tags, only)
@@ -358,11 +389,13 @@ class Search:
     ) -> dict[int, results.Found]:
         notes = [passage.chunk_id for passage in page if passage.part == _NOTES]
         conversation = [passage.chunk_id for passage in page if passage.part == _CONVERSATION]
-        found = await results.notes(self._database, self._user.notes, notes, only)
+        found: dict[int, results.Found] = {}
+        if not only.this_conversation:
+            found |= await results.notes(self._database, self._user.notes, notes, only)
         if conversation:
             try:
                 found |= await results.conversation(
-                    self._database, self._user.conversations, conversation
+                    self._database, self._user.conversations, conversation, only
                 )
             except Exception as error:
                 warnings.append(_conversation_failed(error))

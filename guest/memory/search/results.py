@@ -54,13 +54,15 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
                        AND earlier.sequence < event.sequence AND earlier.role <> 'tool'
                    ORDER BY earlier.sequence DESC LIMIT {PRECEDING}) AS preceding
                CROSS JOIN chunks AS passage USING (session_id, sequence))
-    FROM json_each(?) AS wanted
+    FROM json_each(?1) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN conversation_events AS event USING (session_id, sequence)
-    WHERE chunks.namespace = ? AND NOT {HIDDEN} AND CASE
+    WHERE chunks.namespace = ?2 AND NOT {HIDDEN}
+        AND NOT (event.session_id = ?3 AND event.turn_id = ?4)
+        AND (event.session_id = ?3 OR NOT ?5) AND CASE
         WHEN event.role = 'tool' AND json_valid(event.payload)
             THEN COALESCE(json_extract(event.payload, {_TOOL}), '')
-                NOT IN (SELECT value FROM json_each(?))
+                NOT IN (SELECT value FROM json_each(?6))
         ELSE 1 END
 """  # noqa: S608
 _REPORTING: Final = json.dumps(sorted(MEMORY_TOOLS))
@@ -154,9 +156,9 @@ def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
 
 
 async def conversation(
-    database: Database, namespace: str, chunk_ids: Sequence[int]
+    database: Database, namespace: str, chunk_ids: Sequence[int], only: Only
 ) -> dict[int, Found]:
-    """Passages of conversations, without deleted ones.
+    """Passages of conversations, without deleted ones and those that `only` leaves out.
 
     Material is what a tool brought of its sources, as was stored with its call; a refused path is
     the runtime's own words. Where nothing says which tool it was, its output is material.
@@ -165,7 +167,15 @@ async def conversation(
     themselves, and a session that only saw such a report has not read anybody's words.
     """
     result = await database.execute(
-        _CONVERSATION, (json.dumps(list(chunk_ids)), namespace, _REPORTING)
+        _CONVERSATION,
+        (
+            json.dumps(list(chunk_ids)),
+            namespace,
+            only.session_id,
+            only.asked_in,
+            only.this_conversation,
+            _REPORTING,
+        ),
     )
     found = {}
     with noticed("the passages before another"):

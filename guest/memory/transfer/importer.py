@@ -134,7 +134,7 @@ class Batch:
             self._add(Statement(_RELEASE, (namespace, owner.note_id, line.key, owner.updated_at)))
         if known is None:
             if is_kept_once(line):
-                same = (repository.hash_of(line.current.content), line.scope_session or "")
+                same = ([repository.hash_of(line.current.content)], line.scope_session or "")
                 self._add(repository.require_new(namespace, *same))
             self._add(Statement(_NOTE, (namespace, *_row(line, change.key))))
             self._index(namespace, line)

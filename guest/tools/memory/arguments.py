@@ -46,7 +46,12 @@ class SearchArguments(Arguments):
         default=False, description="Also search what was said in earlier conversations."
     )
     tags: list[Tag] = Field(
-        default_factory=list, max_length=TAGS_MAX, description="Only notes with all of these tags."
+        default_factory=list,
+        max_length=TAGS_MAX,
+        description="Only notes with all of these tags; conversations have none.",
+    )
+    this_conversation: bool = Field(
+        default=False, description="Only what was said in this conversation, and no notes."
     )
 
 

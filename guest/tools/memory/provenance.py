@@ -68,14 +68,14 @@ _QUOTED: Final = re.compile(
     r"|`[^`]*(?:`|$)"
 )
 _END: Final = re.compile(
-    r"(?:[!?؟۔।॥։።။។‽]|(?<![.…])(?<!\s\d)(?<!\s\d\d)\.)[\"'”’»)\]]{0,3}(?=\s|$)|[。！？｡．]"
+    r"(?:[!?؟۔।॥։።။។‽]|(?<![.…])(?<!\s\d)(?<!\s\d\d)\.)[\"'”’»)\]]{0,3}(?=\s(?!\d)|$)|[。！？｡．]"
     r"|(?<![:,;：，、])\n\n(?![-*•\d])"
 )
 """Where a sentence ends. A pause ("…"), an ordinal ("5."), the end of a line within a paragraph and
 an item of a list end none."""
 _ABBREVIATION_MAX_CHARS: Final = 8
 _ABBREVIATION: Final = re.compile(
-    r"(?<!\w)(?:\w|\w\.\w|mrs?|ms|dr|prof|st|vs|etc|approx|no|nr|inc|ltd|co|corp|bzw|ca|usw|evtl"
+    r"(?<!\w)(?:\w|\w\.\w|mrs?|ms|dr|prof|st|vs|etc|approx|inc|ltd|co|corp|bzw|ca|usw|evtl"
     r"|sra?|mme|mlle|av|núm|тел|ул|им)$",
     re.IGNORECASE,
 )

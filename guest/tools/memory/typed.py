@@ -52,7 +52,9 @@ class RememberArguments(Arguments):
         NotBlank,
     ]
     type: NoteType = Field(default="fact", description="What kind of statement it is.")
-    confidence: Confidence = Field(default=0.8, description="How sure it is, from 0 to 1.")
+    confidence: Confidence = Field(
+        default=0.8, description="How sure it is, from 0 to 1; what is beyond counts as 0 or 1."
+    )
     rationale: str = Field(
         default="", max_length=RATIONALE_MAX_CHARS, description="Why it is held to be so."
     )
@@ -65,7 +67,9 @@ class RecallArguments(Arguments):
         description="What to look for, in plain words; without it, the newest.",
     )
     type: Literal[NoteType, "all"] = Field(default="all", description="Only this type.")
-    min_confidence: Confidence = Field(default=0.5, description="At least this sure, 0 to 1.")
+    min_confidence: float = Field(
+        default=0.5, ge=0, le=1, allow_inf_nan=False, description="At least this sure, 0 to 1."
+    )
     limit: int = Field(default=10, ge=1, le=_LIMIT_MAX, description="How many at most.")
     include_superseded: bool = Field(
         default=False, description="Also what was forgotten or replaced, for its history."
@@ -149,7 +153,7 @@ class _TypedTools:
         held = () if saved.created else (note,)
         message = f"Stored: [id: {note.note_id}]"
         if not saved.created:
-            message += " (exactly this text was there already; nothing was changed)"
+            message += " (this text was there already; nothing was changed)"
         return ToolOutput(
             data={
                 "remembered": True,

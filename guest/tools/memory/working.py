@@ -40,7 +40,7 @@ class SearchMemoryArguments(Arguments):
     ]
     limit: Annotated[
         int,
-        Field(description="How many results at most, from 1 to 50."),
+        Field(description="How many results at most, 1 to 50; beyond counts as these."),
         AfterValidator(lambda limit: min(max(limit, 1), _LIMIT_MAX)),
     ] = 10
 
@@ -133,10 +133,12 @@ class _WorkingTools:
 
     async def search(self, context: ToolContext, arguments: SearchMemoryArguments) -> ToolOutput:
         found = await self._memory.search(
-            arguments.query, top_k=arguments.limit, only=Only(session_id=context.session_id)
+            arguments.query,
+            top_k=arguments.limit,
+            only=Only(session_id=context.session_id),
+            weak=True,
         )
-        zone = context.time_zone
-        return search_answer(found, [fields(hit, _SHOWN, zone) for hit in found.results])
+        return search_answer(found, _SHOWN, context.time_zone)
 
     async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:

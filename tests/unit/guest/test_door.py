@@ -1,10 +1,12 @@
 """What goes out by the door, and what is understood of its answers."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from aiohttp import web
 from pydantic_ai import Agent
@@ -191,3 +193,36 @@ def test_a_key_behind_a_door_is_not_sent_where_there_is_none() -> None:
 def test_other_errors_are_no_refusals() -> None:
     assert refusal_in(ValueError("x")) is None
     assert refusal_in(None) is None
+
+
+@pytest.mark.parametrize("piece", [b"x" * 65_536, b"data: x\n" * 8_192, b"\n" * 3 + b"x" * 65_536])
+async def test_an_event_that_does_not_end_is_not_held(tmp_path: Path, piece: bytes) -> None:
+    sent = 0
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: {}\n\n")
+        while sent < 40 * 2**20:
+            await response.write(piece)
+            sent += len(piece)
+        return response
+
+    async with served(tmp_path / "d", handler) as door:
+        if piece.startswith(b"\n"):
+            assert len((await door.http.get(url_of("openai"))).content) > 40 * 2**20
+            return
+        with pytest.raises(httpx2.RemoteProtocolError, match="longer than 8 MiB"):
+            await door.http.get(url_of("openai"))
+    assert sent < 20 * 2**20
+
+
+async def test_an_answer_that_is_compressed_is_refused(tmp_path: Path) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.headers["accept-encoding"] == "identity"
+        return web.Response(body=gzip.compress(b"x"), headers={"content-encoding": "gzip"})
+
+    async with served(tmp_path / "d", handler) as door:
+        with pytest.raises(httpx2.RemoteProtocolError, match="compressed"):
+            await door.http.get(url_of("openai"))

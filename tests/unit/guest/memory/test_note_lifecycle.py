@@ -78,7 +78,7 @@ async def test_the_same_text_answers_with_the_note_that_holds_it(path: Path) -> 
         assert again.searchable == "semantic"
         other = await Memory(memory.store, BOB).save("likes tea", [], ORIGIN)
         assert other.created
-        assert (await memory.save("likes tea ", [], ORIGIN)).created
+        assert (await memory.save("likes teas", [], ORIGIN)).created
 
 
 async def test_the_same_text_at_the_same_moment_is_one_note(path: Path) -> None:
@@ -330,3 +330,22 @@ async def test_statistics_count_one_user(path: Path) -> None:
         assert counted.embedding_model == "fake-1"
         assert counted.schema_version == len(MIGRATIONS)
         assert counted.database_bytes > 4096
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "user prefers Tea",
+        "User prefers Tea.",
+        "User  prefers\n Tea",
+        "user prefers Tea.",
+        "User prefers Tea",
+    ],
+)
+async def test_the_same_fact_in_another_spelling_is_one_note(path: Path, again: str) -> None:
+    async with opened(path) as memory:
+        first = await memory.save("User prefers Tea", [], ORIGIN)
+        second = await memory.save(again, [], ORIGIN)
+        assert (second.created, second.note.note_id) == (False, first.note.note_id)
+        assert (await memory.save("User prefers tea houses", [], ORIGIN)).created
+        assert (await memory.save("User prefers Teä", [], ORIGIN)).created

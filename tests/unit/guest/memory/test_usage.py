@@ -116,3 +116,16 @@ async def test_moving_a_memory_takes_the_counts_along(path: Path, tmp_path: Path
         copied = await Usage(target, User("alice")).sums("session")
         await target.close()
         assert copied == await memory.usage.sums("session")
+
+
+async def test_what_cannot_be_stored_is_dropped_and_told(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(path) as memory:
+        await memory.usage.reserve(request(1), Amount(10, 10), ())
+        await memory.usage.settle(request(1), Amount(2**53, 5), "reported")
+        assert "cannot be stored" in caplog.text
+        await memory.usage.reserve(request(2), Amount(10, 10), ())
+        await memory.usage.settle(request(2), Amount(3, 4), "reported")
+        (day,) = await memory.usage.sums("day")
+        assert (day.requests, day.input_tokens, day.uncertain) == (2, 13, 1)

@@ -70,7 +70,8 @@ async def test_a_confidence_that_is_no_number_is_refused(
     result = await tools.pipeline.call(ALICE, name, arguments)
     assert result.is_error
     assert result.text.startswith(f"{field}: got ")
-    assert result.text.endswith("; accepted is a number")
+    accepted = "a number" if name == "remember" else "a number from 0 to 1"
+    assert result.text.endswith(f"; accepted is {accepted}")
     assert await tools.contents(min_confidence=0) == []
 
 
@@ -88,7 +89,7 @@ async def test_the_same_text_again_answers_with_what_holds_it(tools: Tools) -> N
     answer = await tools.ok("remember", content="Tea")
     assert (answer["memory_id"], answer["memory_type"]) == (first, "decision")
     assert answer["message"] == (
-        f"Stored: [id: {first}] (exactly this text was there already; nothing was changed)"
+        f"Stored: [id: {first}] (this text was there already; nothing was changed)"
     )
     assert result.text.endswith(
         f'\nNote: {first} is held as decision with confidence 0.9, because: "taste"; to hold it '
@@ -127,7 +128,32 @@ async def test_recall_leaves_out_what_is_less_sure(tools: Tools) -> None:
     assert await tools.contents() == ["sure to 0.9", "sure to 0.5"]
     assert await tools.contents(min_confidence=0.6) == ["sure to 0.9"]
     assert await tools.contents(query="sure", min_confidence=0.6) == ["sure to 0.9"]
-    assert len(await tools.contents(min_confidence=-1)) == 3
+    assert len(await tools.contents(min_confidence=0)) == 3
+    for beyond in (-1, 3, 1.01):
+        assert await tools.refusal("recall", min_confidence=beyond) == (
+            f"min_confidence: got {beyond}; accepted is a number from 0 to 1"
+        )
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("POSTGRES", "we use Postgres as the database"),
+        ("BC-1234", "bc-1234/x is it"),
+        ("databas", "we use Postgres as the database"),
+        ("KÖLN", "she lives in köln"),
+        ("öl", "she lives in köln"),
+    ],
+)
+async def test_without_vectors_a_part_of_a_word_is_found(
+    path: Path, query: str, found: str
+) -> None:
+    async with all_tools(path, embedder=None) as tools:
+        for text in ("we use Postgres as the database", "bc-1234/x is it", "she lives in köln"):
+            await tools.remember(text)
+        assert (await tools.contents(query=query))[:1] == [found]
+        assert await tools.contents(query="100%") == []
+        assert await tools.contents(query=query, min_confidence=0.9) == []
 
 
 async def test_recall_gives_10_and_at_most_50(tools: Tools) -> None:

@@ -97,6 +97,7 @@ const REASONS = {
   both: "words and meaning match",
   keyword: "words match",
   semantic: "meaning matches",
+  weak: "nothing matches well; this is nearest",
 };
 
 /**
@@ -109,7 +110,7 @@ export const Reason = ({ note }) =>
     <meter min="0" max="1" value=${note.score || 0} aria-label="Score"></meter>
     ${(note.score || 0).toFixed(2)} ·
     ${REASONS[note.matched_by] || "matches"}
-    ${note.matched_by !== "semantic" && ` · words ${percent(note.words)}`}
+    ${note.words > 0 && ` · words ${percent(note.words)}`}
     ${note.meaning ? ` · meaning ${percent(note.meaning)}` : ""}
   </span>`;
 

@@ -1,0 +1,58 @@
+"""What a model finds of conversations: not its own question, none with tags, or only this one."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tools.memory_tools import ALICE, Tools, all_tools
+
+ASKED = "where did I park the bicycle"
+
+
+@pytest.fixture
+async def tools(path: Path) -> AsyncIterator[Tools]:
+    async with all_tools(path) as tools:
+        for session in ("s-old", ALICE.session_id):
+            await tools.memory.conversations.create(session)
+        yield tools
+
+
+async def say(tools: Tools, session_id: str, turn_id: str, text: str) -> None:
+    await tools.memory.conversations.append(
+        session_id, turn_id=turn_id, role="user", text=text, payload="[]"
+    )
+
+
+async def found(tools: Tools, **arguments: Any) -> list[str]:
+    results = await tools.ok("memory_search", query=ASKED, **arguments)
+    return [each["text"].partition(": ")[2] or each["text"] for each in results]
+
+
+async def test_the_question_that_is_asked_is_no_answer_to_itself(tools: Tools) -> None:
+    await say(tools, ALICE.session_id, "t-before", "I park the bicycle at the station")
+    await say(tools, ALICE.session_id, ALICE.turn_id, ASKED)
+    assert await found(tools, include_conversation=True) == ["I park the bicycle at the station"]
+    earlier = replace(ALICE, turn_id="t-later")
+    assert (
+        len(await tools.ok("memory_search", earlier, query=ASKED, include_conversation=True)) == 2
+    )
+
+
+async def test_only_this_conversation_can_be_searched(tools: Tools) -> None:
+    await say(tools, "s-old", "t1", "I park the bicycle at the harbour")
+    await say(tools, ALICE.session_id, "t-before", "I park the bicycle at the station")
+    await tools.ok("memory_save", content="The bicycle is red")
+    here = await found(tools, this_conversation=True)
+    assert here == ["I park the bicycle at the station"]
+    assert len(await found(tools, include_conversation=True)) == 3
+
+
+async def test_with_tags_it_is_said_that_conversations_are_not_searched(tools: Tools) -> None:
+    await say(tools, "s-old", "t1", "I park the bicycle at the harbour")
+    await tools.ok("memory_save", content="The bicycle is red", tags=["bike"])
+    search = {"query": ASKED, "include_conversation": True, "tags": ["bike"]}
+    (note,) = await tools.notes("memory_search", **search)
+    assert note.startswith("conversations were not searched: they have no tags")
