@@ -42,7 +42,11 @@ if [ "$extras" = dev ] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
       pip install --no-deps "torch==$TORCH"
   fi
 fi
-pip install --constraint constraints.txt --editable ".[$extras]"
+pip install --constraint constraints.txt --editable ".[$extras]" || {
+  [ "$(uname -m)" = x86_64 ] || echo "libsql, the engine of the local memory, may have no built package for" \
+    "this machine: apt-get install cargo build-essential cmake, then the same command again" >&2
+  exit 1
+}
 if [ "$extras" = dev ]; then # this pip knows no --group
   pip install --constraint constraints.txt "$(.venv/bin/python -c 'import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["second-client"])')"

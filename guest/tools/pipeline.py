@@ -14,7 +14,7 @@ from typing import Any, Final
 from wire.errors import Code, WireError
 from wire.limits import ID_PATTERN, TOOL_OUTPUT_MAX_BYTES
 from wire.settings import Approval
-from wire.tools import FAMILIES
+from wire.tools import FAMILIES, MEMORY_TOOLS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError, ToolError
@@ -201,9 +201,14 @@ class ToolPipeline:
         tool = self._registry.get(name)
         record = self._recording(ctx, tool)
         told = {"tool": tool.name if tool else "unknown", "safety": tool.safety if tool else ""}
+        if name in MEMORY_TOOLS:
+            told["kind"] = next(kind for kind, tools in FAMILIES.items() if name in tools)
         with spans.step("tool", self._witness.spans, **told, **_where(ctx)) as step:
             try:
-                return await self._called(ctx, tool, name, arguments, approve, record)
+                result = await self._called(ctx, tool, name, arguments, approve, record)
+                if result.receipts:
+                    step.words["note_id"] = result.receipts[0].note_id
+                return result
             finally:
                 step.words["outcome"] = record.outcome
 
@@ -385,6 +390,8 @@ class ToolPipeline:
         extra = _who(ctx, name) | {"duration_ms": _ms(began), "outcome": outcome}
         if count is not None:
             extra["count"] = count
+        if changed:
+            extra["note_id"] = changed[0]
         log.log(level, "tool call", extra=extra)
 
 

@@ -22,7 +22,7 @@ MAINTENANCE_DONE: Final = "maintenance_done"
 """The last event of a guest whose maintenance succeeded: `result` is what it did."""
 
 _EXTRA = (
-    *("session", "turn", "tool", "event", "duration_ms", "outcome", "count", "error"),
+    *("session", "turn", "tool", "event", "duration_ms", "outcome", "count", "note_id", "error"),
     *("progress", "result"),
 )
 

@@ -21,7 +21,9 @@ _WORDS: Final = {
     "channel": _ID,
     "session": _ID,
     "turn": _ID,
-    "operation": r"(save|update|search|embed)",
+    "operation": r"(save|update|search|embed|rerank)",
+    "kind": "(memory|typed_memory|working_memory)",
+    "note_id": _ID,
     "model": r"[a-z]{1,16}:?[A-Za-z0-9._:/@-]{0,100}",
 }
 WORDS: Final = {name: re.compile(pattern, re.ASCII) for name, pattern in _WORDS.items()}

@@ -16,6 +16,12 @@ def test_the_tools_are_what_was_frozen() -> None:
     )
 
 
+def test_the_guide_has_every_argument() -> None:
+    assert tool_snapshot.GUIDE.read_text("utf-8") == tool_snapshot.guide(), (
+        "run: .venv/bin/python tools/tool_snapshot.py"
+    )
+
+
 def test_every_tool_has_an_argument_that_tells_a_person_of_the_call() -> None:
     for tool in tool_snapshot.all_tools():
         telling = tool.arguments.telling or next(iter(tool.arguments.model_fields))

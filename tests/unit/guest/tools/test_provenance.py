@@ -148,7 +148,7 @@ def test_the_users_own_words_are_always_theirs(
 ) -> None:
     for asked in (content, f"{around} {content}", f"{content.upper().lower()} {content}"):
         assert said(asked, content) == "user"
-    for asked in (content, f"{around}! {content}", f"{content}! {around}"):
+    for asked in (content, f"{around}。{content}", f"{content}。{around}"):
         assert said(asked, content, sources) == "user"
 
 

@@ -42,6 +42,9 @@ async def test_each_operation_is_a_step_with_its_outcome(spans: Spans, tmp_path:
     refused = Counter(s.words["tool"] for s in found if s.words["outcome"] == "refused")
     assert refused == Counter({name: 2 if name in OF_AN_UNKNOWN_NOTE else 1 for name in RIGHT})
     assert all(span.words["session"] == "session-1" for span in found)
+    assert all(span.words["tool"] in FAMILIES[span.words["kind"]] for span in found)
+    (saved,) = [s for s in found if s.words["tool"] == "memory_save" and s.words["outcome"] == "ok"]
+    assert saved.words["note_id"].startswith("note-")
 
 
 async def test_failures_of_the_embedder_have_their_code(spans: Spans, tmp_path: Path) -> None:
@@ -83,5 +86,6 @@ async def test_each_operation_is_logged_with_who_and_how_and_never_what(
     for name in searches:
         assert found[name].levelno == logging.DEBUG
         assert found[name].__dict__["count"] > 0
+    assert found["remember"].__dict__["note_id"].startswith("note-")
     assert found["remember"].levelno == found["write_memory"].levelno == logging.INFO
     assert not [record for record in caplog.records if "walrus" in str(record.__dict__)]

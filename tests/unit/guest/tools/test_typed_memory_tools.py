@@ -70,8 +70,7 @@ async def test_a_confidence_that_is_no_number_is_refused(
     result = await tools.pipeline.call(ALICE, name, arguments)
     assert result.is_error
     assert result.text.startswith(f"{field}: got ")
-    accepted = "a number" if name == "remember" else "a number from 0 to 1"
-    assert result.text.endswith(f"; accepted is {accepted}")
+    assert "; accepted is a number" in result.text
     assert await tools.contents(min_confidence=0) == []
 
 

@@ -107,6 +107,8 @@ def test_attributes_are_those_that_are_known_and_hold_no_sentence() -> None:
                 "session": "session-1",
                 "note": "walrus",
                 "operation": "walrus",
+                "kind": "walrus",
+                "note_id": "the walrus",
                 "model": "openai:the walrus",
                 "channel": "x" * 65,
             },
@@ -116,6 +118,10 @@ def test_attributes_are_those_that_are_known_and_hold_no_sentence() -> None:
     assert found is not None
     assert found.words == {"session": "session-1"}
     assert found.counts == {"input_tokens": 5}
+    told = {"operation": "rerank", "kind": "typed_memory", "note_id": "note-7"}
+    found = Step.of(span("memory", words=told))
+    assert found is not None
+    assert found.words == told
 
 
 def test_every_metric_of_the_dashboard_exists_and_the_other_way_round() -> None:
