@@ -1,10 +1,10 @@
 """What the tools that are offered by default take of every request."""
 
 from pydantic_ai.tools import ToolDefinition
+from tool_snapshot import all_tools
 from wire.tools import offered
 
 from guest.agent.prompt.window import of_tools
-from tools.tool_snapshot import all_tools
 
 MOST = 4_000
 """Tokens; docs/design/2026-11-26-families-of-tools.md."""

@@ -53,6 +53,6 @@ async def test_only_this_conversation_can_be_searched(tools: Tools) -> None:
 async def test_with_tags_it_is_said_that_conversations_are_not_searched(tools: Tools) -> None:
     await say(tools, "s-old", "t1", "I park the bicycle at the harbour")
     await tools.ok("memory_save", content="The bicycle is red", tags=["bike"])
-    search = {"query": ASKED, "include_conversation": True, "tags": ["bike"]}
+    search: dict[str, Any] = {"query": ASKED, "include_conversation": True, "tags": ["bike"]}
     (note,) = await tools.notes("memory_search", **search)
     assert note.startswith("conversations were not searched: they have no tags")
