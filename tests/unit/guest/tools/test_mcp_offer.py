@@ -22,7 +22,6 @@ from wire.settings import McpServerSettings
 from guest.agent.toolset import definition
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments, check
-from guest.tools.base import Tool
 from guest.tools.mcp.approved import ApprovedTools
 from guest.tools.mcp.offer import offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
@@ -117,10 +116,24 @@ def models() -> Iterator[tuple[Callable[[ToolDefinition], Iterator[str]], Model]
     yield google, GoogleModel("gemini-3-flash", provider=GoogleProvider(api_key="k"))
 
 
-def tools_of(directory: Path, *listed: dict[str, Any], calls: list[Any] | None = None) -> McpServer:
-    """The server `s` with these tools, whose calls are noted instead of made."""
-    settings = McpServerSettings(command="x")
-    server = McpServer("s", settings, lambda _: _never(), ApprovedTools(directory / "mcp.json"))
+class Listing(McpServer):
+    """The server `s` with tools that it has listed, whose calls are noted instead of made."""
+
+    def __init__(self, directory: Path, listed: list[types.Tool]) -> None:
+        settings = McpServerSettings(command="x")
+        super().__init__("s", settings, lambda _: _never(), ApprovedTools(directory / "mcp.json"))
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self._offer(listed)
+
+    async def _call(
+        self, tool: str, arguments: dict[str, Any], material: str
+    ) -> types.CallToolResult:
+        self.calls.append((tool, arguments))
+        return types.CallToolResult(content=[])
+
+
+def tools_of(directory: Path, *listed: dict[str, Any]) -> Listing:
+    """A server with these tools."""
     found = [
         types.Tool(
             name=each["name"],
@@ -129,18 +142,7 @@ def tools_of(directory: Path, *listed: dict[str, Any], calls: list[Any] | None =
         )
         for each in listed
     ]
-
-    async def call(
-        tool: str,
-        arguments: dict[str, Any],
-        material: str,
-    ) -> types.CallToolResult:
-        (calls if calls is not None else []).append((tool, arguments))
-        return types.CallToolResult(content=[])
-
-    server._call = call  # type: ignore[method-assign]
-    server._offer(found)
-    return server
+    return Listing(directory, found)
 
 
 def _never() -> Any:
@@ -169,15 +171,15 @@ async def test_what_the_full_schema_allows_reaches_the_server_as_it_was_meant(
     listed: dict[str, Any], tmp_path: Path
 ) -> None:
     full = listed["inputSchema"]
-    calls: list[Any] = []
-    (tool,) = tools_of(tmp_path, listed, calls=calls).tools.values()
+    server = tools_of(tmp_path, listed)
+    (tool,) = server.tools.values()
     shown = tool.arguments.model_json_schema()
     validator = validators.validator_for(full, default=Draft202012Validator)
     for arguments in listed["allowed"]:
         validator(full).validate(arguments)
         for written in (arguments, as_shown(arguments, shown, full)):
             await tool.run(None, check(tool, json.dumps(written), str))  # type: ignore[arg-type]
-            assert calls.pop() == (listed["name"], arguments)
+            assert server.calls.pop() == (listed["name"], arguments)
         if "" not in arguments.values():
             Draft202012Validator(shown).validate(as_shown(arguments, shown, full))
 
@@ -327,18 +329,18 @@ def test_a_tool_that_cannot_be_offered_is_left_out_alone(tmp_path: Path) -> None
 def test_the_tools_of_all_servers_together_are_bounded() -> None:
     from guest.tools.mcp.servers import McpServers
 
-    servers = McpServers.__new__(McpServers)
-    half: dict[str, Tool] = {f"t{number}": None for number in range(60)}  # type: ignore[misc]
-    other: dict[str, Tool] = {f"u{number}": None for number in range(60)}  # type: ignore[misc]
+    class Offering(McpServer):
+        def __init__(self, letter: str) -> None:
+            self.tools = {f"{letter}{number}": None for number in range(60)}  # type: ignore[misc]
 
-    class Server:
-        def __init__(self, tools: dict[str, Tool]) -> None:
-            self.tools = tools
+        def notices(self) -> Iterator[str]:
+            return iter(())
 
-        def notices(self) -> list[str]:
-            return []
+    class Two(McpServers):
+        def __init__(self) -> None:
+            self._servers = [Offering("t"), Offering("u")]
 
-    servers._servers = [Server(half), Server(other)]  # type: ignore[list-item]
+    servers = Two()
     assert len(servers.tools()) == 100
     (notice,) = servers.notices()
     assert "u40, u41, u42, u43, u44 and 15 more are not offered" in notice
