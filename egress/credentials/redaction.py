@@ -27,7 +27,8 @@ def forms_of(value: str) -> frozenset[bytes]:
     escaped |= {re.sub("%..", lambda found: found[0].lower(), each) for each in escaped}
     in_json = json.dumps(value)[1:-1]
     escaped |= {value, in_json, in_json.replace("/", "\\/"), html.escape(value)}
-    escaped |= {raw.hex(), raw.hex().upper(), "".join(f"%{byte:02X}" for byte in raw)}
+    escaped |= {raw.hex(), raw.hex().upper()}
+    escaped |= {"".join(f"%{byte:{form}}" for byte in raw) for form in ("02X", "02x")}
     return frozenset({each.encode() for each in escaped} | _base64_forms(raw))
 
 

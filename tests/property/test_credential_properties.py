@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -272,6 +273,32 @@ def test_an_answer_is_redacted_alike_however_it_comes(
     stream = Redaction(Values(secrets))
     got = b"".join(map(stream.feed, cut(data, sizes))) + stream.end()
     assert got == masked(secrets, data)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        VALUE,
+        "ghp_Zk3%2FvQ%2B9x~Jw%3D%3D7%26Xq",
+        "ghp_Zk3%2fvQ%2b9x~Jw%3d%3d7%26Xq",
+        "".join(f"%{byte:02x}" for byte in VALUE.encode()),
+        json.dumps(VALUE).replace("/", "\\/"),
+        "ghp_Zk3/vQ+9x~Jw==7&amp;Xq",
+        VALUE.encode().hex(),
+        VALUE.encode().hex().upper(),
+        base64.b64encode(VALUE.encode()).decode(),
+        base64.urlsafe_b64encode(f"me:{VALUE} ".encode()).decode(),
+    ],
+)
+def test_each_spelling_that_the_guide_names_comes_in_without_the_key(said: str) -> None:
+    """docs/guide/egress.md: percent-encoded, escaped for JSON or HTML, hexadecimal, base64."""
+    stream = Redaction(Values([VALUE]))
+    got = stream.feed(f"<{said}>".encode()) + stream.end()
+    assert not {said[at : at + 8] for at in range(4, len(said) - 11)} & set(eights(got.decode()))
+
+
+def eights(text: str) -> list[str]:
+    return [text[at : at + 8] for at in range(len(text) - 7)]
 
 
 @given(

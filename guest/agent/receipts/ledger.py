@@ -68,7 +68,8 @@ class Ledger:
             result = await self._run(context, tool, arguments, change)
         finally:
             self._running = [each for each in self._running if each is not running]
-        self.receipts += result.receipts
+        told = {_failure(receipt) for receipt in self.receipts}
+        self.receipts += [each for each in result.receipts if _failure(each) not in told - {None}]
         done = any(receipt.outcome == "done" for receipt in result.receipts)
         self.kept |= done and tool not in _PASSING
         return result
@@ -102,7 +103,8 @@ class Ledger:
         if change is None or not result.is_error:
             return result
         unknown = result.code is Code.TIMEOUT
-        receipt = _receipt(change, context, "unknown" if unknown else "failed", result.summary)
+        reason = result.summary.removeprefix("not saved: ")  # a receipt says that already
+        receipt = _receipt(change, context, "unknown" if unknown else "failed", reason)
         return replace(result, receipts=(receipt,))
 
 
@@ -147,6 +149,13 @@ def _receipt(
         durable=outcome == "done",
         asked_by=asked_by(context),
         reason=reason,
+    )
+
+
+def _failure(receipt: Receipt) -> tuple[str, ...] | None:
+    """What is told once of attempts that failed alike; None for one that did not fail."""
+    return (
+        (receipt.action, receipt.note_id, receipt.reason) if receipt.outcome == "failed" else None
     )
 
 
