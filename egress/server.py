@@ -37,7 +37,7 @@ _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _OWN_MAPPING: Final = 128 * 1024
 _AT_REST: Final = 64 * 1024 * 1024
-_MEMORY_LIMITS: Final = (
+MEMORY_LIMITS: Final = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
@@ -91,7 +91,7 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
         loop.add_signal_handler(number, stop.set)
     identity = Identity.of(received.identity)
     doors = _doors(arguments)
-    _check_memory(len(doors))
+    check_memory(len(doors))
     watch, state, allowance = Watch(), State(tuple(doors)), Allowance()
     admission = Admission(state, watch, allowance)
     async with AsyncExitStack() as stack:
@@ -127,10 +127,10 @@ def _doors(arguments: argparse.Namespace) -> dict[Party, str]:
     return {party: endpoint for party, endpoint in doors.items() if endpoint}
 
 
-def _check_memory(doors: int) -> None:
+def check_memory(doors: int) -> None:
     """Raises `WireError` where the doors' connections could take more than this guest may have."""
     needed = _AT_REST + doors * CONNECTIONS_MAX * CONNECTION_BYTES
-    for place in _MEMORY_LIMITS:
+    for place in MEMORY_LIMITS:
         with suppress(OSError, ValueError):
             if (limit := int(Path(place).read_text())) < needed:
                 raise WireError(

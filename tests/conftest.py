@@ -8,11 +8,12 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from _pytest.fixtures import SubRequest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.support.examples import SEED
@@ -199,6 +200,18 @@ def name_groups(items: list[pytest.Item]) -> None:
 
 _ENDED_WITH_THEIR_GROUP = ("place", "cluster")
 """Fixtures of the session that keep processes busy: guests in each tier, a control plane."""
+_STARTED: dict[str, Callable[[], None]] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: SubRequest
+) -> Generator[None, object, object]:
+    """Remember how to end what a group shares."""
+    made = yield
+    if fixturedef.argname in _ENDED_WITH_THEIR_GROUP:
+        _STARTED[fixturedef.argname] = partial(fixturedef.finish, request)
+    return made
 
 
 @pytest.hookimpl(wrapper=True)
@@ -207,10 +220,9 @@ def pytest_runtest_teardown(
 ) -> Generator[None, None, None]:
     """What a group shares ends after its last test, and not with the session."""
     yield
-    if isinstance(item, pytest.Function) and shared_by(item) != shared_by(nextitem):
-        for name in _ENDED_WITH_THEIR_GROUP:
-            for fixture in item._fixtureinfo.name2fixturedefs.get(name, ()):
-                fixture.finish(item._request)  # type: ignore[arg-type]
+    if shared_by(item) != shared_by(nextitem):
+        while _STARTED:
+            _STARTED.popitem()[1]()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -103,7 +103,7 @@ def _sealed(vendor: Path, stamp: str) -> str:
 def _files(package: str, version: str, integrity: str) -> Iterator[tuple[str, bytes]]:
     registry = os.environ.get("NPM_CONFIG_REGISTRY", REGISTRY).rstrip("/")
     url = f"{registry}/{package}/-/{package}-{version}.tgz"
-    content = _fetched(url)
+    content = fetched(url)
     digest = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
     if digest != integrity:
         raise UnavailableError(
@@ -122,7 +122,7 @@ def _files(package: str, version: str, integrity: str) -> Iterator[tuple[str, by
             yield name, text
 
 
-def _fetched(url: str) -> bytes:
+def fetched(url: str) -> bytes:
     for attempt in range(TRIES):
         try:
             with urllib.request.urlopen(url, timeout=60) as reply:

@@ -17,25 +17,25 @@ what Unicode calls ignorable by default, and letters and signs that look like no
 and the signs of Arabic that are in Cf and are seen stay out. `web/src/text.js` has the same table.
 """
 
-_JOINED: Final = (
+JOINED: Final = (
     r"\u0600-\u109f\u1780-\u18af\u1900-\u1cff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc"
     r"\U00011000-\U00011fff\U0001e900-\U0001e95f"
 )
 """Scripts whose words are made with the two joiners."""
 
-_PICTURES: Final = (
+PICTURES: Final = (
     r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299"
     r"\U0001f000-\U0001faff"
 )
 """Where emoji are, which the joiners and the selectors U+FE0E and U+FE0F are for."""
 
-_UNSEEN: Final = re.compile(
+UNSEEN: Final = re.compile(
     rf"[{HIDDEN}]"
-    rf"|(?<![{_JOINED}{_PICTURES}])(?<![{_PICTURES}]\ufe0f)[\u200c\u200d]"
+    rf"|(?<![{JOINED}{PICTURES}])(?<![{PICTURES}]\ufe0f)[\u200c\u200d]"
     rf"|[\u200c\u200d](?=[{HIDDEN}\u200c\u200d\ufe0e\ufe0f])"
-    rf"|(?<![{_PICTURES}#*0-9])[\ufe0e\ufe0f]"
+    rf"|(?<![{PICTURES}#*0-9])[\ufe0e\ufe0f]"
 )
-_IN_NAMES: Final = re.compile(rf"[\t\n]|{_UNSEEN.pattern}")
+_IN_NAMES: Final = re.compile(rf"[\t\n]|{UNSEEN.pattern}")
 _MARKS_MAX: Final = 500_000
 
 
@@ -44,7 +44,7 @@ def visible(text: str) -> str:
 
     A joiner or an emoji's selector stays where it belongs: one, behind what it works on.
     """
-    return _UNSEEN.sub(_escape, text)
+    return UNSEEN.sub(_escape, text)
 
 
 def visible_name(name: str | os.PathLike[str]) -> str:

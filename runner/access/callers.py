@@ -164,7 +164,7 @@ class Callers:
 
     def __init__(self, tokens: Tokens, agents: Agents) -> None:
         self.tokens = tokens
-        self._agents = agents
+        self.agents = agents
         self._refusals = Refusals()
         self._running: set[_Running] = set()
         self._large: defaultdict[str, asyncio.Semaphore] = defaultdict(
@@ -186,7 +186,7 @@ class Callers:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})
-        await self._agents.close()
+        await self.agents.close()
 
     def with_token(self, secret: str, address: str) -> Caller:
         """Who has the access token `secret`. `address` is where they call from, for the log.
@@ -252,7 +252,7 @@ class Callers:
         method.check(caller.scopes)
         request = method.through(caller.channel, caller.scopes, request)
         return Replies(
-            self._agents, user_id, method.path, request, partial(method.back, caller.scopes)
+            self.agents, user_id, method.path, request, partial(method.back, caller.scopes)
         )
 
     @asynccontextmanager

@@ -56,7 +56,7 @@ NOTHING: Final = {
 OWN_ENVIRONMENT: Final = {"PYTHONUTF8": "1", "GRPC_VERBOSITY": "NONE"}
 """gRPC's own log would tell of everybody who knocks without a certificate."""
 _SHELL_HOME: Final = "/run"
-_EGRESS_LIMITS: Final = Limits(memory_bytes=256 * 1024 * 1024, processes=64, cpus=1.0)
+EGRESS_LIMITS: Final = Limits(memory_bytes=256 * 1024 * 1024, processes=64, cpus=1.0)
 """Of each of the two egress guests."""
 _MIB: Final = 1024 * 1024
 
@@ -512,7 +512,7 @@ class EgressLauncher:
             working_directory=home,
             owner=self._workspace.owner.ids,
             network=Network.OUTBOUND,
-            limits=_EGRESS_LIMITS,
+            limits=EGRESS_LIMITS,
             directories=_found(self._placement, self._workspace, role),
         )
         endpoint = _local(self._placement, control)

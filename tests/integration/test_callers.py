@@ -121,7 +121,7 @@ async def test_a_call_whose_connection_another_one_gave_up_says_that_the_agent_i
         await anext(events)
         following = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
-        agents = callers._agents
+        agents = callers.agents
         await agents.forget("alice", await agents.channel("alice"))
         with pytest.raises(WireError) as raised:
             await following

@@ -11,7 +11,7 @@ from wire.identity import Party
 
 from runner.host.authority import Authority
 from runner.serve.connections import WAITING_MAX
-from tests.support.browser.console import _free_port
+from tests.support.browser.console import free_port
 from tests.support.commands.household import Household
 
 SECONDS = 60
@@ -31,7 +31,7 @@ async def test_who_is_logged_in_is_answered_in_a_crowd() -> None:
     pem.write_text(identity.certificate)
     key.write_text(identity.key)
     key.chmod(0o600)
-    port = _free_port()
+    port = free_port()
     household.environment |= {
         "OXYDRA_SERVE__LISTEN": f"127.0.0.1:{port}",
         "OXYDRA_SERVE__CERTIFICATE": str(pem),

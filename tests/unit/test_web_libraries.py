@@ -33,7 +33,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(url)
         return archives[url.split("/-/")[0].rpartition("/")[2]]
 
-    monkeypatch.setattr(web_libraries, "_fetched", give)
+    monkeypatch.setattr(web_libraries, "fetched", give)
     return asked
 
 
@@ -57,7 +57,7 @@ def test_they_are_fetched_once_and_again_where_one_has_changed(
 def test_another_archive_than_the_pinned_one_is_refused(
     fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_libraries, "_fetched", lambda _: b"something else")
+    monkeypatch.setattr(web_libraries, "fetched", lambda _: b"something else")
     with pytest.raises(web_libraries.UnavailableError, match="is not the archive"):
         web_libraries.bring(tmp_path)
     assert not (tmp_path / "vendor").exists()

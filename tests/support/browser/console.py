@@ -29,7 +29,7 @@ class Console:
 
     def __init__(self, household: Household, model_at: str) -> None:
         self.household = household
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         household.environment["OXYDRA_SERVE__LISTEN"] = f"127.0.0.1:{port}"
         place = household.path / "home" / "config" / "oxydra" / "runner.toml"
@@ -121,7 +121,7 @@ def _words_of(pid: int) -> list[str]:
     return [*process.cmdline(), process.cwd(), *process.environ().values()]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -6,7 +6,6 @@ command line in `/proc` is that of the process it was forked from: a test that l
 about imports, starts the program itself.
 """
 
-import atexit
 import ctypes
 import gc
 import json
@@ -18,12 +17,11 @@ import socket
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 _ROOT: Final = Path(__file__).parents[3]
 _IMPORTED: Final = (
@@ -93,8 +91,8 @@ def _serve(connection: socket.socket) -> None:
         connection.send(str(pid).encode())
 
 
-def _become(request: dict[str, Any], streams: list[int]) -> None:
-    """Be the command, in this new process, to its end."""
+def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Be the command, in this new process, and leave it as the command does."""
     for usual, given in enumerate(streams):
         os.dup2(given, usual)
         os.close(given)
@@ -106,21 +104,8 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(request["environment"])
     module, *arguments = request["command"]
     sys.argv = [module, *arguments]
-    code: str | int | None = 1
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        code = 0
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-    if isinstance(code, str):
-        print(code, file=sys.stderr)
-        code = 1
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
 
 
 if __name__ == "__main__":

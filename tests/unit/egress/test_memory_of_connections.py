@@ -6,7 +6,7 @@ import pytest
 from wire.errors import WireError
 
 from egress import server
-from runner.host.launch import _EGRESS_LIMITS
+from runner.host.launch import EGRESS_LIMITS
 
 
 @pytest.mark.parametrize("shown", ["100000000", "max"])
@@ -15,16 +15,16 @@ def test_a_start_with_too_little_memory_is_refused(
 ) -> None:
     limit = tmp_path / "memory.max"
     limit.write_text(f"{shown}\n")
-    monkeypatch.setattr(server, "_MEMORY_LIMITS", (str(limit), "/does/not/exist"))
+    monkeypatch.setattr(server, "MEMORY_LIMITS", (str(limit), "/does/not/exist"))
     if shown == "max":
-        server._check_memory(1)
+        server.check_memory(1)
         return
     with pytest.raises(WireError, match="too little memory"):
-        server._check_memory(1)
+        server.check_memory(1)
 
 
 def test_the_runner_gives_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
-    limit.write_text(f"{_EGRESS_LIMITS.memory_bytes}\n")
-    monkeypatch.setattr(server, "_MEMORY_LIMITS", (str(limit),))
-    server._check_memory(1)
+    limit.write_text(f"{EGRESS_LIMITS.memory_bytes}\n")
+    monkeypatch.setattr(server, "MEMORY_LIMITS", (str(limit),))
+    server.check_memory(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.text import _JOINED, _PICTURES, _UNSEEN, HIDDEN, parsed_json, visible, visible_name
+from wire.text import HIDDEN, JOINED, PICTURES, UNSEEN, parsed_json, visible, visible_name
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_a_sentence_that_nobody_sees_does_not_pass(behind: str, unseen: str) -> 
 
 def test_the_console_has_the_same_table() -> None:
     source = (Path(__file__).parents[3] / "web/src/text.js").read_text()
-    for name, table in {"HIDDEN": HIDDEN, "JOINED": _JOINED, "PICTURES": _PICTURES}.items():
+    for name, table in {"HIDDEN": HIDDEN, "JOINED": JOINED, "PICTURES": PICTURES}.items():
         (found,) = re.findall(rf"const {name} =\s+((?:\"[^\"]*\"\s*\+?\s*)+);", source)
         assert _points(found) == _points(table), name
     (rule,) = re.findall(r"const UNSEEN = new RegExp\((.*?),\s+\"gu\"", source, re.DOTALL)
     pieces = "".join(re.findall("`([^`]*)`", rule)).replace("\\\\", "\\").replace("${", "{")
-    filled = pieces.format(HIDDEN=HIDDEN, JOINED=_JOINED, PICTURES=_PICTURES)
-    assert filled == _UNSEEN.pattern
+    filled = pieces.format(HIDDEN=HIDDEN, JOINED=JOINED, PICTURES=PICTURES)
+    assert filled == UNSEEN.pattern
 
 
 def _points(table: str) -> list[int | str]:
