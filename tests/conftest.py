@@ -132,6 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = SEED
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SCRATCH)
+    config.pluginmanager.register(EndWithGroup())
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -198,31 +199,34 @@ def name_groups(items: list[pytest.Item]) -> None:
             setattr(item, "_id", known.parse(f"{item.nodeid}@{group.args[0]}"))  # noqa: B010
 
 
-_ENDED_WITH_THEIR_GROUP = ("place", "cluster")
-"""Fixtures of the session that keep processes busy: guests in each tier, a control plane."""
-_STARTED: dict[str, Callable[[], None]] = {}
+class EndWithGroup:
+    """Ends what a group shares after its last test, and not with the session.
 
+    A plugin, because pytest asks no conftest.py about fixtures of the session.
+    """
 
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[object], request: SubRequest
-) -> Generator[None, object, object]:
-    """Remember how to end what a group shares."""
-    made = yield
-    if fixturedef.argname in _ENDED_WITH_THEIR_GROUP:
-        _STARTED[fixturedef.argname] = partial(fixturedef.finish, request)
-    return made
+    def __init__(self) -> None:
+        self._started: list[Callable[[], None]] = []
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: SubRequest
+    ) -> Generator[None, object, object]:
+        """Remember how to end what keeps processes busy: guests in a tier, a control plane."""
+        made = yield
+        if fixturedef.argname in ("place", "cluster"):
+            self._started.append(partial(fixturedef.finish, request))
+        return made
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, None, None]:
-    """What a group shares ends after its last test, and not with the session."""
-    yield
-    if shared_by(item) != shared_by(nextitem):
-        while _STARTED:
-            _STARTED.popitem()[1]()
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, None, None]:
+        """After the last test of a group, end what it has started."""
+        yield
+        if shared_by(item) != shared_by(nextitem):
+            while self._started:
+                self._started.pop()()
 
 
 @pytest.hookimpl(tryfirst=True)
