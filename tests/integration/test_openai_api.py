@@ -254,14 +254,14 @@ class OpenWebUI:
     """A chat as Open WebUI sends it: all that the branch in view holds, and the chat's id."""
 
     def __init__(self, sdk: Any, name: str) -> None:
-        self._sdk = sdk
+        self.sdk = sdk
         self._headers = {"X-OpenWebUI-Chat-Id": name}
         self.talk: list[Any] = []
 
     async def ask(self, text: str) -> str:
         """Ask, and return all that the model was shown of the conversation."""
         self.talk.append({"role": "user", "content": text})
-        said = await self._sdk.chat.completions.create(
+        said = await self.sdk.chat.completions.create(
             model=MODEL, messages=self.talk, extra_headers=self._headers
         )
         self.talk.append({"role": "assistant", "content": said.choices[0].message.content})
@@ -298,7 +298,7 @@ async def test_what_was_edited_away_in_open_webui_is_not_shown(
     names = [each.session_id for each in await sessions(agents) if name in each.session_id]
     assert len(names) == 4
     async with agents.another_server() as http:
-        chat._sdk = AsyncOpenAI(
+        chat.sdk = AsyncOpenAI(
             base_url="http://here/v1", api_key=sdk.api_key, http_client=cast("Any", http)
         )
         shown = await chat.ask("is it ripe?")
