@@ -30,47 +30,57 @@ def _any(alternatives: str) -> str:
     return f"(?:{alternatives.replace(chr(10), '|')})"
 
 
-_LEAD: Final = r"""please|pls|plz|kindly|just|hey|hi|hello|ok(?:ay)?|so|and|also|oh|well|now|um+
-uh+|always|thanks|(?:can|could|would|will) you|i(?:'d| would)? (?:want|like|need) you to
-(?:you|be|make) (?:should|must|sure to)|for (?:the future|later|next time)|from now on|bitte|hallo
-also|und|übrigens|(?:kannst|könntest|würdest) du|(?:können|könnten) sie
-ich (?:möchte|will), dass du|du sollst|s'il (?:te|vous) pla[iî]t|bonjour|salut|alors|et
-(?:peux|pourrais)-tu|tu (?:peux|pourrais)|(?:pouvez|pourriez)-vous
-(?:je veux|j'aimerais|il faut) que tu|merci de|por favor|hola|oye|y|(?:puedes|podrías|puede|podría)
-(?:quiero|necesito|me gustaría) que"""
+_LEAD: Final = r"""please|pls|plz|just|hey|hi|hello|ok(?:ay)?|so|and|also|oh|well|now|um+|uh+|do
+always|kindly|help me|try to|thanks|(?:can|could|would|will) you
+i(?:'d| would)? (?:want|like|need) you to
+(?:you|be|make) (?:should|must|need to|have to|sure (?:to|you))
+for (?:the future|later|next time|(?:future|later) reference)|from now on|bitte|hallo|also|und
+übrigens|(?:kannst|könntest|würdest|merkst) du|(?:können|könnten) sie|ich (?:möchte|will), dass du
+du sollst|s'il (?:te|vous) pla[iî]t|bonjour|salut|alors|et
+(?:est-ce que |que )?(?:tu (?:peux|pourrais|pourras)|vous (?:pouvez|pourriez))|(?:peux|pourrais)-tu
+(?:pouvez|pourriez)-vous|(?:je veux|j'aimerais|je voudrais|il faut) que tu|merci de|por favor|que
+hola|oye|y|(?:puedes|podrías|puede|podría)|(?:quiero|necesito|me gustaría) que"""
 _REQUEST: Final = r"""remember\b(?! (?:to|when|how|where|what|who|why|me|those|them|the time)\b)
 (?:don'?t|do not|never) (?:ever )?forget\b(?! (?:to|about|the|a|an|me)\b)
-(?:keep|bear) (?:\w+ )?in mind|(?:make|take) a note(?: that|:)|memori[sz]e(?: that|:| this)
+(?:keep|bear) (?:\w+ )?in mind|(?:make|take) (?:a )?note(?: that|:)
+(?:save|store|note|record) that (?:i|my)\b|memori[sz]e(?: that|:| this)
 (?:save|add|store|commit) .{0,20}to (?:your )?memory|store .{0,20}in (?:your )?memory
-(?:dir|sich) (?:\w+ ){0,3}merk(?:en|st)\b|merke? dir\b|merken sie sich\b
-(?:notiere?|speichere?)(?:,| bitte,?| dir\b|:)|vergiss (?:bitte )?(?:nicht|nie)(?:,? dass|[:.!,]|$)
+(?:dir|sich) (?:\w+ ){0,3}merk(?:en|st)\b|(?:\w+,? ){0,4}merke? (?:es )?(?:dir|euch)\b
+merken(?::| sie sich\b)|(?:nicht vergessen|präge? dir ein)[:,]
+(?:notiere?|speichere?)(?:,| bitte,?| dir\b|:)|vergiss (?:\w+ )?(?:nicht|nie)(?:,? dass|[:.!,]|$)
 (?:denke?|erinnere?) (?:dich )?(?:bitte )?(?:daran|dran)(?:,? dass|:)
-behalte? .*(?:kopf|gedächtnis)
-@F(?: bien| toujours| ceci| cela| ça)*,?(?: que\b| qu'|\s*:| mon\b| ma\b| mes\b)
-@S(?:,? (?:por favor|siempre|bien|de|esto|eso)\b,?)*(?: que\b|\s*:| mi\b| mis\b)
+behalte?,? (?:bitte,? )?(?:dass|.*(?:kopf|gedächtnis))|halte? fest, dass
+@F(?: bien| toujours| ceci| cela| ça|,? s'il te plaît)*,?(?: que\b| qu'|\s*:| m(?:on|a|es)\b)
+@S(?:,? (?:por favor|siempre|de|esto|eso|lo siguiente|este dato)\b,?)*(?: que\b|\s*:| mis?\b)
 @P(?:记(?:住|下|好|着|一下|录一下)|牢记|[把将].+记(?:下|住|好)|(?:存入|保存到|存到)(?:你的)?记忆)
-@P(?:记得|别忘[了记]?|不要忘[了记]?)[我：，:,]
+@P(?:记得|别忘[了记]?|不要忘[了记]?|勿忘记?)[我：，:,]
 (?:覚えて(?:おいて)?|忘れないで|(?:記憶|メモ|記録)して(?:おいて)?)(?:ください)?[：:、]"""
 _FRENCH: Final = r"""souviens[- ]toi|souvenez[- ]vous|rappelle[- ]toi|rappelez[- ]vous|retiens
-retenez|retenir|n'oubli(?:e|ez) (?:pas|jamais)
-(?:gard|conserv)(?:e|ez|er) .*(?:mémoire|tête|esprit)|mémorise[rz]?|note[rz]?
-[mt]e (?:souvenir|rappeler|souviennes|rappelles)|retiennes|enregistre"""
-_SPANISH: Final = r"""(?:te )?(?:recuerd[ae]s?|recordar(?:as)?|acu[eé]rda(?:te|se))
+retenez|retenir|(?:n')?oubli(?:e|ez) (?:\w+ )?(?:pas|jamais)
+(?:gard|conserv)(?:e|ez|er) .*(?:mémoire|tête|esprit)|mémorise[rz]?|note[rz]?|prends? (?:\w+ )?note
+[àa] (?:retenir|noter)|[mt]e (?:souvenir|rappeler|souviennes|rappelles)|retiennes|enregistre"""
+_SPANISH: Final = r"""(?:te )?(?:recuerd[ae]s?|recordar(?:as)?|recordá|ac(?:u[eé]|o)rda(?:te|se))
 acord(?:arte|aras)|te acuerdes|memori(?:za|zar|ces)|(?:no|nunca) (?:te |se te )?olvid(?:es|e)
-(?:ten|tenga) .*(?:cuenta|presente|mente)|ap[uú]nta(?:te|r)?|an[oó]ta(?:te|r)?|toma nota
-guardar?(?: en (?:tu )?memoria)?"""
+(?:ten|tenga|toma|mant[eé]n) .*(?:cuenta|presente|mente)|ap[uú]nta(?:te|r)?|an[oó]ta(?:te|r)?
+toma nota|guardar?(?: en (?:tu )?memoria)?"""
 _PLEASE: Final = (
     "(?:请|麻烦|那|好|你|您|帮忙|[帮替给]我|要|可?不?可以|能不?|务必"
     "|一定|千万|以后|我希望|我要你|，|嗯)"
 )
-_LAST_WORDS: Final = r"""remember(?: that| it| this)?|(?:don'?t|never) forget(?: that| it| this)?
-(?:keep|bear) (?:that|it|this) in mind|merke? dir(?: das)?|merk's dir|vergiss (?:das|es) nicht
-merken|(?:retiens|note|mémorise)-le|souviens-t'en|(?:ne l'|n')oublie pas
-recu[eé]rd(?:alo|a esto|a eso)|recordarlo|no (?:lo|te) olvides|tenlo .*|ap[uú]ntalo|an[oó]talo
-(?:记(?:住|下来?|一下|好)|别忘[了记]|不要忘[了记])(?:了|这一点|这个|它)?"""
+_LAST_WORDS: Final = r"""remember(?: that| it| this)?(?: about me| for \w+(?: \w+)?)?
+(?:don'?t|never) forget(?: that| it| this)?|(?:keep|bear) (?:that|it|this) in (?:mind|memory)
+commit (?:that|it|this) to memory|make a note(?: of (?:that|it|this))?|merke? (?:es )?dir(?: das)?
+merk's dir|vergiss (?:das|es) (?:\w+ )?nicht|(?:nicht )?(?:merken|vergessen)|denk (?:daran|dran)
+(?:retiens|note|mémorise)-le(?: bien)?|retiens(?: bien)? (?:ça|cela)|souviens-t'en
+souviens-toi(?: bien)?(?:-en| de ça)?|(?:ne l'|n'|l')?oublie (?:surtout )?pas(?: ça)?
+garde .*(?:tête|mémoire)|recu[eé]rd(?:alo|a esto|a eso)(?: siempre| bien)?|recordarlo
+no (?:lo|te|se te) olvid(?:es|e)|(?:tenlo|ten eso) .*|acuérdate(?: de eso)?
+(?:ap[uú]nta|an[oó]ta|memoríza)lo|guárdalo en .*memoria
+(?:记(?:住|下来?|一下|好|得)|别忘[了记]?|不要忘[了记]?)(?:了|这一点|这个|它|这件事)*"""
 _JAPANESE: Final = (
-    r"(?:覚えて(?:おいて|いて|て)?|覚えといて|忘れない(?:で|ように)"
-    r"|(?:記憶|メモ)して(?:おいて)?|(?:記録し|控え)ておいて)"
+    r"(?:覚えて(?:おいて|いて|て)?|覚えとい?て|覚えておくように|忘れ(?:ないで|ないように|ずに)"
+    r"|(?:記憶|メモ)して(?:おいて)?|メモ(?:っ|し)といて|(?:記録し|控え|書き留め)ておいて"
+    r"|(?:念頭に置い|頭に入れ|心に留め)て(?:おいて)?)"
     r"(?:ください|くれ|もら|って|いい|いただけ|頂け|ほしい|お願い|します|して|ません|[ますえかねよなる]|です)*"
 )
 _BEGINS: Final = re.compile(
@@ -83,12 +93,13 @@ _BEGINS: Final = re.compile(
 )
 _ENDS: Final = re.compile(
     rf"(?:(?:[,;:，、—–-] ?|\A\W*)(?:{_any(_LEAD)}[ ,]*|{_PLEASE})*{_any(_LAST_WORDS)}"
-    rf"(?:[ ,，]*(?:please|bitte|por favor|吧|哦|吗|好吗))?|{_JAPANESE})\W*\Z",
+    rf"(?:[ ,，]*(?:please|bitte|por favor|[吧哦啊吗]|好吗|谢谢))*\W*\Z"
+    rf"|{_JAPANESE}(?:のですが)?(?:\W*\Z|[、：:]))",
     re.IGNORECASE,
 )
 _I_HAVE: Final = r"\bi(?:'ve|'ll| have| will) (?:just |now |also |always |(?:be|make) sure to )*"
-_CLAIM: Final = r"""@I(?:remember(?:ed)?\b|memori[sz]ed\b|committed .*memory|made a note of)
-@Ikeep (?:that|this|it) in mind|\bi won't forget\b
+_CLAIM: Final = r"""@I(?:remember(?:ed)?\b(?! to\b)|memori[sz]ed|committed .*memory|made a note of)
+@Ikeep (?:that|this|it) in mind(?! (?:while|when|as))|\bi won't forget (?:that|this|it|you)
 \bi(?:'ve| have)? (?:\w+ )?(?:saved|stored|noted|added|deleted) .*\b(?:memory|(?:my|your) notes)\b
 \bi(?:'ve| have)? (?:\w+ )?(?:saved|stored|noted) (?:that|this|it)(?: down| for you)?\W*\Z
 merke ich mir\b|\bich merke? mir\b|\bich (?:habe?|werde) (?:\w+ )*mir (?:\w+ )*(?:ge)?merk
