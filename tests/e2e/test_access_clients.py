@@ -175,7 +175,7 @@ def check(output: str, saved: str) -> None:
 
 
 def test_the_server_alone_lets_people_in_until_a_signal() -> None:
-    """Beside it, for other users, one that finds its port taken starts nobody's agent."""
+    """Beside it, for other users, one that finds its port taken ends."""
     made = Household()
     try:
         made.environment["OXYDRA_ACCESS__LISTEN"] = f"127.0.0.1:{free_port()}"
