@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from guest.embedding.backends import Embedded, Vectors
-from guest.memory.indexing.vectors import digests
 from guest.memory.storage.base import Database, Statement
 
 DIMENSIONS = 384
@@ -98,11 +97,10 @@ async def fill(database: Database, corpus: Corpus, namespace: str = NAMESPACE) -
             )
         )
         vectors = corpus.vectors[start : start + _BATCH]
-        told = digests(vectors).tolist()
         await database.batch(
             [
-                Statement(_VECTOR, (row[0], namespace, MODEL_ID, vector.tobytes(), digest))
-                for row, vector, digest in zip(results[1].rows, vectors, told, strict=True)
+                Statement(_VECTOR, (row[0], namespace, MODEL_ID, vector.tobytes()))
+                for row, vector in zip(results[1].rows, vectors, strict=True)
             ]
         )
 
@@ -138,5 +136,5 @@ INSERT INTO chunks (namespace, note_id, position, body)
     RETURNING chunk_id
 """
 _VECTOR = """
-INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector, digest) VALUES (?, ?, ?, ?, ?)
+INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector, digest) VALUES (?, ?, ?, ?, 0)
 """

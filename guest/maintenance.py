@@ -19,7 +19,6 @@ from wire.v1.bootstrap_pb2 import MaintenanceJob, Restore
 
 from guest.config import GuestConfig
 from guest.errors import GuestError
-from guest.memory.indexing.vector_file import VectorFiles
 from guest.memory.models import MemoryConfig, User
 from guest.memory.storage import copies
 from guest.memory.storage.files.backup import restore
@@ -169,9 +168,8 @@ def _rekey_all(
             )
         else:
             done["not_rekeyed"].append(path.name)
-    VectorFiles(database).erase()
     replica = database.with_name("replica.db")  # is fetched anew
-    VectorFiles(replica).erase()
+    copies.erase_leftovers(replica)
     for suffix in ("", "-wal", "-shm"):
         if (part := copies.beside_of(replica, suffix)).exists():
             copies.erase(part)

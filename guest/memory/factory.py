@@ -27,7 +27,6 @@ from guest.memory.conversations.sessions import InUse
 from guest.memory.conversations.store import Conversations
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.indexing.vector_file import files_beside
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Snapshot
 from guest.memory.models import MemoryConfig, Note, RemoteConfig, Statistics, User
@@ -65,8 +64,7 @@ async def open_file(config: MemoryConfig, migrations: Sequence[Migration] = MIGR
         stack.push_async_callback(database.close)
         await _keep_copy(database, migrations)
         await migrate(database, migrations)
-        vectors = VectorStore(database, files_beside(database.path, config.encryption_key))
-        await _finish_deletions(database, vectors)
+        await _finish_deletions(database)
         stack.pop_all()
     return database
 
@@ -312,21 +310,21 @@ async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIO
     """Migrate a server's schema, and finish interrupted erasures."""
     await migrate(database, migrations)
     await triggers.count(database)
-    await _finish_deletions(database, VectorStore(database))
+    await _finish_deletions(database)
 
 
-async def _finish_deletions(database: Database, vectors: VectorStore) -> None:
+async def _finish_deletions(database: Database) -> None:
     """Finish the removals and erasures of an interrupted run."""
-    await purge(database, vectors)
-    await Eraser(database, vectors).finish()
+    await purge(database, VectorStore(database))
+    await Eraser(database).finish()
 
 
 def _on_file(
     config: MemoryConfig, database: Database, vectorizer: Vectorizer, erase_after_s: float
 ) -> Store:
-    vectors = VectorStore(database, files_beside(Path(config.db_path), config.encryption_key))
+    vectors = VectorStore(database)
     indexer = Indexer(database, vectors, vectorizer)
-    eraser = Eraser(database, vectors, delay_s=erase_after_s)
+    eraser = Eraser(database, delay_s=erase_after_s)
     return Store(config, database, vectorizer, vectors, indexer, eraser)
 
 

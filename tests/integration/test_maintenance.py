@@ -250,10 +250,13 @@ async def test_all_files_go_from_key_to_key(place: Place, old: str, new: str) ->
     stranger.write_bytes(os.urandom(8192))
     replica = place.path.with_name("replica.db")
     replica.write_bytes(b"fetched anew")
+    vectors = [file.with_name(f"{file.name}.vectors-0123") for file in (place.path, replica)]
+    for file in vectors:
+        file.write_bytes(b"of an earlier version")
     result = place.rekey(old, new)
     assert sorted(result["rekeyed"]) == ["memory-1.db", "memory.db", kept.name]
     assert result["not_rekeyed"] == ["stranger.db"]
-    assert not replica.exists()
+    assert [file for file in (replica, *vectors) if file.exists()] == []
     for path in (place.path, backup, kept):
         assert path.read_bytes().startswith(PLAIN) is (not new)
         assert (b"quixotry" in path.read_bytes()) is (not new)

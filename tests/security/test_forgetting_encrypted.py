@@ -8,7 +8,7 @@ from guest.memory.memory import Memory
 from guest.memory.storage.local import connect_apart
 from guest.memory.storage.scrubbing import page_gap
 from tests.security.test_forgetting import PREFIX, Writer, visible
-from tests.support.memory.store import ORIGIN, FakeEmbedder, file_bytes, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, opened
 
 ALICE = "alice"
 KEY = "a key that only the tests know"
@@ -35,7 +35,9 @@ async def test_a_deleted_note_is_gone_from_the_pages(path: Path) -> None:
         await memory.save("the garden needs water", [], ORIGIN)
         note = (await memory.save("code word quixotry", ["tagquark"], ORIGIN)).note
         await memory.update(note.note_id, "code word zephyrine", None, ORIGIN)
-        words = [b"quixotry", b"zephyrin", b"tagquark"]
+        await embedded(memory, 2)
+        vector = FakeEmbedder().vector("code word zephyrine").tobytes()
+        words = [b"quixotry", b"zephyrin", b"tagquark", vector]
         before = await decrypted(memory, path)
         assert all(word in before for word in words), "the test would see nothing"
         assert not any(word in file_bytes(path) for word in words)

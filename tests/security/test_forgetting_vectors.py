@@ -1,12 +1,14 @@
 """After a deletion, no file has a part of the vectors of what is gone: they tell its subject."""
 
 import hashlib
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details
@@ -56,7 +58,6 @@ async def test_no_file_has_a_part_of_a_deleted_notes_vectors(
     alive: dict[str, set[bytes]] = {}
     dead: set[bytes] = set()
     async with opened(path, DenseEmbedder()) as memory:
-        await memory.search("anything")  # from now on there is a file of vectors
         for _ in range(150):
             action = chance.random()
             if action < 0.6 or not alive:
@@ -111,3 +112,24 @@ async def test_no_file_has_a_part_of_a_forgotten_sessions_vectors(path: Path) ->
         assert in_files(path.parent, of_session["s1"]) == set()
         living = of_session["s2"]
         assert in_files(path.parent, living) == living
+
+
+@pytest.mark.parametrize("key", ["", "a key that only the tests know"])
+async def test_files_of_vectors_of_an_earlier_version_are_overwritten_and_removed(
+    path: Path, key: str
+) -> None:
+    """What has such a name and is no plain file is neither waited for nor touched."""
+    other = path.with_name("other")
+    other.write_bytes(b"untouched")
+    link, pipe, directory = (path.with_name(f"{path.name}.vectors-{kind}") for kind in "lpd")
+    link.symlink_to(other)
+    os.mkfifo(pipe)
+    directory.mkdir()
+    old = [path.with_name(f"{path.name}.vectors-0123{copy}") for copy in ("", "-copy")]
+    for file in old:
+        file.write_bytes(b"numbers")
+    with old[0].open("rb") as still_open:
+        async with opened(path, encryption_key=key):
+            assert [file for file in old if file.exists()] == []
+        assert still_open.read() == bytes(len(b"numbers"))
+    assert other.read_bytes() == b"untouched"

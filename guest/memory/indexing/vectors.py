@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,6 @@ CHOSEN_BY_SIGNS: Final = 2_000
 _CAPACITY_MIN: Final = 256
 _GROWTH: Final = 1.25
 _DEAD_ROWS_MAX: Final = 1024
-_BITS_DROPPED: Final = 11
 _SIGN_BLOCK: Final = 16_384
 """How many rows' signs are compared at once; what is between fits into a core's cache."""
 
@@ -140,68 +138,28 @@ def _highest(matrix: Vectors, queries: Vectors) -> Scores:
     return np.asarray(best, np.float32)
 
 
-def signs_of(vectors: Vectors, capacity: int = 0) -> Signs:
-    """The signs of each vector's numbers, one vector a column; at least `capacity` columns."""
+def signs_of(vectors: Vectors) -> Signs:
+    """The signs of each vector's numbers, one vector a column."""
     packed = np.packbits(vectors > 0, axis=1)
-    words = np.zeros((max(len(vectors), capacity), -(-vectors.shape[1] // 64) * 8), np.uint8)
-    words[: len(vectors), : packed.shape[1]] = packed
-    return words.view(np.uint64).T.copy()
-
-
-def digests(vectors: Vectors) -> Ids:
-    """A number for each vector that tells, in practice, whether another one has the same bytes.
-
-    It has 53 bits, which every database keeps.
-    """
-    rows = np.ascontiguousarray(vectors, "<f4")
-    if rows.shape[1] % 2:
-        rows = np.pad(rows, ((0, 0), (0, 1)))
-    words = rows.view("<u8")
-    sums = np.vecdot(words, _factors(words.shape[1])).view(np.int64)
-    return np.asarray(sums >> _BITS_DROPPED)
-
-
-@cache
-def _factors(count: int) -> Signs:
-    """Odd numbers that look random, always the same (SplitMix64)."""
-    state = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray((state ^ (state >> np.uint64(31))) | np.uint64(1), np.uint64)
-
-
-class Table(Protocol):
-    """Where the vectors of a `ResidentVectors` are kept outside of this process's own memory.
-
-    Its rows stay where they are.
-    """
-
-    @property
-    def vectors(self) -> Vectors:
-        """All rows there is room for."""
-        ...
-
-    def write(self, start: int, chunk_ids: Sequence[int], vectors: Vectors) -> None:
-        """Write vectors into the rows from `start`."""
-        ...
-
-    def clear(self, rows: Sequence[int]) -> None:
-        """Zero rows."""
-        ...
-
-    def extend(self, rows: int) -> None:
-        """Make room for this number of rows in all."""
-        ...
+    words = np.zeros((len(vectors), -(-vectors.shape[1] // 64) * 8), np.uint8)
+    words[:, : packed.shape[1]] = packed
+    return words.view(np.uint64).T
 
 
 class ResidentVectors:
-    """A growing matrix of unit vectors by passage id; in a `table`, if there is one.
+    """A growing matrix of unit vectors by passage id.
 
     New rows are only added after those a `Snapshot` shows, and a reorganisation makes new arrays,
     so another thread may read a snapshot.
     """
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, expected: int = 0) -> None:
+        """Make an empty matrix.
+
+        Args:
+            dimensions: How many numbers a vector has.
+            expected: For so many vectors there is room at once, and for some more.
+        """
         self._ids: Ids
         self._signs: Signs
         self._count = 0
@@ -209,23 +167,7 @@ class ResidentVectors:
         self._dead: list[int] = []
         self._ascending = True
         self._order: Ids | None = None
-        self._table: Table | None = None
-        self._allocate(_CAPACITY_MIN, dimensions)
-
-    @classmethod
-    def within(cls, table: Table, chunk_ids: Ids, signs: Signs) -> "ResidentVectors":
-        """The vectors that are in `table` already.
-
-        Args:
-            table: Also receives the changes.
-            chunk_ids: The passage of each row, 0 for one that is not in use; no others are used.
-            signs: The signs of these rows.
-        """
-        resident = cls(table.vectors.shape[1])
-        resident._table = table
-        resident._resize(len(table.vectors))
-        resident._take(chunk_ids, signs)
-        return resident
+        self._allocate(expected, dimensions)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -234,38 +176,16 @@ class ResidentVectors:
     def dimensions(self) -> int:
         return int(self._matrix.shape[1])
 
-    @property
-    def passages(self) -> Ids:
-        """The passages that have a vector, in no order."""
-        return np.fromiter(self._rows, np.int64, len(self._rows))
-
-    @property
-    def ascending(self) -> bool:
-        """Whether the rows are in the order of the passages' ids, which is quicker."""
-        return self._ascending
-
-    @property
-    def wasteful(self) -> bool:
-        """Whether there are more removed rows than others. Those in a table are not moved."""
-        return len(self._dead) > max(_DEAD_ROWS_MAX, len(self._rows))
-
     def add(self, chunk_ids: Sequence[int], vectors: Vectors) -> None:
         """Add vectors, replacing any that the passages had."""
         if not chunk_ids:
             return
         self.remove(chunk_ids)
-        needed = self._count + len(chunk_ids)
-        if needed > len(self._ids):
-            if self._table is None:
-                self._reorganise(needed)
-            else:
-                self._table.extend(int(needed * _GROWTH))
-                self._resize(len(self._table.vectors))
         start, end = self._count, self._count + len(chunk_ids)
-        if self._table is None:
-            self._matrix[start:end] = vectors
-        else:
-            self._table.write(start, chunk_ids, vectors)
+        if end > len(self._ids):
+            self._reorganise(end)
+            start, end = self._count, self._count + len(chunk_ids)
+        self._matrix[start:end] = vectors
         self._count = end
         self._ids[start:end] = chunk_ids
         self._signs[:, start:end] = signs_of(vectors)
@@ -278,11 +198,8 @@ class ResidentVectors:
         """Remove vectors; ids without a vector are ignored."""
         rows = [self._rows.pop(chunk_id) for chunk_id in chunk_ids if chunk_id in self._rows]
         self._dead += rows
-        if self._table is not None:
-            self._table.clear(rows)
-            return
         self._matrix[rows] = 0
-        if self.wasteful:
+        if len(self._dead) > max(_DEAD_ROWS_MAX, len(self._rows)):
             self._reorganise(len(self._rows))
 
     def snapshot(self) -> Snapshot:
@@ -298,26 +215,11 @@ class ResidentVectors:
             np.array(self._dead, np.int64),
         )
 
-    def _take(self, chunk_ids: Ids, signs: Signs) -> None:
-        """Make the first rows those of `chunk_ids`."""
-        self._count = len(chunk_ids)
-        rows = np.flatnonzero(chunk_ids)
-        self._dead = np.flatnonzero(chunk_ids == 0).tolist()
-        self._rows = dict(zip(chunk_ids[rows].tolist(), rows.tolist(), strict=True))
-        # an unused row comes before the next one with the same id, and is not found by it
-        following = np.where(chunk_ids == 0, np.iinfo(np.int64).max, chunk_ids)
-        if (chunk_ids[rows][1:] > chunk_ids[rows][:-1]).all():
-            following = np.minimum.accumulate(following[::-1])[::-1]
-        else:
-            following, self._ascending = chunk_ids, False
-        self._ids[: self._count] = following
-        self._signs[:, : self._count] = signs
-
     def _reorganise(self, needed: int) -> None:
         """Move the live rows into new arrays, sorted by id, with room for more than `needed`."""
         ids, matrix, signs = self._ids, self._matrix, self._signs
         live = np.array([self._rows[chunk_id] for chunk_id in sorted(self._rows)], np.int64)
-        self._allocate(int(needed * _GROWTH), matrix.shape[1])
+        self._allocate(needed, matrix.shape[1])
         self._count = len(live)
         self._ids[: self._count] = ids[live]
         self._matrix[: self._count] = matrix[live]
@@ -326,18 +228,9 @@ class ResidentVectors:
         self._dead = []
         self._ascending, self._order = True, None
 
-    def _resize(self, capacity: int) -> None:
-        """Show all rows of the table."""
-        assert self._table is not None
-        ids, signs = self._ids, self._signs
-        self._matrix = self._table.vectors
-        self._ids = np.zeros(capacity, np.int64)
-        self._signs = np.zeros((len(signs), capacity), np.uint64)
-        self._ids[: self._count] = ids[: self._count]
-        self._signs[:, : self._count] = signs[:, : self._count]
-
-    def _allocate(self, capacity: int, dimensions: int) -> None:
-        capacity = max(capacity, _CAPACITY_MIN)
+    def _allocate(self, needed: int, dimensions: int) -> None:
+        """Make empty arrays with room for `needed` and more; only rows in use take memory."""
+        capacity = max(int(needed * _GROWTH), _CAPACITY_MIN)
         self._ids = np.zeros(capacity, np.int64)
         self._matrix = np.zeros((capacity, dimensions), np.float32)
         self._signs = np.zeros((-(-dimensions // 64), capacity), np.uint64)

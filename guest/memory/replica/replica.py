@@ -16,11 +16,11 @@ import numpy as np
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.indexing.vector_file import VectorFiles, files_beside
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import now
 from guest.memory.replica import sync as delta
 from guest.memory.replica.sync import Progress
+from guest.memory.storage import copies
 from guest.memory.storage.base import ConstraintViolated, Database, Row, Statement
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import FileOwner, LocalDatabase
@@ -72,10 +72,11 @@ async def open_copy(
 async def _open(path: Path, key: str, migrations: Sequence[Migration]) -> Database:
     database = await LocalDatabase.open(path, key)
     try:
+        copies.erase_leftovers(database.path)
         await _require_current(database, migrations[-1].version)
         await migrate(database, migrations)
         await database.batch([Statement(sql) for sql in delta.TABLES])
-        await Eraser(database, VectorStore(database, files_beside(path, key))).finish()
+        await Eraser(database).finish()
     except BaseException:
         await database.close()
         raise
@@ -110,7 +111,6 @@ async def anew(
 def _remove(path: Path) -> None:
     """Remove a file. Raises `StorageError` if another process has it open."""
     with FileOwner.acquire(path):
-        VectorFiles(path).erase()
         for suffix in ("", "-wal", "-shm", SUFFIX):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 
@@ -151,8 +151,8 @@ class Replica:
 
     async def _use(self, database: Database) -> None:
         self.database = database
-        self.vectors = VectorStore(database, files_beside(self._path, self._key))
-        self._eraser = Eraser(database, self.vectors)
+        self.vectors = VectorStore(database)
+        self._eraser = Eraser(database)
         try:
             self._progress = await delta.progress_of(database)
         except BaseException:
@@ -351,7 +351,7 @@ def _by_model(
 ) -> list[tuple[str, list[int], "np.ndarray[tuple[int, int], np.dtype[np.float32]]"]]:
     """A page's vectors, grouped by model and size."""
     groups: dict[tuple[str, int], list[tuple[int, bytes]]] = defaultdict(list)
-    for _, chunk_id, model_id, blob, _ in cast("Sequence[tuple[int, int, str, bytes, int]]", rows):
+    for _, chunk_id, model_id, blob in cast("Sequence[tuple[int, int, str, bytes]]", rows):
         groups[model_id, len(blob)].append((chunk_id, blob))
     return [
         (

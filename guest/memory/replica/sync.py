@@ -56,7 +56,7 @@ _PULL: Final = (
         ORDER BY chunks.revision, chunks.chunk_id LIMIT ?
     """,  # noqa: S608
     """
-    SELECT revision, chunk_id, model_id, vector, digest
+    SELECT revision, chunk_id, model_id, vector
         FROM chunks_vec WHERE namespace = ? AND (revision, chunk_id) > (?, ?)
         ORDER BY revision, chunk_id LIMIT ?
     """,
@@ -87,9 +87,9 @@ INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position
         words = excluded.words, neighbours = excluded.neighbours
 """
 _PUT_VECTOR: Final = """
-INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest) VALUES (?, ?, ?, ?, ?)
+INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest) VALUES (?, ?, ?, ?, 0)
     ON CONFLICT (chunk_id) DO UPDATE SET
-        model_id = excluded.model_id, vector = excluded.vector, digest = excluded.digest
+        model_id = excluded.model_id, vector = excluded.vector
 """
 _REMOVE: Final = (
     "DELETE FROM chunks WHERE namespace = ? AND chunk_id IN (SELECT value FROM json_each(?))",
@@ -163,7 +163,7 @@ class Page:
 @dataclass(frozen=True)
 class Applied:
     """How a page changed the replica's passages. `vectors` are as read from the store: revision,
-    passage, model, vector, digest."""
+    passage, model, vector."""
 
     progress: Progress
     added: int

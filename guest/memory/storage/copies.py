@@ -7,6 +7,7 @@ copies still hold what is deleted from the database later, so a deletion removes
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ _KEPT: Final = 3
 _PARTIAL: Final = ".partial"
 _INCOMING: Final = ".incoming"
 _REKEYED: Final = ".before-rekey"
+_VECTORS: Final = ".vectors-"
+"""Beside a database, earlier versions kept the vectors in files with such names."""
 _BLOCK_BYTES: Final = 1024 * 1024
 
 
@@ -59,9 +62,12 @@ def drop_surplus(database: Path) -> None:
 
 
 def erase_leftovers(database: Path) -> None:
-    """Remove the remains of interrupted work on `database` or a copy of it."""
+    """Remove the remains of interrupted work on `database` or a copy of it, and the files of
+    vectors of an earlier version. What is no plain file, such as a link or a pipe, is left alone.
+    """
     for path in database.parent.iterdir():
-        if path.name.startswith(f"{database.name}.") and _unfinished(path):
+        ours = path.name.startswith(f"{database.name}.") and _left_over(path)
+        if ours and stat.S_ISREG(path.lstat().st_mode):
             erase(path)
 
 
@@ -153,5 +159,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _unfinished(path: Path) -> bool:
-    return path.name.endswith((_PARTIAL, _REKEYED)) or _INCOMING in path.name
+def _left_over(path: Path) -> bool:
+    name = path.name
+    return name.endswith((_PARTIAL, _REKEYED)) or _INCOMING in name or _VECTORS in name

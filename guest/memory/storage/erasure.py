@@ -7,7 +7,7 @@ after the terms are deleted: a living term takes the place of those.
 
 import asyncio
 import logging
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from guest.errors import StorageError
 from guest.memory.storage.base import ConstraintViolated, Database, Row, Statement, apply
@@ -44,26 +44,14 @@ living term is as good: none lies between the two."""
 _REBUILD: Final = "INSERT INTO {index} ({index}) VALUES ('rebuild')"
 
 
-class Erasable(Protocol):
-    """What keeps a part of the database in files of its own."""
-
-    async def erase(self) -> None:
-        """Make it durable that nothing is left there of what is deleted. Raises `StorageError`."""
-        ...
-
-
 class Eraser:
     """Carries out the erasures that rows in `erasures` request.
 
-    `vectors`, if there are any, are erased from, too. Erasures that can wait are done together,
-    `delay_s` after the first request.
+    Erasures that can wait are done together, `delay_s` after the first request.
     """
 
-    def __init__(
-        self, database: Database, vectors: Erasable | None = None, *, delay_s: float = 30.0
-    ) -> None:
+    def __init__(self, database: Database, *, delay_s: float = 30.0) -> None:
         self._database = database
-        self._vectors = vectors
         self._delay_s = delay_s
         self._lock = asyncio.Lock()
         self._later: asyncio.Task[None] | None = None
@@ -76,8 +64,6 @@ class Eraser:
             for index, terms in _INDEXES:
                 await self._replace_separators(index, terms)
             await self._database.checkpoint()
-            if self._vectors is not None:
-                await self._vectors.erase()
             done = Statement("DELETE FROM erasures WHERE rowid <= ?", (last,))
             await apply(self._database, done)
 

@@ -26,13 +26,13 @@ Progress = Callable[[str, int, int], None]
 _COUNT: Final = "SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (?, ?)"
 _PAGE: Final = """
 SELECT chunk_id, chunks.namespace, note_id, session_id, sequence, position, context, body,
-       model_id, vector, digest
+       model_id, vector
     FROM chunks JOIN chunks_vec USING (chunk_id)
     WHERE chunk_id > ? AND chunks.namespace IN (?, ?) ORDER BY chunk_id LIMIT ?
 """
 _STORE_FOR: Final = """
 INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector, digest)
-    SELECT chunk_id, namespace, ?, ?, ? FROM chunks
+    SELECT chunk_id, namespace, ?, ?, 0 FROM chunks
         WHERE namespace = ? AND position = ? AND context = ? AND body = ?
 """
 _USAGE_PER_PAGE: Final = 500

@@ -56,9 +56,8 @@ Search:
 - `chunks_occurrences`, `conversation_occurrences`: where these terms occur. The first
   occurrence of a term is found without counting the others, so an erasure compares
   these with the separators between the index's pages.
-- `chunks_vec`: at most one vector per passage, little-endian float32. `digest` is
-  `guest.memory.indexing.vectors.digests` of it: the index then tells, without the
-  vectors, whether a file of them beside the database has the same ones.
+- `chunks_vec`: at most one vector per passage, little-endian float32. `digest` is 0,
+  and not read; earlier versions wrote a number made from the vector.
 
 The store itself:
 

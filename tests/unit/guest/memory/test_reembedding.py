@@ -10,6 +10,7 @@ from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
 from guest.memory.indexing import vector_store
 from guest.memory.memory import Memory
+from guest.memory.models import User
 from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
 
 ALICE, BOB = "alice", "bob"
@@ -150,6 +151,28 @@ async def test_more_vectors_than_one_statement_takes_are_set_aside_at_once(
         embedder.gate = asyncio.Semaphore(0)
         await memory.reembed()
         assert await of_models(memory) == {"": 9}
+
+
+async def test_a_start_loads_the_vectors_of_the_asked_model_page_by_page(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_store, "LOAD_ROWS", 7)
+    async with opened(path, FakeEmbedder()) as memory:
+        await fill(memory, 40)
+        for note in (await memory.list(10))[0]:
+            await memory.delete(note.note_id)
+        database = memory.store.database
+        await database.execute("UPDATE chunks_vec SET digest = 99")  # as earlier versions stored
+        await database.execute("UPDATE chunks_vec SET model_id = 'b' WHERE chunk_id % 5 = 0")
+        await database.execute("UPDATE chunks_vec SET vector = x'' WHERE chunk_id % 5 = 1")
+        expected = await database.execute(
+            "SELECT chunk_id, vector FROM chunks_vec WHERE model_id = 'fake-1' AND vector <> x''"
+        )
+    async with opened(path) as memory:
+        shown, missing = await memory.store.vectors.snapshot(User(ALICE).notes, "fake-1", 64)
+        found = zip(shown.ids.tolist(), (row.tobytes() for row in shown.matrix), strict=True)
+        assert tuple(found) == expected.rows
+        assert missing == 30 - shown.live > 0
 
 
 async def vectors(memory: Memory) -> tuple[tuple[object, ...], ...]:
