@@ -10,7 +10,10 @@ WireError
 If a guest itself fails to start, the `WireError` that it logged is passed on.
 """
 
-from wire.errors import WireError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from wire.errors import Code, WireError
 
 
 class RunnerError(WireError):
@@ -31,3 +34,22 @@ class TierError(RunnerError):
 
 class HostError(RunnerError):
     """The host of a user is not in the state that a command needs."""
+
+
+@contextmanager
+def packages(extra: str, what: str) -> Iterator[None]:
+    """For the imports of a command: `what` it is for, and the `extra` that brings what they need.
+
+    Raises `ConfigError` with the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        from wire.installation import adding
+
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"{what} needs packages that are not installed",
+            details=f"there is no module {error.name}",
+            resolution=adding(extra),
+        ) from None

@@ -83,5 +83,5 @@ def objection(url: str, abilities: Iterable[str] | None, *, one_user: bool) -> W
         details="whoever has a token of that server could read and change all that lies on it, "
         "other users' memories too",
         resolution="give each user a server: deploy/compose/sqld-users.sh add USER; if this one "
-        "holds one user alone: runner config set memory.server_holds_one_user true",
+        "holds one user alone, memory.server_holds_one_user = true: runner config edit",
     )

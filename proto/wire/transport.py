@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from wire import trace
@@ -24,7 +25,6 @@ from wire.endpoint import LOST_AFTER_S, PROBE_AFTER_S, Endpoint
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer, launch_of, party_of
 from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY, UNIX_SOCKET_PATH_MAX_BYTES
-from wire.requests import message_of
 from wire.status import abort
 from wire.tls import own_name
 
@@ -403,3 +403,19 @@ def was_cancelled() -> bool:
     wait on a channel while it is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def message_of(read: Callable[[bytes], Any], request: bytes) -> Any:
+    """The message that `read` makes of a request.
+
+    Raises `WireError` (INVALID_ARGUMENT) for what is no message of the contract.
+    """
+    try:
+        return read(request)
+    except DecodeError:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "the request cannot be read",
+            details="it is no message of this contract",
+            resolution="use a client of the same version",
+        ) from None

@@ -9,8 +9,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from wire.errors import Code, WireError
-from wire.requests import message_of
 from wire.tools import MEMORY_TOOLS
+from wire.transport import message_of
 from wire.v1 import gateway_pb2
 
 _SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]

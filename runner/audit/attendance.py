@@ -1,7 +1,8 @@
-"""One stream to a guest, kept open through all its launches."""
+"""One stream to a guest, kept open through all its launches, and how fast it may tell of events."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -63,3 +64,22 @@ class Attendance:
                 await asyncio.sleep(_AGAIN_S)
         finally:
             await channel.close()
+
+
+class Pace:
+    """Lets `burst` events pass at once, and `per_second` more each second."""
+
+    def __init__(self, burst: int, per_second: int) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._credit = float(burst)
+        self._credited = time.monotonic()
+
+    async def slow_down(self) -> None:
+        """Wait until the next event may pass."""
+        now = time.monotonic()
+        earned = (now - self._credited) * self._per_second
+        self._credit = min(self._burst, self._credit + earned) - 1
+        self._credited = now
+        if self._credit < 0:
+            await asyncio.sleep(-self._credit / self._per_second)

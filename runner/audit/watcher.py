@@ -20,9 +20,8 @@ from wire.text import visible_name
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from runner.audit.attendance import Attendance
+from runner.audit.attendance import Attendance, Pace
 from runner.audit.log import AuditLog
-from runner.audit.pace import Pace
 from runner.errors import HostError
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,6 @@ from runner.cli.options import (
     program,
     warn_unconfined,
 )
-from runner.cli.servers.packages import packages
 from runner.cli.setup.completion import (
     Shell,
     complete,
@@ -33,7 +32,7 @@ from runner.cli.setup.completion import (
     user_names,
 )
 from runner.config.user_id import DEFAULT_USER_ID
-from runner.errors import HostError
+from runner.errors import HostError, packages
 from runner.logs import printable
 
 if TYPE_CHECKING:

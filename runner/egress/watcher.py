@@ -24,9 +24,8 @@ from wire.text import visible_name
 from wire.v1 import egress_pb2 as pb
 from wire.v1 import egress_pb2_grpc, gateway_pb2
 
-from runner.audit.attendance import Attendance
+from runner.audit.attendance import Attendance, Pace
 from runner.audit.log import AuditLog
-from runner.audit.pace import Pace
 from runner.egress.spent import Spent
 from runner.errors import HostError
 

@@ -67,7 +67,7 @@ async def test_a_server_whose_sql_reaches_files_is_refused_at_the_start(
     assert raised.value.code == Code.FAILED_PRECONDITION
     assert REACHES in raised.value.brief
     assert "sqld-users.sh add USER" in raised.value.resolution
-    assert "runner config set memory.server_holds_one_user true" in raised.value.resolution
+    assert "memory.server_holds_one_user = true: runner config edit" in raised.value.resolution
     async with sqld.connected(where.url, where.auth_token) as database:
         tables = await database.execute("SELECT count(*) FROM sqlite_schema")
     assert tables.rows == ((0,),)

@@ -21,8 +21,8 @@ from runner.cli.operation.launching import launch
 from runner.cli.operation.lifecycle import start_all
 from runner.cli.operation.signals import at_first_signal
 from runner.cli.options import Options
-from runner.cli.servers.packages import packages
 from runner.config.models import Config
+from runner.errors import packages
 from runner.logs import printable
 from runner.serve.login.links import LINK_S, Links
 from runner.workspace.directories import descriptor, whole_file
