@@ -17,8 +17,7 @@ from typing import Final, NoReturn
 from wire import envelope, logs
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
-from wire.lease import Lease, add_arguments
-from wire.parent import when_ended
+from wire.lease import Lease, add_arguments, when_ended
 from wire.transport import Server, listener, listening
 from wire.v1 import egress_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 from wire import envelope, lease, logs, transport
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
-from wire.parent import when_ended
+from wire.lease import when_ended
 from wire.v1 import shell_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 

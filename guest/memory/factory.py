@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from wire.errors import Code
 from wire.installation import adding
-from wire.memory_server import (
-    ABILITIES,
-    FULL_TEXT,
-    files_in_reach,
-    is_turso,
-    objection,
-    without_full_text,
-)
+from wire.memory_server import ABILITIES, FULL_TEXT, objection, remark
 
 from guest.embedding.backends import Embedder
 from guest.errors import StorageError
@@ -287,13 +280,11 @@ async def open_store(
 
 async def admit(database: Database, config: RemoteConfig) -> None:
     """Ask a server whether it is fit for a user's memory. Raises `StorageError` if it is not."""
-    if await _answered(database, FULL_TEXT) is None:
-        raise StorageError.of(without_full_text(config.url).fields())
-    abilities = await _answered(database, ABILITIES)
-    if refusal := objection(config.url, abilities, one_user=config.one_user):
+    full_text, abilities = [await _answered(database, each) for each in (FULL_TEXT, ABILITIES)]
+    if refusal := objection(config.url, full_text, abilities, one_user=config.one_user):
         raise StorageError.of(refusal.fields())
-    if is_turso(config.url) and (reached := files_in_reach(abilities or ())):
-        log.warning("the SQL of %s reaches files: %s", config.url, ", ".join(reached))
+    if said := remark(config.url, abilities):
+        log.warning("%s", said)
 
 
 async def _answered(database: Database, question: str) -> list[str] | None:

@@ -1,12 +1,14 @@
-"""How long a guest lives of which its runner holds no end of a pipe: as long as it is called."""
+"""How long a guest lives: to the end of its runner, whose pipe it holds or who calls it."""
 
 import argparse
 import asyncio
 import logging
 import math
+import os
 from collections.abc import Callable
 from typing import Final
 
+from wire.errors import Code, WireError
 from wire.identity import Party
 
 log = logging.getLogger(__name__)
@@ -93,3 +95,26 @@ def _seconds(text: str) -> float:
     if not (0 < seconds < math.inf):
         raise ValueError(text)
     return seconds
+
+
+def when_ended(descriptor: int, then: Callable[[], None], *, resolution: str) -> None:
+    """Call `then` once a pipe or socket has ended. What comes from it before is thrown away.
+
+    Raises `WireError` (INVALID_ARGUMENT) with the `resolution` for a file, which never ends.
+    """
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            then()
+
+    try:
+        loop.add_reader(descriptor, readable)
+    except PermissionError:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "standard input is a file, which never ends",
+            details="--exit-with-parent waits for the end of a pipe or socket",
+            resolution=resolution,
+        ) from None

@@ -33,35 +33,35 @@ _NAMESPACE: Final = re.compile(r"file .*/dbs/(?!default/)[^/]+/data")
 """Where sqld with `--enable-namespaces` keeps a database."""
 
 
-def is_turso(url: str) -> bool:
-    """Whether the server is Turso's cloud, which keeps its customers apart by means of its own."""
-    return (urlsplit(url).hostname or "").endswith(".turso.io")
-
-
 def files_in_reach(abilities: Iterable[str]) -> list[str]:
     """The names among `abilities` with which SQL reaches files."""
     return sorted(_FILES.intersection(abilities))
 
 
-def without_full_text(url: str) -> WireError:
-    """The error for a database that fails at `FULL_TEXT`."""
-    return WireError(
-        Code.FAILED_PRECONDITION,
-        f"the database at {url} has no full-text search (FTS5)",
-        details="memory needs a libSQL database; this is one of another engine, such as "
-        "`turso db create --tursodb` makes",
-        resolution="make a libSQL database (turso db create NAME, without --tursodb), and name "
-        "it in memory.remote_url",
-    )
+def remark(url: str, abilities: Iterable[str] | None) -> str:
+    """What to say of Turso's cloud, which keeps its customers apart by means of its own."""
+    reached = files_in_reach(abilities or ()) if _is_turso(url) else ()
+    return f"the SQL of {url} reaches files ({', '.join(reached)})" if reached else ""
 
 
-def objection(url: str, abilities: Iterable[str] | None, *, one_user: bool) -> WireError | None:
+def objection(
+    url: str, full_text: object, abilities: Iterable[str] | None, *, one_user: bool
+) -> WireError | None:
     """Why the memory of a user must not be on that server; None if it may.
 
-    `abilities` is what the server answers to `ABILITIES`, None if it refuses to; `one_user` is
-    whether the operator has said that it holds nobody else's. Turso's cloud is not judged.
+    `full_text` and `abilities` are what the server answers to `FULL_TEXT` and `ABILITIES`, None if
+    it refuses to; `one_user` is whether the operator has said that it holds nobody else's. What
+    the SQL of Turso's cloud reaches is not judged.
     """
-    if is_turso(url):
+    if full_text is None:
+        return WireError(
+            Code.FAILED_PRECONDITION,
+            f"the database at {url} has no full-text search (FTS5)",
+            details="memory needs a libSQL database; this is one of another engine, such as "
+            "`turso db create --tursodb` makes",
+            resolution="turso db create NAME, without --tursodb; name it in memory.remote_url",
+        )
+    if _is_turso(url):
         return None
     if one_user and any(map(_NAMESPACE.fullmatch, abilities or ())):
         return WireError(
@@ -85,3 +85,7 @@ def objection(url: str, abilities: Iterable[str] | None, *, one_user: bool) -> W
         resolution="give each user a server: deploy/compose/sqld-users.sh add USER; if this one "
         "holds one user alone, memory.server_holds_one_user = true: runner config edit",
     )
+
+
+def _is_turso(url: str) -> bool:
+    return (urlsplit(url).hostname or "").endswith(".turso.io")

@@ -1,5 +1,5 @@
 """What somebody else wrote: made visible, so that no reader is deceived by it (neither a model, nor
-a terminal, nor a person), and read as JSON, whatever it says."""
+a terminal, nor a person), and read as JSON, whatever it says. And amounts of money, for people."""
 
 import json
 import os
@@ -91,3 +91,11 @@ def _escape(found: re.Match[str]) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # how Python decodes a byte that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return found[0].encode("unicode_escape").decode()
+
+
+def dollars(amount: float) -> str:
+    """US dollars with as many places as a small amount needs: $12.50, $0.10, $0.0912."""
+    for places in (2, 4, 6):
+        if amount >= 100 / 10**places or round(amount, places) == amount:
+            return f"${amount:,.{places}f}"
+    return f"${amount:.9f}".rstrip("0")

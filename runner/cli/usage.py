@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 from rich.table import Table
 from wire.errors import WireError
-from wire.money import dollars
+from wire.text import dollars
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import ask_agent, running_agent

@@ -9,14 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from wire.errors import WireError
-from wire.memory_server import (
-    ABILITIES,
-    FULL_TEXT,
-    files_in_reach,
-    is_turso,
-    objection,
-    without_full_text,
-)
+from wire.memory_server import ABILITIES, FULL_TEXT, objection, remark
 from wire.settings import MemorySettings, Tier
 
 from runner.config.models import Config
@@ -95,13 +88,10 @@ def _answers(url: str, ca_pem: str, token: str, *, one_user: bool) -> Finding:
         return _unreachable(url, str(reason), certificate=isinstance(reason, ssl.SSLError))
     except (ValueError, KeyError, TypeError):
         return problem(_SERVER, f"{url} is no memory server", "correct memory.remote_url")
-    if full_text is None:
-        return refused(_SERVER, without_full_text(url))
-    if refusal := objection(url, abilities, one_user=one_user):
+    if refusal := objection(url, full_text, abilities, one_user=one_user):
         return refused(_SERVER, refusal)
-    if is_turso(url) and (reached := files_in_reach(abilities or ())):
-        what = f"the SQL of {url} reaches files ({', '.join(reached)})"
-        return warning(_SERVER, what, "ask Turso whose files those are")
+    if said := remark(url, abilities):
+        return warning(_SERVER, said, "ask Turso whose files those are")
     return ok(_SERVER, f"{url} answers")
 
 

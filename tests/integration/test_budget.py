@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire.money import dollars
 from wire.settings import BudgetSettings, PriceSettings
+from wire.text import dollars
 from wire.v1 import gateway_pb2 as pb
 
 from tests.support.crashing import asking

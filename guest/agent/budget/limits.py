@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from wire.errors import Code
-from wire.money import dollars
 from wire.settings import AgentSettings
+from wire.text import dollars
 
 from guest.errors import BudgetError
 from guest.memory.usage import UNITS_PER_DOLLAR, Cap, CapReached, Kind, Scope, Unit

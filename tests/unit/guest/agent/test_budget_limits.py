@@ -11,8 +11,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
-from wire.money import dollars
 from wire.settings import AgentSettings, PriceSettings
+from wire.text import dollars
 
 from guest.agent.budget.limits import resets_at
 from guest.agent.budget.prices import Prices, candidates
