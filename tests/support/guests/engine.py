@@ -15,9 +15,9 @@ import docker as docker_sdk
 import pytest
 from wire.settings import ContainerSettings
 
+from runner.images.naming import USUAL_ROLES, ImageRole
 from runner.tiers.container.names import LABEL_WORKSPACE, Place
 from runner.workspace.directories import Owner
-from runner.workspace.mounts import Role
 
 IMAGES = "oxydra-standin"
 GUEST_UID = 10_001
@@ -72,7 +72,7 @@ def command_inside(behaviour: str) -> tuple[str, ...]:
 @cache
 def standin_images() -> ContainerSettings:
     """Settings whose images hold the stand-in guest; built once."""
-    for role in (*Role, "shell-pod"):
+    for role in (*USUAL_ROLES, ImageRole.SHELL_POD):
         base = f"oxydra-{role}:{version('oxydra')}"
         known = subprocess.run(["docker", "image", "inspect", base], capture_output=True)
         if known.returncode != 0:
