@@ -261,7 +261,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "python -m bench.prompt_cache": _BY_HAND,
     "python -m bench.consoles": _BY_HAND,
     "python -m bench.egress": _BY_HAND,
-    'curl -H @token.txt --json \'{"query": "coffee", "limit": 5}\' '
+    'curl -H @token.txt --json \'{"query": "coffee", "top_k": 5}\' '
     "http://127.0.0.1:7480/api/users/alice/SearchNotes": "tests/integration/test_http_server.py "
     "sends such requests",
     ".venv/bin/python tools/console_screens.py": _BY_HAND,

@@ -99,7 +99,7 @@ def _setting(choices: Choices) -> tuple[Key, Any]:
             key = choices.one_of(_KEYS)
             return (*key[:-1], choices.text() or "x"), choices.one_of((*_VALUES, _SECRET))
         case 3:
-            return choices.one_of(_KEYS), choices.text()
+            return choices.one_of(_KEYS), choices.text().replace(_SECRET, "")
         case 4:
             return choices.one_of(_KEYS)[:-1] or ("users",), choices.one_of(_VALUES)
         case _:

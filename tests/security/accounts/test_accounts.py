@@ -43,7 +43,7 @@ NAMES_FOR_EVERYBODY = (
 """All names that are made where everybody may make files. None can be known before but those that
 alice chose, and these are never opened: a finished file gets the name."""
 
-SERVERS = 7
+SERVERS = 6
 
 
 def places(machine: Machine) -> list[tuple[str, Path]]:

@@ -202,6 +202,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
         outside.mkdir(mode=0o755)
         (outside / "precious").write_text("x")
         point.mkdir(exist_ok=True)
+        outside.chmod(0o755)  # other tests of this process may have changed its umask
         subprocess.run(["mount", "--bind", outside, point], check=True)
         points.append(point)
         return outside
