@@ -3,8 +3,9 @@
     .venv/bin/python tools/long_run.py [--part 2/6] [-- arguments of pytest]
 
 Runs all tests, those marked `long` as well, with ten times the examples, from a new seed. Without
-`--part` all parts run, one after the other; each takes at most 45 minutes on two cores. A row for
-each part is added to `docs/long-runs.md`, unless pytest gets arguments of its own.
+`--part` all parts run, one after the other. They have about as many tests each, and are meant to
+take at most 45 minutes on two cores. A row for each part is added to `docs/long-runs.md`, unless
+pytest gets arguments of its own.
 """
 
 import argparse
