@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -21,58 +21,72 @@ from tests.faults.ledger import Line
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _PRELOADED: Final = ("tests.faults.faults", "pytest")
 """What every worker would import again otherwise, and its parent's main module does."""
+_END_S: Final = 60.0
+"""How long the end of a pipe is waited for, after its writer has ended."""
 _TURN: Final = threading.Lock()
 """Held while `multiprocessing` looks after its children: it is not made for many threads."""
+
+
+class Lines:
+    """The lines that a process writes to a pipe; `hear` is called with each, once."""
+
+    def __init__(self, reader: "Connection[object, object]", hear: Callable[[Line], None]) -> None:
+        self._reader = reader
+        self._hear = hear
+        self._unheard = b""
+
+    def listen(self, seconds: float, until: Callable[[Line], bool] = lambda _: False) -> bool:
+        """Hear what comes for so long, or up to a line; whether that line has come. What
+        arrived behind that line is heard the next time."""
+        end = time.monotonic() + seconds
+        while not any(map(until, self._whole())):
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self._reader], [], [], left)[0]:
+                return False
+            if not (part := os.read(self._reader.fileno(), 65536)):
+                return False
+            self._unheard += part
+        return True
+
+    def close(self) -> None:
+        """Hear the rest, up to the end of the process."""
+        self.listen(_END_S)
+        self._reader.close()
+
+    def _whole(self) -> Iterator[Line]:
+        while b"\n" in self._unheard:
+            line, _, self._unheard = self._unheard.partition(b"\n")
+            said: Line = json.loads(line)
+            self._hear(said)
+            yield said
 
 
 class Child:
     """A worker; `hear` is called with every line that it says."""
 
     def __init__(self, task: worker.Task, hear: Callable[[Line], None]) -> None:
-        self._hear = hear
-        self._rest = b""
-        self._reader, writer = _CONTEXT.Pipe(duplex=False)
+        reader, writer = _CONTEXT.Pipe(duplex=False)
+        self._lines = Lines(reader, hear)
         self._process = fork(_live, task, writer)
         writer.close()
 
     def listen(self, seconds: float, until: Callable[[Line], bool] = lambda _: False) -> bool:
         """Hear what it says for so long, or up to a line; whether that line has come."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            if not select.select([self._reader], [], [], left)[0]:
-                continue
-            part = os.read(self._reader.fileno(), 65536)
-            if not part:
-                return False
-            if any(map(until, self._take(part))):
-                return True
-        return False
+        return self._lines.listen(seconds, until)
 
     def kill(self) -> None:
         """End it at once, and hear what it had said. It must not have ended by itself."""
         assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGKILL)
         join(self._process, -signal.SIGKILL)
-        self._hear_the_rest()
+        self._lines.close()
 
     def stop(self, patience: float) -> None:
         """Let it end what it has begun."""
         self._process.terminate()
         assert self.listen(patience, lambda line: line.get("did") == "end"), "it does not end"
         join(self._process, 0)
-        self._hear_the_rest()
-
-    def _hear_the_rest(self) -> None:
-        while part := os.read(self._reader.fileno(), 65536):
-            self._take(part)
-        self._reader.close()
-
-    def _take(self, part: bytes) -> list[Line]:
-        *whole, self._rest = (self._rest + part).split(b"\n")
-        lines: list[Line] = [json.loads(line) for line in whole]
-        for line in lines:
-            self._hear(line)
-        return lines
+        self._lines.close()
 
 
 def fork(target: Callable[..., None], *arguments: object) -> BaseProcess:

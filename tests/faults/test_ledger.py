@@ -1,7 +1,11 @@
 """The ledger counts what is wrong: a table of zeros means something."""
 
+import multiprocessing
+import os
+
 import pytest
 
+from tests.faults.children import Lines
 from tests.faults.ledger import Found, Ledger, Line, Tally
 from tests.support.memory.model import NoteModel
 
@@ -192,3 +196,18 @@ def test_a_failure_where_nothing_failed_is_counted() -> None:
     for line in DENIED:
         ledger.read(line)
     assert tally.false_failures == 1
+
+
+def test_a_line_that_comes_with_another_is_heard_the_next_time() -> None:
+    """A guest that is quick writes both before we look."""
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    heard: list[Line] = []
+    lines = Lines(reader, heard.append)
+    os.write(writer.fileno(), b'{"will": "open"}\n{"did": "open"}\n{"will": "sa')
+    writer.close()
+    assert lines.listen(1.0, lambda line: "will" in line)
+    assert heard == [{"will": "open"}]
+    assert lines.listen(1.0, lambda line: "did" in line)
+    assert not lines.listen(1.0, lambda line: True)
+    lines.close()
+    assert heard == [{"will": "open"}, {"did": "open"}]
