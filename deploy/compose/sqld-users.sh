@@ -18,10 +18,11 @@ network=${SQLD_NETWORK:-oxydra-memory}
 
 base64url() { openssl base64 -A | tr '+/' '-_' | tr -d '='; }
 
-# The user becomes a part of a host name, so not every user id can be one.
+# The user becomes the end of a host name's first part, oxydra-memory-USER of at most 63 characters.
+# None has a dot, so none has the name of a file of ours beside the users' keys.
 check() {
-  [[ ${1:-} =~ ^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$ ]] || {
-    echo "USER must be made of lower-case letters, digits and hyphens, not: ${1:-}" >&2
+  [[ ${1:-} =~ ^[a-z0-9]([a-z0-9-]{0,47}[a-z0-9])?$ ]] || {
+    echo "USER must be at most 49 lower-case letters, digits and hyphens, not: ${1:-}" >&2
     exit 2
   }
 }
@@ -48,11 +49,11 @@ own_uid() {
   (
     flock 9
     if [ ! -s "$keys/$1/uid" ]; then
-      next=$(cat "$keys/last-uid" 2>/dev/null || echo 1990000000)
-      echo "$((next + 1))" >"$keys/last-uid"
-      cp "$keys/last-uid" "$keys/$1/uid"
+      next=$(cat "$keys/last.uid" 2>/dev/null || echo 1990000000)
+      echo "$((next + 1))" >"$keys/last.uid"
+      cp "$keys/last.uid" "$keys/$1/uid"
     fi
-  ) 9>"$keys/lock"
+  ) 9>"$keys/uid.lock"
   cat "$keys/$1/uid"
 }
 
@@ -71,12 +72,14 @@ start() {
     "$image" sqld --no-welcome --db-path=/var/lib/sqld --http-listen-addr=0.0.0.0:8080 >/dev/null
 }
 
-# Waits until the server answers to a token of the user's, and says where its database is: a server
-# with a database for each of several names would call it by another one.
+# Waits until the server answers to a token of the user's, and asks where its database is (a server
+# with a database for each of several names would call it by another one) and what its SQL can do.
 answers() {
-  docker exec "oxydra-memory-$1" bash -c '
+  local said others reaching
+  said=$(docker exec "oxydra-memory-$1" bash -c '
     ask=$(printf "%s" "{\"requests\":[{\"type\":\"execute\",\"stmt\":{\"sql\":" \
-      "\"SELECT file FROM pragma_database_list\"}}]}")
+      "\"SELECT file FROM pragma_database_list UNION SELECT name FROM pragma_function_list" \
+      " UNION SELECT name FROM pragma_module_list\"}}]}")
     for ((tried = 0; tried < 300; tried++)); do
       exec 3<>/dev/tcp/127.0.0.1/8080 && break
       sleep 0.1
@@ -84,11 +87,21 @@ answers() {
     printf "%s\r\n" "POST /v2/pipeline HTTP/1.1" "Host: memory" "Authorization: Bearer $1" \
       "Content-Type: application/json" "Content-Length: ${#ask}" "Connection: close" "" >&3
     printf "%s" "$ask" >&3
-    cat <&3' answers "$2" 2>&1 | grep -q '/dbs/default/data"' || {
+    cat <&3' answers "$2" 2>&1) && [[ $said == *'/dbs/default/data"'* ]] || {
     echo "the server of $1 does not answer as it should; it says:" >&2
     docker logs --tail 20 "oxydra-memory-$1" >&2
     exit 1
   }
+  others=$(docker exec "oxydra-memory-$1" ls /var/lib/sqld/dbs | grep -vx default | xargs) || true
+  [ -z "$others" ] || {
+    docker rm --force "oxydra-memory-$1" >/dev/null
+    echo "the volume oxydra-memory-$1 holds other databases ($others), which $1's token would open;" \
+      "empty it: docker volume rm oxydra-memory-$1" >&2
+    exit 1
+  }
+  reaching=$(grep -oE '"(readfile|writefile|fsdir)"' <<<"$said" | sort -u | tr -d '"' | xargs)
+  [ -z "$reaching" ] || echo "The SQL of this server reaches the files of its process ($reaching)," \
+    "which are $1's alone. The runner asks for your word: memory.server_holds_one_user = true" >&2
 }
 
 case "${1:-}" in

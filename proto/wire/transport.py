@@ -99,15 +99,6 @@ def listener(argument: str) -> str:
     return text
 
 
-def grpc_target(endpoint: str, launch_id: str = "") -> str:
-    """Convert our endpoint of a server to gRPC's form.
-
-    Raises `WireError` (INVALID_ARGUMENT) if it is none, and for one beyond this machine where it is
-    not known which launch must answer there.
-    """
-    return Endpoint.of_target(endpoint, launch_id).for_grpc
-
-
 class _TokenOnCalls(grpc.aio.UnaryUnaryClientInterceptor):
     """Adds the token to calls. gRPC registers an interceptor only for the first kind it matches,
     so each kind has its own class."""

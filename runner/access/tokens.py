@@ -126,7 +126,7 @@ class Tokens:
 
     def find(self, secret: str) -> Token | None:
         """The token that `secret` is, also if it has expired; None if it is none."""
-        given = _digest(secret)
+        given = digest(secret)
         found = None
         for token in self.all():
             if hmac.compare_digest(token.digest, given):
@@ -155,7 +155,7 @@ class Tokens:
             user_id=user_id,
             name=name,
             scopes=scopes,
-            digest=_digest(secret),
+            digest=digest(secret),
             created_at=now,
             expires_at=now + lifetime,
         )
@@ -243,5 +243,6 @@ def lifetime_of(text: str) -> timedelta:
     return timedelta(hours=hours)
 
 
-def _digest(secret: str) -> str:
+def digest(secret: str) -> str:
+    """What is kept of a secret that is long and random."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()

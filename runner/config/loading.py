@@ -67,16 +67,6 @@ class LoadedSettings:
         return next((each for each in (own, key) if each in self.sources), None)
 
 
-def load_config(
-    file: Path | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-) -> Config:
-    """The settings alone; see `load_settings`."""
-    return load_settings(file, environ=environ, overrides=overrides).config
-
-
 def load_settings(
     file: Path | None = None,
     *,

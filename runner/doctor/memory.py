@@ -5,6 +5,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from runner.workspace.credentials import by_name, read_certificates, read_secret
 _SECRETS: Final = "memory secrets"
 _SERVER: Final = "memory server"
 _TIMEOUT_S: Final = 5.0
+_ANSWER_MAX: Final = 1_000_000
 _HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -77,7 +79,8 @@ def _answers(url: str, ca_pem: str, token: str, *, one_user: bool) -> Finding:
     )
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:  # noqa: S310
-            full_text, abilities = map(_texts, json.load(answer)["results"][:2])
+            found = json.loads(answer.read(_ANSWER_MAX))["results"][:2]
+            full_text, abilities = map(_texts, found)
     except urllib.error.HTTPError as error:
         what = f"{url} answers, and does not say what its SQL can do (HTTP {error.code})"
         return warning(_SERVER, what, "correct memory.remote_url or memory.auth_token_env")
@@ -86,7 +89,7 @@ def _answers(url: str, ca_pem: str, token: str, *, one_user: bool) -> Finding:
     except OSError as error:
         reason = getattr(error, "reason", error)
         return _unreachable(url, str(reason), certificate=isinstance(reason, ssl.SSLError))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, HTTPException):
         return problem(_SERVER, f"{url} is no memory server", "correct memory.remote_url")
     if refusal := objection(url, full_text, abilities, one_user=one_user):
         return refused(_SERVER, refusal)

@@ -1,6 +1,8 @@
 """Which memory servers are taken for a user's memory: by the agent at its start, by the doctor."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,9 @@ from tests.support.servers import sqld
 from tests.support.settings import memory_config
 
 KEYS = sqld.Keys()
-REACHES = "reaches files (fsdir, readfile, writefile)"
+ROWS = b'{"type": "ok", "response": {"result": {"rows": [%s]}}}'
+NOBODY = Path("/nonexistent")
+REACHES = "may reach files (fsdir, readfile, writefile)"
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +54,7 @@ def remote(server: sqld.Sqld, name: str = "", *, one_user: bool) -> RemoteConfig
 
 def examined(server: sqld.Sqld, name: str = "", **settings: Any) -> Finding:
     section = {"remote_url": server.url(name), "auth_token_env": "TOKEN", **settings}
-    nobody = Path("/nonexistent")
-    config = Config(tier="process", workspace_root=nobody, memory=MemorySettings(**section))
+    config = Config(tier="process", workspace_root=NOBODY, memory=MemorySettings(**section))
     found = memory(config, "alice", {"TOKEN": KEYS.token(name or "default")})
     assert found[0].state is State.OK
     return found[1]
@@ -80,7 +83,7 @@ async def test_a_server_of_one_user_is_taken_where_that_is_said(
 ) -> None:
     async with opened(tmp_path / "m.db", remote=remote(alone, one_user=True)) as kept:
         await kept.save("the bike is in the cellar", [], ORIGIN)
-    with pytest.raises(StorageError, match="reaches files"):
+    with pytest.raises(StorageError, match="may reach files"):
         async with opened(tmp_path / "m.db", remote=remote(alone, one_user=False)):
             pass
 
@@ -122,6 +125,34 @@ def test_the_doctor_says_the_same(shared: sqld.Sqld, alone: sqld.Sqld) -> None:
     assert examined(alone, server_holds_one_user=True) == good
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+        *(
+            b"HTTP/1.1 200 OK\r\n\r\n" + body
+            for body in (b"[" * 99_999, b'{"results": [%s, %s]}' % ((ROWS % b"[]",) * 2))
+        ),
+    ],
+)
+def test_the_doctor_bears_what_else_may_listen_there(answer: bytes) -> None:
+    peers = []
+
+    def answered() -> None:
+        peers.append(server.accept()[0])
+        peers[0].sendall(answer)
+        peers[0].shutdown(socket.SHUT_WR)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answered, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        config = Config(
+            tier="process", workspace_root=NOBODY, memory=MemorySettings(remote_url=url)
+        )
+        assert memory(config, "alice", {})[1].what == f"{url} is no memory server"
+
+
 class _Engine:
     """A database of an engine that knows some of the questions only."""
 
@@ -147,19 +178,32 @@ async def test_a_database_without_full_text_search_is_named_with_the_way_out(
     assert "turso db create NAME" in raised.value.resolution
 
 
-async def test_a_server_that_does_not_say_what_its_sql_can_do_is_refused() -> None:
-    silent = _Engine(fts5_source_id=("fts5",))
-    with pytest.raises(StorageError, match="does not say what it can do"):
-        await admit(silent, RemoteConfig("https://x.example"))  # type: ignore[arg-type]
-    await admit(silent, RemoteConfig("https://x.example", one_user=True))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({}, "does not say what it can do"),
+        ({"pragma_function_list": ()}, "does not say what it can do"),
+        ({"pragma_function_list": ("abs", "file_read")}, r"may reach files \(file_read\)"),
+        ({"pragma_function_list": ("abs", "READFILE")}, r"may reach files \(READFILE\)"),
+        ({"pragma_function_list": ("eval", "pragma_x", "file /data")}, r"may reach files \(eval\)"),
+        ({"pragma_function_list": tuple(map(str, range(99)))}, "13, 14, 15 and 91 more"),
+    ],
+)
+async def test_a_server_whose_sql_may_do_what_is_not_known_is_refused(
+    answers: dict[str, tuple[str, ...]], said: str
+) -> None:
+    engine: Any = _Engine(fts5_source_id=("fts5",), **answers)
+    with pytest.raises(StorageError, match=said):
+        await admit(engine, RemoteConfig("https://x.example"))
+    await admit(engine, RemoteConfig("https://x.example", one_user=True))
 
 
 async def test_tursos_cloud_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     engine = _Engine(fts5_source_id=("fts5",), pragma_function_list=("abs", "readfile"))
     await admit(engine, RemoteConfig("https://n-a.turso.io"))  # type: ignore[arg-type]
-    assert "reaches files (readfile)" in caplog.text
+    assert "may reach files (readfile)" in caplog.text
     for url in ("https://n-a.turso.io.example", "https://example/n-a.turso.io"):
-        with pytest.raises(StorageError, match="reaches files"):
+        with pytest.raises(StorageError, match="may reach files"):
             await admit(engine, RemoteConfig(url))  # type: ignore[arg-type]
 
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire.settings import UserSettings
 
-from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.errors import ConfigError, WorkspaceError
@@ -22,6 +21,7 @@ from runner.host.runtime import Runtime
 from runner.logs import printable, readable
 from runner.workspace.database_file import resolve_db_path
 from runner.workspace.workspace import Workspace
+from tests.support.settings import load_config
 
 ROOT = Path("/srv/oxydra")
 WORKSPACE = Workspace(ROOT, "alice")

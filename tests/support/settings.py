@@ -11,6 +11,8 @@ from wire.settings import MemorySettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from guest.memory.models import MemoryConfig, Patience, RemoteConfig
+from runner.config.loading import load_settings
+from runner.config.models import Config
 from tests.support import parties
 
 PATIENT = Patience(
@@ -27,6 +29,11 @@ embedder that is away is not about to start."""
 
 TOKEN = "launch-token-0123456789"
 DOOR_TOKEN = "token-of-the-door-0123456789"
+
+
+def load_config(file: Path | None = None, **options: Any) -> Config:
+    """The settings alone; see `load_settings`."""
+    return load_settings(file, **options).config
 
 
 def memory_config(

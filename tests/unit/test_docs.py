@@ -19,10 +19,10 @@ from wire.v1 import gateway_pb2
 from runner.cli.app import app
 from runner.cli.options import VALUED
 from runner.cli.output import HIT, as_json
-from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.images.bootstrap import BASE_NAME
 from runner.images.naming import ImageRole, image_name
+from tests.support.settings import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -5,7 +5,6 @@ is kept, as the name of a file in a private directory, where only this account c
 removes the file has taken the link, so it works once.
 """
 
-import hashlib
 import json
 import secrets
 import time
@@ -15,6 +14,7 @@ from typing import Final
 from wire.errors import Code, WireError
 
 from runner.access.callers import Caller
+from runner.access.tokens import digest
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.workspace.directories import check_root, check_tree, create_tree, whole_file
@@ -49,7 +49,7 @@ class Links:
         self._clear()
         secret = secrets.token_urlsafe(32)
         content = {"user_id": check_user_id(user_id), "until": time.time() + LINK_S}
-        with whole_file(self._links / _digest(secret)) as file:
+        with whole_file(self._links / digest(secret)) as file:
             file.write(json.dumps(content).encode())
         return secret
 
@@ -57,7 +57,7 @@ class Links:
         """Who shows `secret`, which is no good from then on. None for one that was used, is too old
         or never was."""
         check_tree(self._root, (DIRECTORY, f"{DIRECTORY}/links"))
-        path = self._links / _digest(secret)
+        path = self._links / digest(secret)
         try:
             content = json.loads(path.read_bytes())
             path.unlink()
@@ -81,7 +81,3 @@ def not_known() -> WireError:
         details=f"it was used already, or is older than {LINK_S / 60:.0f} minutes",
         resolution="make another one: runner serve --open",
     )
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()

@@ -8,7 +8,6 @@ A session ends with what let its owner in: a token that is revoked ends the sess
 It does not end with the server.
 """
 
-import hashlib
 import hmac
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Final
 from wire.errors import Code, WireError
 
 from runner.access.callers import Caller
+from runner.access.tokens import digest
 from runner.serve.login.links import CHANNEL
 from runner.workspace.directories import whole_file
 
@@ -85,7 +85,7 @@ class Sessions:
             path.unlink(missing_ok=True)
         cookie, page = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         session = _Session(
-            admitted.user_id, admitted.operator, admitted.key, _digest(page), self._clock()
+            admitted.user_id, admitted.operator, admitted.key, digest(page), self._clock()
         )
         with whole_file(self._path(cookie)) as file:
             file.write(json.dumps(asdict(session)).encode())
@@ -97,7 +97,7 @@ class Sessions:
         such session, or none any more."""
         path = self._path(cookie)
         session = self._load(path)
-        if session is None or not hmac.compare_digest(session.page, _digest(page)):
+        if session is None or not hmac.compare_digest(session.page, digest(page)):
             raise _ENDED()
         admitted = (
             Caller.at_terminal(session.user_id, CHANNEL)
@@ -145,8 +145,4 @@ class Sessions:
         os.utime(path, (now, now))
 
     def _path(self, cookie: str) -> Path:
-        return self._directory / _digest(cookie)
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+        return self._directory / digest(cookie)

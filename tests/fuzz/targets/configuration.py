@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from wire.settings import Key, from_json, keys_of, to_json
 
-from runner.config.loading import env_name, load_config
+from runner.config.loading import env_name
 from runner.config.models import Config
 from runner.errors import ConfigError
 from tests.fuzz.material import Choices, OneInput, Target, chosen
+from tests.support.settings import load_config
 
 _SECRET: Final = "hunter2-4711"
 _KEYS: Final[tuple[Key, ...]] = tuple(key for key, _ in keys_of(Config) if key != ("users",))

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from wire.endpoint import Endpoint
 from wire.errors import WireError
 from wire.text import visible, visible_name
-from wire.transport import grpc_target
 
 from guest.errors import ToolError
 from guest.tools.files.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
@@ -172,7 +172,7 @@ class _Workspace:
         for mounted_only in (True, False):
             self._database(path, mounted_only=mounted_only)
         with suppress(WireError):
-            assert grpc_target(path) in (path, path.removeprefix("tcp:"))
+            assert Endpoint.of_target(path).for_grpc in (path, path.removeprefix("tcp:"))
 
     def _database(self, path: str, *, mounted_only: bool) -> None:
         if "\0" in path or not path:

@@ -70,7 +70,7 @@ def as_run_options(service: dict[str, Any], keys: Path, networks: dict[str, str]
                 made.append(f"--memory={value}")
             case "read_only" | "init":
                 made.append(f"--{key.replace('_', '-')}")
-            case "cap_drop" | "cap_add" | "security_opt":
+            case "cap_drop" | "cap_add" | "security_opt" | "dns":
                 made += [f"--{key.replace('_', '-')}={each}" for each in value]
             case "networks":
                 assert value == ["memory", "outside"]
@@ -96,7 +96,10 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     authority = Authority(keys)
     shutil.copy(authority.certificate_for("*.memory.localhost"), keys / "proxy.pem")
     (keys / "proxy.pem").chmod(0o600)
-    options = as_run_options(content["services"]["proxy"], keys, networks)
+    service = content["services"]["proxy"]
+    assert not service["container_name"].startswith("oxydra-memory-")  # a user's
+    assert service["dns"] == ["127.0.0.1"]  # so that no machine outside has a server's name
+    options = as_run_options(service, keys, networks)
     proxy = f"oxydra-test-proxy-{run}"
     environment = {
         "SQLD_KEYS": str(keys / "sqld-keys"),
@@ -180,9 +183,17 @@ async def test_a_server_started_anew_keeps_what_it_holds_and_a_removed_one_leave
     first = deployed.script("add", carol)
     async with opened(tmp_path / "before.db", remote=deployed.remote(carol, first)) as memory:
         await memory.save("what only carol knows", [], ORIGIN)
-    again = deployed.remote(carol, deployed.script("add", carol))
+    added = script("add", carol, **deployed.environment)
+    assert "reaches the files of its process (fsdir readfile writefile)" in added.stderr
+    again = deployed.remote(carol, added.stdout.strip())
     assert await told(again, "SELECT count(*) FROM notes") == ((1,),)
+    beside = [each.name for each in Path(deployed.environment["SQLD_KEYS"]).iterdir()]
+    assert all(each in deployed.users or "." in each for each in beside)  # as no user's name has
     uid = docker("inspect", "--format", "{{.Config.User}}", f"oxydra-memory-{carol}")
+
+    docker("exec", f"oxydra-memory-{carol}", "mkdir", "/var/lib/sqld/dbs/bob")
+    refused = script("add", carol, **deployed.environment)
+    assert "holds other databases (bob)" in refused.stderr
 
     deployed.script("remove", carol)
     with pytest.raises(StorageError, match="there is no memory at"):
@@ -221,7 +232,7 @@ def test_keys_are_the_operators_alone_whatever_the_umask(tmp_path: Path) -> None
     assert (tmp_path / "new/keys/alice/private.pem").read_bytes() == private
 
 
-@pytest.mark.parametrize("user", ["Alice", "a_b", "../x", "", "a.b", "a-", "x" * 51])
+@pytest.mark.parametrize("user", ["Alice", "a_b", "../x", "", "a.b", "a-", "x" * 50])
 def test_a_user_that_cannot_be_a_host_name_is_refused(user: str, tmp_path: Path) -> None:
     done = script("add", user, SQLD_KEYS=str(tmp_path))
     assert done.returncode == 2

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from wire.errors import WireError
 
-from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.config.trust import way_of_others
 from runner.errors import ConfigError
@@ -20,6 +19,7 @@ from runner.workspace.database_file import adopt_old_database, resolve_db_path
 from runner.workspace.workspace import Workspace
 from tests.support.attempts import attempt
 from tests.support.scratch import SCRATCH
+from tests.support.settings import load_config
 
 STRANGER = 12_345
 

@@ -8,9 +8,10 @@ from typing import Any
 import grpc
 import pytest
 from wire.boundary import mark_of
+from wire.endpoint import Endpoint
 from wire.identity import Identity, Party, Peer
 from wire.limits import TOKEN_METADATA_KEY
-from wire.transport import grpc_target, open_channel, unix_endpoint
+from wire.transport import open_channel, unix_endpoint
 from wire.v1 import (
     control_pb2,
     control_pb2_grpc,
@@ -202,12 +203,12 @@ class Way:
 
 
 def plainly(peer: Peer) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(grpc_target(peer.endpoint))
+    return grpc.aio.insecure_channel(Endpoint.of_target(peer.endpoint).for_grpc)
 
 
 def without_certificate(peer: Peer) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(
-        grpc_target(peer.endpoint),
+        Endpoint.of_target(peer.endpoint).for_grpc,
         grpc.ssl_channel_credentials(peer.identity.authority.encode()),
         options=[("grpc.ssl_target_name_override", peer.party.value)],
     )

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 from wire.settings import KubernetesSettings
 
 from runner.cli.app import app
-from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.images.naming import ImageRole
 from runner.tiers.base import Port
@@ -29,6 +28,7 @@ from runner.tiers.kubernetes import names, policies
 from runner.tiers.kubernetes.permissions import NEEDED
 from runner.tiers.kubernetes.pods import CONTAINER
 from runner.workspace.mounts import Role
+from tests.support.settings import load_config
 
 AGAIN = "if this change was decided: .venv/bin/python -m tools.manifests"
 SINCE_1_20 = {

@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 from wire.errors import Code
 
-from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.errors import ConfigError
 from runner.workspace.workspace import Workspace
+from tests.support.settings import load_config
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from runner.cli.app import app
-from runner.config.loading import load_config
+from tests.support.settings import load_config
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"}

@@ -10,7 +10,6 @@ from wire.errors import Code
 from wire.settings import EncryptionSettings, MemorySettings
 from wire.v1 import bootstrap_pb2
 
-from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.errors import ConfigError
 from runner.host.launch import AgentLauncher
@@ -24,6 +23,7 @@ from runner.workspace.credentials import (
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 from tests.support import parties
+from tests.support.settings import load_config
 
 KEY = "correct horse battery staple 42"
 TOKEN = "eyJhbGciOiJFZERTQSJ9.e30.c2ln"

@@ -28,7 +28,7 @@ from tests.support.guests.on_ports import ELSEWHERE, LAUNCH, free_port
     ],
 )
 def test_targets_as_grpc_is_told_them(text: str, grpc: str) -> None:
-    assert transport.grpc_target(text, LAUNCH) == grpc
+    assert Endpoint.of_target(text, LAUNCH).for_grpc == grpc
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import grpc
 import pytest
 from wire import transport
+from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.status import STATUS_OF, answered, from_rpc_error
@@ -78,7 +79,7 @@ def without_token(endpoint: str) -> grpc.aio.Channel:
     identity = parties.identity(Party.CLI)
     parts = (identity.authority, identity.key, identity.certificate)
     return grpc.aio.secure_channel(
-        transport.grpc_target(endpoint),
+        Endpoint.of_target(endpoint).for_grpc,
         grpc.ssl_channel_credentials(*(part.encode() for part in parts)),
         options=[("grpc.ssl_target_name_override", "agent")],
     )
@@ -311,7 +312,7 @@ async def test_an_endpoint_that_cannot_be_bound_is_a_clear_error() -> None:
 )
 def test_only_local_endpoints_are_accepted(address: str) -> None:
     with pytest.raises(WireError, match="bad endpoint"):
-        transport.grpc_target(address)
+        Endpoint.of_target(address)
 
 
 def test_a_socket_path_over_the_limit_is_refused() -> None:
@@ -352,7 +353,7 @@ async def test_a_client_of_another_authority_is_not_heard(endpoint: str, name: s
 
 
 async def test_a_client_without_a_certificate_is_not_heard(endpoint: str) -> None:
-    target = transport.grpc_target(endpoint)
+    target = Endpoint.of_target(endpoint).for_grpc
     authority = parties.identity(Party.CLI).authority.encode()
     naked = grpc.aio.secure_channel(
         target,

@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from wire.settings import is_free
 
-from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.config.positions import lines_of
 from runner.errors import ConfigError
+from tests.support.settings import load_config
 from tests.unit.runner.cli.conftest import RunCommand
 
 FILE = """\

@@ -9,10 +9,10 @@ from wire.settings import KubernetesSettings
 
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
-from runner.config.loading import load_config
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.tiers.kubernetes import leadership
 from runner.workspace.workspace import Workspace
+from tests.support.settings import load_config
 from tests.unit.runner.cli.conftest import RunCommand
 
 
