@@ -186,7 +186,7 @@ async def test_a_database_without_full_text_search_is_named_with_the_way_out(
         ({"pragma_function_list": ("abs", "file_read")}, r"may reach files \(file_read\)"),
         ({"pragma_function_list": ("abs", "READFILE")}, r"may reach files \(READFILE\)"),
         ({"pragma_function_list": ("eval", "pragma_x", "file /data")}, r"may reach files \(eval\)"),
-        ({"pragma_function_list": tuple(map(str, range(99)))}, "13, 14, 15 and 91 more"),
+        ({"pragma_function_list": tuple(map(str, range(99)))}, r"\(0, 1, 10, .*, …\)"),
     ],
 )
 async def test_a_server_whose_sql_may_do_what_is_not_known_is_refused(
