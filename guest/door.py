@@ -204,11 +204,6 @@ def refusal_in(error: BaseException | None) -> WireError | None:
     return None
 
 
-_POLICY: Final = (
-    Code.PERMISSION_DENIED,
-    "the egress guest does not let it out",
-    "runner egress log",
-)
 _KINDS: Final = {
     429: (Code.RESOURCE_EXHAUSTED, "a limit of [egress.limits] is reached", "runner egress log"),
     502: (Code.UNAVAILABLE, "it cannot be reached from the egress guest", "runner egress log"),

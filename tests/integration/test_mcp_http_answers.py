@@ -176,6 +176,10 @@ async def test_a_redirect_below_the_address_is_followed(tmp_path: Path, location
             "it redirects to http://mcp.example/mcp2: correct mcp.servers.docs.url",
         ),
         (
+            {"status": 302, "headers": {"location": "/{0}/{setting.x}"}},
+            "it redirects to http://mcp.example/{0}/{setting.x}: correct mcp.servers.docs.url",
+        ),
+        (
             {"status": 307, "headers": {"location": "/mcp/../admin"}},
             "it redirects to http://mcp.example/admin: correct mcp.servers.docs.url",
         ),

@@ -27,6 +27,12 @@ PATIENT = Patience(
 """What a person would not wait for, a test does: on a busy machine a disk may take seconds. An
 embedder that is away is not about to start."""
 
+
+def load_config(file: Path | None = None, **given: Any) -> Config:
+    """The settings alone."""
+    return load_settings(file, **given).config
+
+
 TOKEN = "launch-token-0123456789"
 DOOR_TOKEN = "token-of-the-door-0123456789"
 

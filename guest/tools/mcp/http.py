@@ -84,7 +84,7 @@ class HttpConnection:
                 finally:
                     tasks.cancel_scope.cancel()
         except BaseException as error:
-            if (refused := refusal_in(_first(error))) is not None:
+            if (refused := refusal_in(first_of(error))) is not None:
                 self._lose(refused.brief)
             raise
 
@@ -158,19 +158,16 @@ class _Bounded(httpx2.AsyncBaseTransport):
         with suppress(httpx2.HTTPError, httpx2.StreamError, ValueError, TypeError, KeyError):
             code = parsed_json(await response.aread())["error"]["code"]
         await response.aclose()
-        error = types.ErrorData(code=HTTP_ERROR, message=self._spelled(said), data=status)
+        said = said.replace("{setting}", f"mcp.servers.{self._name}")
+        error = types.ErrorData(code=HTTP_ERROR, message=said, data=status)
         if status == 404 and _SESSION in request.headers and code != types.METHOD_NOT_FOUND:
-            why = "it has forgotten the session"
-            error = types.ErrorData(code=FORGOTTEN, message=why)
-            asyncio.get_running_loop().call_later(_TOGETHER_S, self._lose, why)
+            error = types.ErrorData(code=FORGOTTEN, message="it has forgotten the session")
+            asyncio.get_running_loop().call_later(_TOGETHER_S, self._lose, error.message)
         elif code is not None and status not in (401, 403):
             return response
         self.refused = error.message
         message = {"jsonrpc": "2.0", "id": None, "error": error.model_dump(exclude_none=True)}
         return httpx2.Response(status if status >= 400 else 502, json=message, request=request)
-
-    def _spelled(self, said: str) -> str:
-        return said.format(setting=f"mcp.servers.{self._name}")
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -200,7 +197,8 @@ def _by_door(name: str, url: str, below: str = "") -> str:
     return url_of(f"mcp-{name}") + (below or url)[len(base) :]
 
 
-def _first(error: BaseException) -> BaseException:
+def first_of(error: BaseException) -> BaseException:
+    """The error, or the first one of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from functools import reduce
 from typing import Any, Final
 
 from guest.tools.mcp.schema import both
@@ -29,6 +28,8 @@ _FOR_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 """Keywords that providers take beside these types only."""
+_TOLD: Final = ("format", "exclusiveMinimum", "exclusiveMaximum")
+"""Keywords that Google refuses, told in the description."""
 _TYPE_OF: Final = {
     str: "string",
     bool: "boolean",
@@ -93,55 +94,50 @@ def _with_branches(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _names(schema: Mapping[str, Any]) -> list[str]:
     """The names of all arguments, at any depth."""
-    found = []
-    for name, inner in schema.get("properties", {}).items():
-        found += [name, *_names(inner)]
-    for inner in (
-        schema.get("items"),
-        schema.get("additionalProperties"),
-        *schema.get("anyOf", ()),
-    ):
-        found += _names(inner) if isinstance(inner, dict) else []
-    return found
+    properties = schema.get("properties", {})
+    below = (schema.get("items"), schema.get("additionalProperties"), *schema.get("anyOf", ()))
+    inner = [each for each in (*properties.values(), *below) if isinstance(each, dict)]
+    return [*properties, *(name for each in inner for name in _names(each))]
 
 
 def _one_object(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of an object that has all that its branches have, instead of them."""
-    rest = {key: value for key, value in schema.items() if key != "anyOf"}
-    whole = [_one_object(both(rest, each)) for each in schema.get("anyOf", ())]
-    objects = [each for each in whole if "object" in each.get("type", "object")]
-    return reduce(_either, objects) if objects else rest
-
-
-def _either(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an object with the arguments of both, of which those are required that both
-    require."""
-    ours, theirs = one.get("properties", {}), other.get("properties", {})
-    required = other.get("required", ())
+    first, *others = _objects(schema) or [{k: v for k, v in schema.items() if k != "anyOf"}]
+    if not others:
+        return first
+    arguments: dict[str, list[dict[str, Any]]] = {}
+    for each in (first, *others):
+        for name, inner in each.get("properties", {}).items():
+            arguments.setdefault(name, []).append(inner)
+    required = set.intersection(*(set(each.get("required", ())) for each in others))
     return {
-        **{key: value for key, value in one.items() if other.get(key) == value},
-        "properties": {
-            name: _one_of([each[name] for each in (ours, theirs) if name in each])
-            for name in {**ours, **theirs}
-        },
-        "required": [name for name in one.get("required", ()) if name in required],
+        **{key: first[key] for key in first if all(each.get(key) == first[key] for each in others)},
+        "properties": {name: _one_of(schemas) for name, schemas in arguments.items()},
+        "required": [name for name in first.get("required", ()) if name in required],
     }
+
+
+def _objects(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The objects that one of may be meant."""
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    found = [each for one in schema.get("anyOf", ()) for each in _objects(both(rest, one))]
+    return found if "anyOf" in schema else [rest] if "object" in rest.get("type", "object") else []
 
 
 def _one_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     """What any of the schemas of an argument allows."""
     different: dict[str, dict[str, Any]] = {}
-    for schema in schemas:
+    for schema in {id(each): each for each in schemas}.values():
         for each in schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]:
             different.setdefault(json.dumps(each, sort_keys=True), each)
     if len(different) == 1:
         return next(iter(different.values()))
-    if len(different) > _BRANCHES_MAX or any(each.keys() <= {"description"} for each in schemas):
+    if any(each.keys() <= {"description"} for each in different.values()):
         return {}
     choices = [_choices(each) for each in different.values()]
     if all(choices):
         return {"enum": [*dict.fromkeys(value for each in choices for value in each)]}
-    return {"anyOf": [*different.values()]}
+    return {"anyOf": [*different.values()]} if len(different) <= _BRANCHES_MAX else {}
 
 
 def _choices(schema: Mapping[str, Any]) -> list[Any]:
@@ -202,10 +198,12 @@ def _of_type(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
         found.setdefault("items", {})
     if kind == "object":
         found.setdefault("properties", {})
+    told = [f"{key}: {found.pop(key)}." for key in _TOLD if key in found]
     choices = [each for each in _choices(schema) if _TYPE_OF[type(each)] == kind and each != ""]
     if kind == "string" and choices:
         found["enum"] = [*dict.fromkeys(choices)]
     elif choices and kind != "null":
-        told = f"One of: {json.dumps(choices, ensure_ascii=False)[1:-1]}."
-        found["description"] = " ".join(filter(None, (found.get("description"), told)))
+        told.append(f"One of: {json.dumps(choices, ensure_ascii=False)[1:-1]}.")
+    if told:
+        found["description"] = " ".join(filter(None, (found.get("description"), *told)))
     return found

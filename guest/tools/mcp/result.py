@@ -47,7 +47,7 @@ def output(result: types.CallToolResult, material: str) -> ToolOutput:
 
 def refused(said: str, material: str) -> ToolError:
     """The error with which a server answered."""
-    words = visible(said)[:_ERROR_MAX_CHARS]
+    words = visible(said[:_ERROR_MAX_CHARS])[:_ERROR_MAX_CHARS]
     return ToolError(f"the server answered with an error: {words}", material=(material,))
 
 

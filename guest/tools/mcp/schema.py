@@ -40,7 +40,10 @@ def reduced(schema: object) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise SchemaError("the schema of its arguments is no object")
     for longest in _TEXTS_MAX:
-        found = _Reduction(schema, longest).of(schema, 0, ())
+        reduction = _Reduction(schema, longest)
+        found = reduction.of(schema, 0, ())
+        if reduction.is_full:
+            continue
         if "object" not in found.get("type", "object"):
             raise SchemaError("its arguments are no object")
         found = {**found, "type": "object", "properties": found.get("properties", {})}
@@ -53,9 +56,11 @@ def both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """A schema that allows all that both allow. Of a keyword of both, what `other` says stays."""
     found = {**one, **other}
     if "properties" in one and "properties" in other:
-        found["properties"] = dict(one["properties"])
-        for name, inner in other["properties"].items():
-            found["properties"][name] = both(one["properties"].get(name, {}), inner)
+        ours = one["properties"]
+        merged = {
+            name: both(ours.get(name, {}), each) for name, each in found["properties"].items()
+        }
+        found["properties"] = {**ours, **merged}
     if "required" in one and "required" in other:
         found["required"] = [*dict.fromkeys((*one["required"], *other["required"]))]
     return found
@@ -64,14 +69,20 @@ def both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 class _Reduction:
     def __init__(self, root: Mapping[str, Any], text_max: int) -> None:
         self._root = root
-        self._nodes = 0
+        self._nodes = self._chars = 0
         self._text_max = text_max
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has too many characters. Then no more are looked at: references repeat them
+        as often as there are nodes."""
+        return self._chars > SCHEMA_MAX_CHARS
 
     def of(self, schema: Any, depth: int, seen: tuple[str, ...]) -> dict[str, Any]:
         self._nodes += 1
         if self._nodes > _NODES_MAX or depth > _DEPTH_MAX:
             raise SchemaError("the schema of its arguments is too large")
-        if not isinstance(schema, dict):
+        if not isinstance(schema, dict) or self.is_full:
             return {}
         parts: list[dict[str, Any]] = []
         if isinstance(name := schema.get("$ref"), str):
@@ -80,9 +91,12 @@ class _Reduction:
             seen = (*seen, name)
             parts.append(self.of(self._referred(name), depth, seen))
         found: dict[str, Any] = {}
-        for keyword, value in schema.items():
+        for keyword in filter(schema.__contains__, _KEYWORDS):
+            value = schema[keyword]
+            self._chars += _chars_of(value)
             if keyword == "description" and isinstance(value, str):
-                found[keyword] = visible(value)[: self._text_max]
+                found[keyword] = visible(value[: self._text_max])[: self._text_max]
+                self._chars += len(found[keyword])
             elif keyword in _PLAIN and _PLAIN[keyword](value):
                 found[keyword] = value
             elif keyword == "properties" and isinstance(value, dict):
@@ -106,13 +120,20 @@ class _Reduction:
         """What a reference within the schema means; anything if it means nothing."""
         if name == "#":
             return self._root
-        if not name.startswith("#/"):
+        if not name.startswith("#/") or len(name) > _TEXT_MAX:
             return {}
         place: Any = self._root
         for part in name[2:].split("/"):
             step = part.replace("~1", "/").replace("~0", "~")
             place = place.get(step) if isinstance(place, dict) else None
         return place if isinstance(place, dict) else {}
+
+
+def _chars_of(value: Any) -> int:
+    """How many characters of names and choices are looked at."""
+    if (isinstance(value, list) and len(value) > _VALUES_MAX) or not isinstance(value, dict | list):
+        return 0
+    return sum(min(len(each), _TEXT_MAX) for each in value if isinstance(each, str))
 
 
 def _property(name: str) -> str:
@@ -160,3 +181,4 @@ _PLAIN: Final[Mapping[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
 }
 """Keywords whose values hold no schemas, and which values stay."""
+_KEYWORDS: Final = ("description", *_PLAIN, "properties", "items", "anyOf", "oneOf", "allOf")

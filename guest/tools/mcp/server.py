@@ -7,6 +7,7 @@ the task that entered them. Calls come from other tasks.
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fnmatch import fnmatchcase
@@ -27,7 +28,7 @@ from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.mcp import result
 from guest.tools.mcp.approved import ApprovedTools, digest
 from guest.tools.mcp.connection import Connection, size_of
-from guest.tools.mcp.http import FORGOTTEN, HTTP_ERROR, HttpConnection
+from guest.tools.mcp.http import FORGOTTEN, HTTP_ERROR, HttpConnection, first_of
 from guest.tools.mcp.offer import offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.shell.client import ShellClient
@@ -164,7 +165,7 @@ class McpServer:
             )
             try:
                 async with client:
-                    self._offer(await self._listed(client))
+                    await self._offer(await self._listed(client))
                     async with self._arrival:
                         self._client = client
                         self._arrival.notify_all()
@@ -172,7 +173,7 @@ class McpServer:
                     while not connection.lost.done():
                         await self._until_asked(connection.lost)
                         if not connection.lost.done():
-                            self._offer(await self._listed(client))
+                            await self._offer(await self._listed(client))
             except Exception:
                 if connection.lost.done():
                     return connection.lost.result()
@@ -203,8 +204,9 @@ class McpServer:
                 break
         return found
 
-    def _offer(self, listed: list[types.Tool]) -> None:
-        """Offer what of `listed` can be used and is approved."""
+    async def _offer(self, listed: list[types.Tool]) -> None:
+        """Offer what of `listed` can be used and is approved. Others have their turn between any
+        two tools: a server decides how long its schemas are."""
         wanted = [tool for tool in listed if self._is_wanted(tool.name)]
         notes = []
         if len(wanted) > TOOLS_MAX:
@@ -213,20 +215,24 @@ class McpServer:
         unusable: dict[str, str] = {}
         seen: dict[str, str] = {}
         room = LISTING_MAX_CHARS
-        whole = {f"{self._name}_{listing.name}" for listing in wanted[:TOOLS_MAX]}
+        names = {listing.name for listing in wanted[:TOOLS_MAX]}
+        often = Counter(safe_name(name, (), prefix=f"{self._name}_") for name in names)
+        taken = {name for name, count in often.items() if count > 1}
         for listing in wanted[:TOOLS_MAX]:
-            shown = visible_name(listing.name)[:64]
+            await asyncio.sleep(0)
+            shown = visible_name(listing.name[:64])
             try:
-                tool = self._tool(listing, whole | {each.name for each in usable.values()})
+                tool = self._tool(listing, taken)
             except SchemaError as error:
                 unusable[shown] = str(error)
                 continue
-            room -= len(tool.description) + size_of(tool.arguments.model_json_schema())
-            if room < 0:
+            size = len(tool.description) + size_of(tool.arguments.model_json_schema())
+            if size > room:
                 unusable[shown] = "the descriptions of its tools are too long"
             elif listing.name in seen:
                 unusable[shown] = "there are two of that name"
             else:
+                room -= size
                 seen[listing.name] = digest([listing.description, listing.input_schema])
                 usable[listing.name] = tool
         for why in dict.fromkeys(unusable.values()):
@@ -258,6 +264,7 @@ class McpServer:
         material = f"mcp: {name}"
         before = f"A tool of the MCP server {self._name}, which describes it so: "
         room_for_it = _DESCRIPTION_MAX_CHARS - len(before) - len(_NOBODYS)
+        said = visible((listing.description or "")[:room_for_it])[:room_for_it]
 
         async def run(_: ToolContext, arguments: SchemaArguments) -> ToolOutput:
             answer = await self._call(listing.name, arguments.model_dump(), material)
@@ -266,7 +273,7 @@ class McpServer:
         settings = self._settings
         return Tool(
             name=name,
-            description=before + visible(listing.description or "")[:room_for_it] + _NOBODYS,
+            description=before + said + _NOBODYS,
             arguments=SchemaArguments.of(
                 schema, shown, lambda given: restored(given, [schema], names)
             ),
@@ -366,8 +373,7 @@ class McpServer:
 
 def _reason(error: BaseException) -> str:
     """Why a run failed, on one line."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_of(error)
     if isinstance(error, ProgramLostError):
         return str(error)
     if isinstance(error, MCPError):
@@ -379,7 +385,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _words(error: MCPError) -> str:
-    return " ".join(visible(error.message).split())[:_REASON_MAX_CHARS]
+    return " ".join(visible(error.message[:_REASON_MAX_CHARS]).split())[:_REASON_MAX_CHARS]
 
 
 def named(names: list[str]) -> str:

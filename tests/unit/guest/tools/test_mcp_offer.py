@@ -7,6 +7,7 @@ The rules are those that the three providers are known to refuse requests by.
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from jsonschema import Draft202012Validator, validators
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from wire.settings import McpServerSettings
+from wire.text import visible
 
 from guest.agent.toolset import definition
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments, check
+from guest.tools.mcp import offer
+from guest.tools.mcp import schema as foreign
 from guest.tools.mcp.approved import ApprovedTools
 from guest.tools.mcp.offer import offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
@@ -87,6 +91,9 @@ def google(tool: ToolDefinition) -> Iterator[str]:
             yield f"Invalid value at 'type': {kind}"
         if "anyOf" in part and part.keys() - {"anyOf", "description"}:
             yield f"any_of must be the only field set: {part.keys()}"
+        if part.get("format", "date-time") not in ("enum", "date-time"):
+            yield "format: only 'enum' and 'date-time' are supported for STRING type"
+        yield from (f"Unknown name {word}" for word in part if word.startswith("exclusive"))
         if "enum" in part and kind != "string":
             yield "enum: only allowed for STRING type"
         if not all(part.get("enum", ())):
@@ -123,7 +130,8 @@ class Listing(McpServer):
         settings = McpServerSettings(command="x")
         super().__init__("s", settings, lambda _: _never(), ApprovedTools(directory / "mcp.json"))
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self._offer(listed)
+        for _ in self._offer(listed).__await__():
+            pass
 
     async def _call(
         self, tool: str, arguments: dict[str, Any], material: str
@@ -287,10 +295,11 @@ def test_nothing_is_refused_that_the_full_schema_allows(full: Any, value: Any) -
 
 
 def test_names_are_safe_and_each_is_another_one(tmp_path: Path) -> None:
-    names = ["a.b", "a/b", "a_b", "名前", "x" * 128, "x" * 127, "find"]
-    schema = {"type": "object"}
-    server = tools_of(tmp_path, *({"name": name, "inputSchema": schema} for name in names))
+    names = ["a.b", "a/b", "a_b", "名前", "x" * 128, "x" * 127, "find", "c.d", "c/d"]
+    listed = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+    server = tools_of(tmp_path, *listed)
     assert len(server.tools) == len(names)
+    assert tools_of(tmp_path, *listed[::-1]).tools.keys() == server.tools.keys()
     assert {"s_a_b", "s_find"} <= server.tools.keys()
     assert all(_FUNCTION.fullmatch(name) for name in server.tools)
     assert safe_name("a.b", {"s_a_b"}, prefix="s_") == safe_name("a.b", {"s_a_b"}, prefix="s_")
@@ -304,6 +313,33 @@ def test_a_mistake_is_told_with_names_that_the_model_can_find(tmp_path: Path) ->
     assert [*openai(definition(tool)), *common(definition(tool))] == []
     with pytest.raises(ToolError, match=r"\$top"):
         check(tool, {"_top": "many"}, str)
+
+
+@pytest.mark.parametrize(
+    ("repeated", "more"),
+    [
+        ({"description": "a\u200b" * 10_000}, {}),
+        ({"enum": [f"{number:400}" for number in range(200)]}, {}),
+        ({"required": [*(f"{number:400}" for number in range(199)), "\u200b"]}, {}),
+        ({}, {"anyOf": [{"required": ["p1"]} for _ in range(300)]}),
+    ],
+)
+def test_what_is_looked_at_does_not_multiply(
+    repeated: dict[str, Any], more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    for module, name, looking in ((offer.json, "dumps", json.dumps), (foreign, "visible", visible)):
+
+        def counted(value: Any, looking: Any = looking, **options: Any) -> Any:
+            looked.append(len(value))
+            return looking(value, **options)
+
+        monkeypatch.setattr(module, name, counted)
+    pointers = {f"p{number}": {"$ref": "#/$defs/r"} for number in range(300)}
+    with suppress(SchemaError):
+        offered(reduced({"properties": pointers, "$defs": {"r": repeated}, **more}))
+    assert len(looked) < 5_000
+    assert sum(looked) < 500_000
 
 
 def test_schemas_made_to_grow_are_bounded(tmp_path: Path) -> None:
