@@ -28,11 +28,6 @@ PATIENT = Patience(
 embedder that is away is not about to start."""
 
 
-def load_config(file: Path | None = None, **given: Any) -> Config:
-    """The settings alone."""
-    return load_settings(file, **given).config
-
-
 TOKEN = "launch-token-0123456789"
 DOOR_TOKEN = "token-of-the-door-0123456789"
 

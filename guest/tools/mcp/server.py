@@ -215,8 +215,8 @@ class McpServer:
         unusable: dict[str, str] = {}
         seen: dict[str, str] = {}
         room = LISTING_MAX_CHARS
-        names = {listing.name for listing in wanted[:TOOLS_MAX]}
-        often = Counter(safe_name(name, (), prefix=f"{self._name}_") for name in names)
+        different = {listing.name for listing in wanted[:TOOLS_MAX]}
+        often = Counter(safe_name(name, (), prefix=f"{self._name}_") for name in different)
         taken = {name for name, count in often.items() if count > 1}
         for listing in wanted[:TOOLS_MAX]:
             await asyncio.sleep(0)
@@ -287,10 +287,7 @@ class McpServer:
         self, tool: str, arguments: dict[str, Any], material: str
     ) -> types.CallToolResult:
         if (client := self._client) is None:
-            raise ToolError(
-                f"the MCP server {self._name} is away: {self._away}; it is tried again by itself",
-                Code.UNAVAILABLE,
-            )
+            raise self._failed(f"is away: {self._away}; it is tried again by itself")
         try:
             return await self._answered(client, tool, arguments, material)
         except _SessionForgotten:
@@ -298,10 +295,10 @@ class McpServer:
         try:
             return await self._answered(client, tool, arguments, material)
         except _SessionForgotten:
-            raise ToolError(
-                f"the MCP server {self._name} forgets its sessions at once; nothing was done",
-                Code.UNAVAILABLE,
-            ) from None
+            raise self._failed("forgets its sessions at once; nothing was done") from None
+
+    def _failed(self, said: str, code: Code = Code.UNAVAILABLE) -> ToolError:
+        return ToolError(f"the MCP server {self._name} {said}", code)
 
     async def _after(self, client: Client) -> Client:
         """The client of the next session."""
@@ -311,10 +308,7 @@ class McpServer:
         except TimeoutError:
             pass
         if self._client is None or self._client is client:
-            raise ToolError(
-                f"the MCP server {self._name} is away: {self._away}; nothing was done",
-                Code.UNAVAILABLE,
-            )
+            raise self._failed(f"is away: {self._away}; nothing was done")
         return self._client
 
     async def _answered(
@@ -333,16 +327,10 @@ class McpServer:
         except MCPError as error:
             if error.code == types.REQUEST_TIMEOUT:
                 self._doubt()
-                raise ToolError(
-                    f"the MCP server {self._name} did not answer within "
-                    f"{self._settings.timeout_s:g} s; {_UNSURE}",
-                    Code.TIMEOUT,
-                ) from None
+                late = f"did not answer within {self._settings.timeout_s:g} s; {_UNSURE}"
+                raise self._failed(late, Code.TIMEOUT) from None
             if error.code == types.CONNECTION_CLOSED:
-                raise ToolError(
-                    f"the MCP server {self._name} went away during the call; {_UNSURE}",
-                    Code.UNAVAILABLE,
-                ) from None
+                raise self._failed(f"went away during the call; {_UNSURE}") from None
             if error.code == FORGOTTEN and self._settings.url:
                 raise _SessionForgotten from None
             if error.code == HTTP_ERROR:

@@ -24,7 +24,6 @@ from wire.text import visible
 from guest.agent.toolset import definition
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments, check
-from guest.tools.mcp import offer
 from guest.tools.mcp import schema as foreign
 from guest.tools.mcp.approved import ApprovedTools
 from guest.tools.mcp.offer import offered, restored, safe_name
@@ -328,7 +327,7 @@ def test_what_is_looked_at_does_not_multiply(
     repeated: dict[str, Any], more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    for module, name, looking in ((offer.json, "dumps", json.dumps), (foreign, "visible", visible)):
+    for module, name, looking in ((json, "dumps", json.dumps), (foreign, "visible", visible)):
 
         def counted(value: Any, looking: Any = looking, **options: Any) -> Any:
             looked.append(len(value))
