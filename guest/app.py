@@ -29,6 +29,7 @@ from wire.errors import Code, WireError
 from wire.installation import adding
 from wire.lease import Lease, add_arguments
 from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
+from wire.providers import PROVIDERS
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
 from guest.confinement import confine
@@ -47,9 +48,8 @@ EXIT_STOPPED: Final = 75
 _STEP_TIMEOUT_S: Final = 0.9
 """The limit for closing one part: five parts close in turn, within five seconds in total."""
 _UNUSED: Final = (
-    "anthropic._vendor.httpx_aiohttp",
     "httpx._main",
-    "openai._vendor.httpx_aiohttp",
+    *(f"{provider.library}._vendor.httpx_aiohttp" for provider in PROVIDERS.values()),
 )
 """What libraries of models import where they find it, and nothing here uses: another HTTP client
 and a command line. They take 8 MB and a tenth of a second."""

@@ -170,7 +170,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
         except httpx2.ConnectError as error:
             raise DoorShut(str(error), request=request) from error
         if REFUSED in response.headers and response.status_code not in (429, 503):
-            response.headers["x-should-retry"] = "false"  # as OpenAI's and Anthropic's clients ask
+            response.headers["x-should-retry"] = "false"  # as the providers' clients ask
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for")

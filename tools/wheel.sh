@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-EXTRAS=runner,guest,remote,openai,anthropic,google,serve,acp,telemetry,egress,embedder,kubernetes
+EXTRAS=runner,guest,remote,providers,serve,acp,telemetry,egress,embedder,kubernetes
 export PYTHONSAFEPATH=1 # what is installed, and not what lies here
 
 install_newest() {

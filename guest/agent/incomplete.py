@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolCallPartDelta,
 )
+from wire.providers import OFFLINE, PROVIDERS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
@@ -105,9 +106,11 @@ def reason_of(response: ModelResponse, provider: str) -> Reason | None:
     if response.finish_reason == "content_filter":
         return "filtered"
     told = (response.provider_details or {}).get("finish_reason")
-    if told or provider == "offline" or (provider == "openai" and response.usage.output_tokens):
+    if told or provider == OFFLINE:
         return None
-    return "cut_short"
+    keyed = PROVIDERS.get(provider)
+    whole = keyed and keyed.compatible_servers and response.usage.output_tokens
+    return None if whole else "cut_short"
 
 
 def outcome(

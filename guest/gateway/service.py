@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 from wire.identity import Party
+from wire.providers import NAMES
 from wire.settings import ToolsSettings
 from wire.tools import TOOLS
 from wire.transport import require
@@ -16,7 +17,7 @@ from wire.v1 import gateway_pb2_grpc
 from wire.ways_out import try_all
 
 from guest.agent.budget.limits import Limits
-from guest.agent.models.models import PROVIDERS, Models
+from guest.agent.models.models import Models
 from guest.agent.turn import Answer, Pipeline
 from guest.door import NO_KEY
 from guest.gateway import convert, validation
@@ -297,7 +298,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
                     name=each,
                     unusable=self._models.unusable(each),
                 )
-                for each in PROVIDERS
+                for each in NAMES
             ],
         )
 

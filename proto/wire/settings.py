@@ -13,7 +13,18 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeGuard, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Self,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +33,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -34,6 +46,7 @@ from wire.egress.presets import PRESETS
 from wire.egress.rules import Rule
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
+from wire.providers import OFFLINE, PROVIDERS, ProviderName
 from wire.text import parsed_json
 from wire.tools import FAMILIES, NAMES, TOOLS, offered
 
@@ -228,12 +241,13 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 TypedScope = Literal["user", "session"]
 """Who sees what `remember` stores: all of a user's sessions, or the one it was said in."""
 Approval = Literal["auto", "ask", "deny"]
-Provider = Literal["offline", "openai", "anthropic", "google"]
 Thinking = Literal["default", "off", "low", "medium", "high"]
 """How much a model thinks before it answers; "default" is the provider's own choice."""
 Fallbacks = Annotated[
-    tuple[Annotated[str, text("provider:model", r"^(openai|anthropic|google):[!-~]{1,200}$")], ...],
-    Field(description="a list of models as openai:MODEL, anthropic:MODEL or google:MODEL"),
+    tuple[
+        Annotated[str, text("provider:model", rf"^({'|'.join(PROVIDERS)}):[!-~]{{1,200}}$")], ...
+    ],
+    Field(description=f"a list of models as {', '.join(f'{name}:MODEL' for name in PROVIDERS)}"),
 ]
 EmbedderBackend = Literal["sentence-transformers", "hashing", "none"]
 
@@ -242,6 +256,14 @@ class Section(BaseModel):
     """A table of settings. Immutable; undeclared keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+if TYPE_CHECKING:
+    _Keys = Section
+else:
+    _Keys = create_model(
+        "_Keys", __base__=Section, **{f"{name}_env": (EnvName, "") for name in PROVIDERS}
+    )
 
 
 class EncryptionSettings(Section):
@@ -330,13 +352,9 @@ class ToolsSettings(Section):
         return frozenset(TOOLS) - offered(self.enabled, self.disabled)
 
 
-class KeySettings(Section):
+class KeySettings(_Keys):
     """`[agent.keys]`: the environment variables of the runner that hold the keys of further
     providers, for models that turns ask for and for fallbacks."""
-
-    openai_env: EnvName = ""
-    anthropic_env: EnvName = ""
-    google_env: EnvName = ""
 
 
 class BudgetSettings(Section):
@@ -406,7 +424,7 @@ class AgentSettings(Section):
     where words and receipts do not agree.
     """
 
-    provider: Provider = "offline"
+    provider: ProviderName = OFFLINE
     model: Annotated[str, text("the provider's model name", max_length=1000)] = ""
     base_url: Annotated[
         str, text("http://… or https://…", r"^(https?://[^/\s\x00][^\s\x00]*)?$")
@@ -457,7 +475,7 @@ class AgentSettings(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.provider == "offline":
+        if self.provider == OFFLINE:
             return self
         who = {"provider": self.provider}
         if not self.model:
@@ -477,18 +495,24 @@ class AgentSettings(Section):
     def _fallbacks_can_answer(self) -> Self:
         for name in self.fallbacks:
             provider: Any = name.partition(":")[0]
-            if self.provider == "offline" or not self.key_env(provider):
+            if self.provider == OFFLINE or not self.key_env(provider):
                 raise PydanticCustomError(
                     "fallbacks",
                     'fallbacks: "{name}" cannot answer: set keys.{provider}_env to the name of the '
                     "environment variable that holds its key"
-                    if self.provider != "offline"
+                    if self.provider != OFFLINE
                     else "fallbacks: the built-in model never fails; set provider and model",
                     {"name": name, "provider": provider},
                 )
         return self
 
-    def key_env(self, provider: Provider) -> str:
+    @property
+    def needs_key(self) -> bool:
+        """Whether the provider answers no request without a key."""
+        keyed = PROVIDERS.get(self.provider)
+        return keyed is not None and not (self.base_url and keyed.compatible_servers)
+
+    def key_env(self, provider: str) -> str:
         """The environment variable with the key of `provider`; empty if none is named."""
         named: str = getattr(self.keys, f"{provider}_env", "")
         return (self.api_key_env if provider == self.provider else "") or named

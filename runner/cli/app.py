@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from wire.errors import Code, WireError
+from wire.providers import ProviderName
 
 from runner.cli.command_tree import Root, group, with_full_help
 from runner.cli.options import (
@@ -185,7 +186,7 @@ def upgrade(
 def init(
     context: typer.Context,
     provider: Annotated[
-        Literal["offline", "openai", "anthropic", "google"] | None,
+        ProviderName | None,
         typer.Option(help="Who answers.", show_default=False),
     ] = None,
     model: Annotated[

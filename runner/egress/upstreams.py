@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from wire.envelope import Secrets
+from wire.providers import PROVIDERS
 from wire.settings import AgentSettings, UserSettings
 from wire.v1 import egress_pb2
 
@@ -14,16 +15,6 @@ from runner.workspace.credentials import read_certificates
 MEMORY: Final = "memory"
 MEMORY_NEXT: Final = "memory-next"
 """The memory's server with a token that is still to be tried."""
-_URLS: Final = {
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-    "google": "https://generativelanguage.googleapis.com",
-}
-_KEY_HEADERS: Final = {
-    "openai": ("Authorization", "Bearer {}"),
-    "anthropic": ("x-api-key", "{}"),
-    "google": ("x-goog-api-key", "{}"),
-}
 
 
 def upstreams(
@@ -60,20 +51,19 @@ def without_secrets(url: str) -> str:
 
 def _providers(agent: AgentSettings, secrets: Secrets) -> Iterator[egress_pb2.EgressUpstream]:
     keys = {**secrets.provider_keys, agent.provider: secrets.api_key}
-    for provider, own_url in _URLS.items():
-        key, is_configured = keys.get(provider, ""), provider == agent.provider
+    for name, provider in PROVIDERS.items():
+        key, is_configured = keys.get(name, ""), name == agent.provider
         if not key and not is_configured:
             continue
-        url = urlsplit((agent.base_url if is_configured else "") or own_url)
-        upstream = egress_pb2.EgressUpstream(name=provider, url=without_secrets(url.geturl()))
+        url = urlsplit((agent.base_url if is_configured else "") or provider.url)
+        upstream = egress_pb2.EgressUpstream(name=name, url=without_secrets(url.geturl()))
         if url.username:
             pair = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
             upstream.headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         if key:
-            header, form = _KEY_HEADERS[provider]
-            upstream.headers[header] = form.format(key)
-        elif provider != "openai" or not agent.base_url:
-            upstream.missing = f"there is no API key for provider {provider!r}"
+            upstream.headers[provider.key_header] = provider.key_form.format(key)
+        elif agent.needs_key:
+            upstream.missing = f"there is no API key for provider {name!r}"
         yield upstream
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from wire.errors import Code
+from wire.providers import PROVIDERS
 from wire.settings import AgentSettings
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.errors import HostError
-from runner.workspace.credentials import KEYED_PROVIDERS
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Credentials:
             states: How the providers do, as far as a running agent tells.
         """
         found = []
-        for provider in KEYED_PROVIDERS:
+        for provider in PROVIDERS:
             credential = control_pb2.Credential(provider=provider)
             if given := self._given.get(provider):
                 credential.source, credential.set_at = given.source, given.set_at
@@ -68,10 +68,10 @@ class Credentials:
 
 
 def check_provider(provider: str) -> None:
-    if provider not in KEYED_PROVIDERS:
+    if provider not in PROVIDERS:
         raise HostError(
             Code.INVALID_ARGUMENT,
             f"there are no keys for provider {provider!r}",
-            details=f"accepted: {', '.join(KEYED_PROVIDERS)}",
-            resolution=f"runner credentials set --provider {KEYED_PROVIDERS[0]}",
+            details=f"accepted: {', '.join(PROVIDERS)}",
+            resolution=f"runner credentials set --provider {next(iter(PROVIDERS))}",
         )

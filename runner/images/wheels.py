@@ -20,7 +20,7 @@ from runner.images.own_wheel import packed_again
 TORCH: Final = "2.13.0"
 _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _EXTRAS: Final[dict[ImageRole, str]] = {
-    ImageRole.AGENT: "guest,remote,openai,anthropic,google,mcp",
+    ImageRole.AGENT: "guest,remote,providers,mcp",
     ImageRole.SHELL: "shell",
     ImageRole.SHELL_POD: "shell",
     ImageRole.EGRESS: "egress",

@@ -9,18 +9,17 @@ from typing import Final
 
 from wire.envelope import Secrets
 from wire.errors import Code
+from wire.providers import PROVIDERS
 from wire.settings import (
     AgentSettings,
     EncryptionSettings,
     McpSettings,
     MemorySettings,
-    Provider,
     UserSettings,
 )
 
 from runner.errors import ConfigError
 
-KEYED_PROVIDERS: Final[tuple[Provider, ...]] = ("openai", "anthropic", "google")
 KEY_MIN_CHARS: Final = 16
 _FILE_MAX_BYTES: Final = 1024 * 1024
 
@@ -58,12 +57,12 @@ def read_provider_keys(
 ) -> dict[str, str]:
     """The keys by provider: those that are `given`, else those of the variables that `agent`
     names. A provider without a key is left out."""
-    keys = {each: given.get(each) or read_api_key(agent, environ, each) for each in KEYED_PROVIDERS}
+    keys = {each: given.get(each) or read_api_key(agent, environ, each) for each in PROVIDERS}
     return {provider: key for provider, key in keys.items() if key}
 
 
 def read_api_key(
-    agent: AgentSettings, environ: Mapping[str, str], provider: Provider | None = None
+    agent: AgentSettings, environ: Mapping[str, str], provider: str | None = None
 ) -> str:
     """The key of `provider`, by default of the configured one."""
     provider = provider or agent.provider

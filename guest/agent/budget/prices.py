@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import get_args
 
 from genai_prices import calc_price
 from pydantic_ai.messages import ModelResponse
@@ -15,7 +14,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
-from wire.settings import PriceSettings, Provider
+from wire.providers import NAMES
+from wire.settings import PriceSettings
 
 from guest.door import name_in
 from guest.memory.usage import UNITS_PER_DOLLAR
@@ -97,7 +97,7 @@ def candidates(model: Model) -> Sequence[Model]:
 def provider_of(model: Model) -> str:
     """The provider of a model, as settings name it."""
     system = model.system
-    return next((each for each in get_args(Provider) if system.startswith(each)), system)
+    return next((each for each in NAMES if system.startswith(each)), system)
 
 
 def answering(model: Model, response: ModelResponse) -> Model:

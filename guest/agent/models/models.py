@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code
-from wire.settings import AgentSettings, Provider
+from wire.providers import NAMES, OFFLINE, PROVIDERS
+from wire.settings import AgentSettings
 
 from guest.agent.models.providers import build_model
 from guest.errors import GuestError
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model
 
-PROVIDERS: Final[tuple[Provider, ...]] = get_args(Provider)
-_LIBRARIES: Final = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
 _BUILT_MAX: Final = 16
 
 Build = Callable[[AgentSettings, str], "Model"]
@@ -31,7 +30,7 @@ class Choice:
     `chain` are the labels of a model with fallbacks, in the order in which they are asked.
     """
 
-    provider: Provider
+    provider: str
     name: str
     model: "Model"
     chain: tuple[str, ...] = ()
@@ -90,8 +89,8 @@ class Models:
         self._settings = settings
         self._keys = dict(keys or {})
         self._build = build
-        self._built: dict[tuple[Provider, str], Choice] = {}
-        self.uses = {provider: Use() for provider in PROVIDERS}
+        self._built: dict[tuple[str, str], Choice] = {}
+        self.uses = {provider: Use() for provider in NAMES}
 
     def choose(self, asked: str = "") -> Choice:
         """The model that `asked` names: `provider:model`, or a model of the configured provider;
@@ -131,11 +130,11 @@ class Models:
     def name(self) -> str:
         """What the configured model is called; a chain is called by all its models."""
         if self.certain:
-            offline = self._settings.provider == "offline"
+            offline = self._settings.provider == OFFLINE
             return self._settings.provider if offline else self._settings.model
         return self.choose().model.model_name
 
-    def _with_fallbacks(self, provider: Provider, name: str, model: "Model") -> Choice:
+    def _with_fallbacks(self, provider: str, name: str, model: "Model") -> Choice:
         """The configured model with its fallbacks; every other one by itself."""
         label = labelled(provider, name)
         if label != self.configured or not self._settings.fallbacks:
@@ -151,10 +150,10 @@ class Models:
 
         Raises `GuestError` INVALID_ARGUMENT for an unknown provider.
         """
-        if provider not in _LIBRARIES:
+        if provider not in PROVIDERS:
             raise GuestError(
                 Code.INVALID_ARGUMENT,
-                f"bad provider: {provider!r}; accepted: {', '.join(_LIBRARIES)}",
+                f"bad provider: {provider!r}; accepted: {', '.join(PROVIDERS)}",
             )
         self._keys[provider] = key
         self._built.clear()
@@ -164,31 +163,29 @@ class Models:
         """The label of the model that answers unless a turn asks for another."""
         return labelled(self._settings.provider, self._settings.model)
 
-    def unusable(self, provider: Provider) -> str:
+    def unusable(self, provider: str) -> str:
         """Why models of `provider` cannot answer; empty if they can."""
-        if provider == "offline":
+        if provider == OFFLINE:
             return ""
         configured = provider == self._settings.provider
-        if not self._keys.get(provider) and not (
-            configured and provider == "openai" and self._settings.base_url
-        ):
+        if not self._keys.get(provider) and (self._settings.needs_key or not configured):
             return f"there is no API key for provider {provider!r}"
-        if find_spec(_LIBRARIES[provider]) is None:
+        if find_spec(PROVIDERS[provider].library) is None:
             return f"the packages of provider {provider!r} are not installed"
         return ""
 
-    def _parsed(self, asked: str) -> tuple[Provider, str]:
+    def _parsed(self, asked: str) -> tuple[str, str]:
         if not asked:
             return self._settings.provider, self._settings.model
-        for provider in PROVIDERS:
-            if asked == provider == "offline":
+        for provider in NAMES:
+            if asked == provider == OFFLINE:
                 return provider, ""
             if asked.startswith(f"{provider}:"):
                 name = asked.removeprefix(f"{provider}:")
-                if name and provider != "offline":
+                if name and provider != OFFLINE:
                     return provider, name
                 raise self._unknown(asked)
-        if self._settings.provider == "offline" or asked in PROVIDERS:
+        if self._settings.provider == OFFLINE or asked in NAMES:
             raise self._unknown(asked)
         return self._settings.provider, asked
 
@@ -198,9 +195,9 @@ class Models:
         )
 
     def _accepted(self) -> str:
-        usable = [each for each in PROVIDERS if not self.unusable(each)]
-        named = [each if each == "offline" else f"{each}:MODEL" for each in usable]
-        if self._settings.provider != "offline":
+        usable = [each for each in NAMES if not self.unusable(each)]
+        named = [each if each == OFFLINE else f"{each}:MODEL" for each in usable]
+        if self._settings.provider != OFFLINE:
             named.append(f"a model of {self._settings.provider}")
         return f"accepted: {', '.join(named)}"
 

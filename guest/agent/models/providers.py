@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wire.errors import Code
 from wire.installation import adding
+from wire.providers import OFFLINE, PROVIDERS
 from wire.settings import AgentSettings
 
 from guest.door import NO_KEY, Door, url_of
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model
     from pydantic_ai.settings import ModelSettings
-
-_OPENAI_URL = "https://api.openai.com/v1"
-_ANTHROPIC_URL = "https://api.anthropic.com"
-_GOOGLE_URL = "https://generativelanguage.googleapis.com"
 
 
 def request_settings(settings: AgentSettings) -> "ModelSettings":
@@ -47,11 +44,11 @@ def build_model(
     if it is told to run a command and there is no shell. Raises `GuestError` FAILED_PRECONDITION if
     the key or the provider's package is missing.
     """
-    if settings.provider == "offline":
+    if settings.provider == OFFLINE:
         from guest.agent.models.offline import OfflineModel
 
         return OfflineModel(no_shell_reason=no_shell_reason)
-    if not api_key and not (settings.provider == "openai" and settings.base_url):
+    if settings.needs_key and not api_key:
         raise GuestError(
             Code.FAILED_PRECONDITION,
             f"no API key for provider {settings.provider!r}",
@@ -59,7 +56,7 @@ def build_model(
             resolution=f"runner credentials set --provider {settings.provider}",
         )
     try:
-        return _PROVIDERS[settings.provider](settings, api_key, door)
+        return _BUILDERS[settings.provider](settings, api_key, door)
     except ImportError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -72,7 +69,7 @@ def build_model(
 def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
     from guest.agent.models.openai_model import OpenAIModel
 
-    url, client = _place(settings, api_key, _OPENAI_URL, door)
+    url, client = _place(settings, api_key, door)
     if settings.base_url:
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
@@ -93,7 +90,7 @@ def _anthropic(settings: AgentSettings, api_key: str, door: Door | None) -> "Mod
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    url, client = _place(settings, api_key, _ANTHROPIC_URL, door)
+    url, client = _place(settings, api_key, door)
     provider = AnthropicProvider(api_key=api_key, base_url=url, http_client=client)
     return AnthropicModel(settings.model, provider=provider)
 
@@ -102,13 +99,13 @@ def _google(settings: AgentSettings, api_key: str, door: Door | None) -> "Model"
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
-    url, client = _place(settings, api_key, _GOOGLE_URL, door)
+    url, client = _place(settings, api_key, door)
     provider = GoogleProvider(api_key=api_key, base_url=url, http_client=client)
     return GoogleModel(settings.model, provider=provider)
 
 
 def _place(
-    settings: AgentSettings, api_key: str, usual: str, door: Door | None
+    settings: AgentSettings, api_key: str, door: Door | None
 ) -> "tuple[str, httpx2.AsyncClient | None]":
     """The address to ask, and the client to do it with; None: the library's own."""
     if door is None:
@@ -119,8 +116,8 @@ def _place(
                 details="this guest was started without a door at the egress guest",
                 resolution="runner restart",
             )
-        return settings.base_url or usual, None
+        return settings.base_url or PROVIDERS[settings.provider].url, None
     return url_of(settings.provider), door.http
 
 
-_PROVIDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}
+_BUILDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}

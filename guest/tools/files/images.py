@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 IMAGE_MAX_BYTES: Final = 3_932_160
-"""Anthropic takes 5 MiB as base64, the least of the providers; so many bytes are as much."""
+"""The least that a provider takes is 5 MiB as base64; so many bytes are as much."""
 SIDE_MAX_PIXELS: Final = 8_000
 """The least that the providers take, besides those that scale an image down themselves."""
 HEAD_BYTES: Final = 32

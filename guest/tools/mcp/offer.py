@@ -1,9 +1,9 @@
 """A tool's arguments and name as every provider takes them.
 
-One schema that a provider does not take fails every request that has it. So what is offered has the
-least that OpenAI, Anthropic and Google agree on: one object without unions at its top, names of
-plain letters, a type for whatever has one, and lists of choices of texts only. It is for showing;
-calls are checked against the schema from which it was made.
+One schema that a provider does not take fails every request that has it. So what is offered is what
+all of them take: one object without unions at its top, names of plain letters, a type for whatever
+has one, and lists of choices of texts only. It is for showing; calls are checked against the schema
+from which it was made.
 """
 
 import hashlib

@@ -9,17 +9,17 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import typer
 from wire.errors import Code
+from wire.providers import OFFLINE, PROVIDERS, KeyedName
 
 from runner.cli.agent import ask_host
 from runner.cli.options import AsJson, Options
 from runner.cli.output import as_json, one_line, print_json, print_table, table_of, to_the_second
 from runner.errors import ConfigError
 from runner.workspace.credentials import (
-    KEYED_PROVIDERS,
     read_key_file,
     read_variable,
     usable_key,
@@ -32,7 +32,7 @@ _FROM_STDIN: Final = "standard input"
 credentials = typer.Typer(name="credentials")
 
 OfProvider = Annotated[
-    Literal["openai", "anthropic", "google"] | None,
+    KeyedName | None,
     typer.Option("--provider", help="Whose key it is.", show_default=False),
 ]
 
@@ -114,12 +114,12 @@ def clear(context: typer.Context, provider: OfProvider = None) -> None:
 
 def _configured(options: Options) -> str:
     provider = options.load().for_user(options.user_id).agent.provider
-    if provider == "offline":
+    if provider == OFFLINE:
         raise ConfigError(
             Code.INVALID_ARGUMENT,
             "the built-in model needs no key",
-            details=f"--provider says for which one it is: {', '.join(KEYED_PROVIDERS)}",
-            resolution=f"runner credentials set --provider {KEYED_PROVIDERS[0]}",
+            details=f"--provider says for which one it is: {', '.join(PROVIDERS)}",
+            resolution=f"runner credentials set --provider {next(iter(PROVIDERS))}",
         )
     return provider
 

@@ -10,7 +10,8 @@ from typing import Final, get_args
 import typer
 from pydantic import ValidationError
 from wire.errors import Code, WireError
-from wire.settings import AgentSettings, Provider, Tier, problems
+from wire.providers import NAMES, OFFLINE, PROVIDERS
+from wire.settings import AgentSettings, Tier, problems
 
 from runner.cli.options import Options
 from runner.cli.output import confirm, neutralise
@@ -20,14 +21,8 @@ from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError
 from runner.workspace.directories import whole_file
 
-_KEY_VARIABLES: Final = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "google": "GEMINI_API_KEY",
-}
-"""What the providers' own documentation calls them."""
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
-    "provider": get_args(Provider),
+    "provider": NAMES,
     "tier": get_args(Tier),
 }
 
@@ -80,14 +75,14 @@ def _place(options: Options) -> Path:
 
 def _agent(given: Mapping[str, str | None]) -> dict[str, str]:
     """The settings of `[agent]`; one that was left out on purpose is empty."""
-    choices = ", ".join(get_args(Provider))
-    provider = _answer("provider", given["provider"], f"Provider ({choices})", "offline")
-    if provider == "offline":
+    choices = ", ".join(NAMES)
+    provider = _answer("provider", given["provider"], f"Provider ({choices})", OFFLINE)
+    if provider == OFFLINE:
         return {"provider": provider}
     base_url = "Address of another server (empty: the provider's own)"
     model = _answer("model", given["model"], "Model", None)
     server = _answer("base_url", given["base_url"], base_url, "")
-    usual = "" if server else _KEY_VARIABLES[provider]
+    usual = "" if server else PROVIDERS[provider].key_variable
     key = _answer("api_key_env", given["api_key_env"], "Name of the key's variable", usual)
     return {"provider": provider, "model": model, "api_key_env": key, "base_url": server}
 

@@ -4,13 +4,15 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from wire.providers import OFFLINE, PROVIDERS
+
 _HEAD: Final = """\
 # Settings of Oxydra. Each has a default: `runner config show` lists them all and says where they
 # come from, and docs/guide/configuration.md what they mean. After a change: runner restart
 """
 _EXPLAINED: Final[Mapping[str, str]] = {
-    "provider": 'who answers: "offline" (built in, knows a few commands), "openai", "anthropic" or '
-    '"google"',
+    "provider": f'who answers: "{OFFLINE}" (built in, knows a few commands), '
+    + ", ".join(f'"{name}"' for name in PROVIDERS),
     "model": "the provider's name of the model",
     "api_key_env": "the NAME of the runner's variable that holds the key, never the key itself",
     "base_url": "another server that speaks the provider's protocol, such as Ollama",

@@ -6,6 +6,7 @@ from typing import Final
 
 from wire.errors import Code
 from wire.installation import adding
+from wire.providers import PROVIDERS
 from wire.settings import UserSettings
 
 from runner.errors import TierError
@@ -13,9 +14,7 @@ from runner.errors import TierError
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "guest": ("libsql", "numpy", "pydantic_ai"),
     "remote": ("aiohttp",),
-    "openai": ("openai",),
-    "anthropic": ("anthropic",),
-    "google": ("google.genai",),
+    **{name: (provider.library,) for name, provider in PROVIDERS.items()},
     "egress": ("aiodns", "aiohttp"),
 }
 """What tells that an extra of pyproject.toml is installed."""
@@ -26,7 +25,7 @@ def check_packages(settings: UserSettings) -> None:
     wanted = ["guest"]
     if settings.memory.remote_url:
         wanted.append("remote")
-    if settings.agent.provider in _MODULES:
+    if settings.agent.provider in PROVIDERS:
         wanted.append(settings.agent.provider)
     servers = any(server.url for server in settings.mcp.servers.values())
     if len(wanted) > 1 or servers or settings.egress.is_wanted:
