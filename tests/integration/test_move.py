@@ -153,7 +153,7 @@ async def test_different_things_under_one_id_are_not_mixed(config: MemoryConfig)
         )
     with pytest.raises(StorageError, match="different things under the same ids") as caught:
         await move(config, ALICE, to_remote=True, progress=silent)
-    assert "version 2 of note n0 says something else here" in caught.value.details
+    assert "note n0 was changed here and there" in caught.value.details
 
 
 async def test_a_difference_that_copying_does_not_see_is_found_by_comparing(

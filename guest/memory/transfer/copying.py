@@ -59,7 +59,7 @@ async def copy_user(
     May be repeated: existing entries stay, missing ones are added. Raises `StorageError`, CONFLICT
     if `target` has something else under the same id.
     """
-    importer = Importer(target, VectorStore(target), user, UNBOUNDED, lambda _: None)
+    importer = Importer(target, VectorStore(target), user, UNBOUNDED, lambda _: None, merging=False)
     header = b""
     async for part in export(source, user, line_max_bytes=math.inf):
         lines = header + part.lines

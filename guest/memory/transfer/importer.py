@@ -38,7 +38,6 @@ from guest.memory.transfer.merge import (
     Outcome,
     SessionChange,
     Stored,
-    StoredNotes,
     is_kept_once,
 )
 
@@ -50,45 +49,42 @@ INSERT INTO guards (ok)
 """
 _PLACES: Final = ", ".join("?" * len(VERSIONED.split(",")))
 _NOTE: Final = f"""
-INSERT INTO notes (namespace, note_id, created_at, scope_session, content_hash, key, updated_at,
-                   ordered_at, access_count, accessed_at, {ENDED}, {VERSIONED})
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_PLACES})
+INSERT INTO notes (namespace, note_id, created_at, scope_session, {VERSIONED}, content_hash, key,
+                   updated_at, ordered_at, access_count, accessed_at, {ENDED})
+    VALUES (?, ?, ?, ?, {_PLACES}, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608
 _REPLACE: Final = f"""
 UPDATE notes
     SET ({VERSIONED}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?,
-        ordered_at = MAX(ordered_at, ?), superseded_by = ?, superseded_reason = ?, superseded_at = ?
+        ordered_at = MAX(ordered_at, ?), access_count = MAX(access_count, ?),
+        accessed_at = MAX(accessed_at, ?), ({ENDED}) = (?, ?, ?)
     WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
-_ACCESSED: Final = """
-UPDATE notes SET access_count = MAX(access_count, ?), accessed_at = MAX(accessed_at, ?)
-    WHERE namespace = ? AND note_id = ?
+_COUNT_AGAIN: Final = """
+UPDATE notes SET superseded_by = NULL, superseded_reason = '', superseded_at = ''
+    WHERE namespace = ?1 AND superseded_by <> '' AND (
+        note_id IN (SELECT value FROM json_each(?2)) AND EXISTS (
+            WITH RECURSIVE chain (note_id) AS (
+                SELECT notes.superseded_by
+                UNION
+                SELECT later.superseded_by FROM chain CROSS JOIN notes AS later USING (note_id)
+                    WHERE later.namespace = ?1 AND later.superseded_by <> '')
+            SELECT 1 FROM chain WHERE chain.note_id = notes.note_id)
+        OR (note_id IN (SELECT value FROM json_each(?2))
+            OR superseded_by IN (SELECT value FROM json_each(?2))) AND EXISTS (
+            SELECT 1 FROM notes AS later
+                WHERE later.namespace = ?1 AND later.note_id = notes.superseded_by
+                    AND later.scope_session NOT IN ('', notes.scope_session)))
+    RETURNING note_id
 """
-_SUPERSEDE: Final = """
-UPDATE notes SET superseded_by = ?,
-                 superseded_reason = COALESCE(NULLIF(?, ''), superseded_reason),
-                 superseded_at = COALESCE(NULLIF(?, ''), superseded_at)
-    WHERE namespace = ? AND note_id = ?
-"""
-_REQUIRE_NO_CIRCLE: Final = """
-INSERT INTO guards (ok)
-    WITH RECURSIVE chain (note_id) AS (
-        SELECT ?3
-        UNION
-        SELECT superseded_by FROM chain CROSS JOIN notes USING (note_id)
-            WHERE namespace = ?1 AND superseded_by <> '')
-    SELECT 0 FROM chain WHERE note_id = ?2
-"""
+"""Count notes again that would be lost: those that replace each other in a circle, and those whose
+replacement fewer sessions see."""
 _RELEASE: Final = """
 UPDATE notes SET key = NULL WHERE namespace = ? AND note_id = ? AND key = ? AND updated_at = ?
 """
 _VERSION: Final = f"""
 INSERT INTO note_versions (namespace, note_id, written_at, replaced_at, {ENDED}, {VERSIONED})
     VALUES (?, ?, ?, ?, ?, ?, ?, {_PLACES})
-    ON CONFLICT (namespace, note_id, version) DO UPDATE
-        SET replaced_at = excluded.replaced_at,
-            ({ENDED}) = (excluded.superseded_by, excluded.superseded_reason,
-                         excluded.superseded_at)
 """  # noqa: S608
 _SESSION: Final = """
 INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at, turns,
@@ -118,50 +114,63 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
 
 @dataclass
 class Batch:
-    """Statements of one transaction, and which of them return ids of passages."""
+    """Statements of one transaction, which of them return ids of passages, and the notes whose rows
+    they write."""
 
     user: User
     quota: Quota
+    merging: bool
     statements: list[Statement] = field(default_factory=list)
     adding: list[int] = field(default_factory=list)
     removing: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    closed: int = 0
 
-    def note(self, line: NoteLine, change: NoteChange, known: NoteLine | None) -> None:
+    def note(self, note_id: str, change: NoteChange, known: NoteLine | None) -> None:
         """Apply `change`; the batch fails if `known` is no longer what is stored."""
-        namespace = self.user.notes
-        if change.release is not None:
-            owner = change.release
-            self._add(Statement(_RELEASE, (namespace, owner.note_id, line.key, owner.updated_at)))
-        if known is None:
-            if is_kept_once(line):
-                same = ([repository.hash_of(line.current.content)], line.scope_session or "")
-                self._add(repository.require_new(namespace, *same))
-            self._add(Statement(_NOTE, (namespace, *_row(line, change.key))))
-            self._index(namespace, line)
-        elif change.outcome == "updated":
-            self._require(namespace, known)
-            if change.text:
-                self._replace(namespace, line, change, known)
-        if change.supersede:
-            self._add(Statement(_SUPERSEDE, (*_end(line), namespace, line.note_id)))
-        if line.superseded_by and (change.supersede or change.text):
-            chain = (namespace, line.note_id, line.superseded_by)
-            self._add(Statement(_REQUIRE_NO_CIRCLE, chain))
-        if change.accesses:
-            accesses = (line.access_count, line.accessed_at or "", namespace, line.note_id)
-            self._add(Statement(_ACCESSED, accesses))
-        self._history(namespace, line.note_id, change.versions)
+        namespace, note = self.user.notes, change.note
+        if known is not None and (note is not None or change.versions):
+            same = (known.current.version, known.updated_at, known.superseded_by)
+            self._add(Statement(_REQUIRE_SAME, (namespace, note_id, *same)))
+        if note is not None:
+            if change.release is not None:
+                owner = (change.release.note_id, note.key, change.release.updated_at)
+                self._add(Statement(_RELEASE, (namespace, *owner)))
+            self._write(namespace, note, known)
+            self.notes.append(note_id)
+        for version in change.versions:
+            times = (version.written_at, version.replaced_at)
+            row = (namespace, note_id, *times, *_end(version), *_said(version))
+            self._add(Statement(_VERSION, row))
+
+    def _write(self, namespace: str, note: NoteLine, known: NoteLine | None) -> None:
+        if known is not None:
+            self._add(Statement(_REPLACE, (*_row(note), namespace, note.note_id)))
+            if note.current.content == known.current.content:
+                return
+            self.removing.append(len(self.statements))
+            self._add(repository.delete_passages(namespace, note.note_id))
+        else:
+            if is_kept_once(note):
+                same_text = ([repository.hash_of(note.current.content)], note.scope_session or "")
+                self._add(repository.require_new(namespace, *same_text))
+            first = (namespace, note.note_id, note.created_at, note.scope_session or "")
+            self._add(Statement(_NOTE, (*first, *_row(note))))
+        passages = passages_of(note.current.content)
+        self.adding.append(len(self.statements))
+        self._add(repository.insert_passages(namespace, note.note_id, passages))
+
+    def close(self) -> None:
+        """Let the notes that would be lost count again."""
+        if self.notes:
+            self.closed = len(self.statements)
+            ids = repository.to_json(self.notes)
+            self._add(Statement(_COUNT_AGAIN, (self.user.notes, ids)))
 
     def keep(self, more: Used) -> None:
         """Fail the batch if it adds `more` and exceeds the quota."""
         if more.notes > 0 or more.text_bytes > 0:
             self._add(self.quota.keep(self.user.notes, more))
-
-    def history(self, versions: Sequence[Version], known: NoteLine) -> None:
-        """Add versions; the batch fails if `known` is no longer what is stored."""
-        namespace = self.user.notes
-        self._require(namespace, known)
-        self._history(namespace, known.note_id, versions)
 
     def session(self, line: SessionLine, change: SessionChange) -> None:
         """Apply `change`; the batch fails if the session belongs to another user."""
@@ -195,54 +204,24 @@ class Batch:
         )
         self._add(store.refresh(line.session_id, line.sequence))
 
+    def counting_again(self, results: Sequence[Result]) -> list[str]:
+        """The notes that were superseded, and count again."""
+        return [cast(str, row[0]) for row in results[self.closed].rows] if self.notes else []
+
     def passages(self, results: Sequence[Result]) -> tuple[list[int], list[int]]:
         """The ids of added and of removed passages."""
         return _ids(results, self.adding), _ids(results, self.removing)
-
-    def _replace(self, namespace: str, line: NoteLine, change: NoteChange, known: NoteLine) -> None:
-        if change.keep is not None:
-            kept = Version.model_construct(
-                None,
-                **dict(known.current),
-                written_at=known.updated_at,
-                replaced_at=change.keep,
-                superseded_by=known.superseded_by,
-                superseded_reason=known.superseded_reason,
-                superseded_at=known.superseded_at,
-            )
-            self._history(namespace, line.note_id, [kept])
-        times = (line.updated_at, _ordered_at(line))
-        new = (repository.hash_of(line.current.content), change.key, *times, *_end(line))
-        self._add(Statement(_REPLACE, (*_said(line.current), *new, namespace, line.note_id)))
-        if line.current.content != known.current.content:
-            self.removing.append(len(self.statements))
-            self._add(repository.delete_passages(namespace, line.note_id))
-            self._index(namespace, line)
-
-    def _index(self, namespace: str, line: NoteLine) -> None:
-        passages = passages_of(line.current.content)
-        self.adding.append(len(self.statements))
-        self._add(repository.insert_passages(namespace, line.note_id, passages))
-
-    def _history(self, namespace: str, note_id: str, versions: Sequence[Version]) -> None:
-        for version in versions:
-            times = (version.written_at, version.replaced_at)
-            row = (namespace, note_id, *times, *_end(version), *_said(version))
-            self._add(Statement(_VERSION, row))
-
-    def _require(self, namespace: str, known: NoteLine) -> None:
-        same = (known.current.version, known.updated_at, known.superseded_by)
-        self._add(Statement(_REQUIRE_SAME, (namespace, known.note_id, *same)))
 
     def _add(self, statement: Statement) -> None:
         self.statements.append(statement)
 
 
-def _row(line: NoteLine, key: str | None) -> tuple[Any, ...]:
+def _row(note: NoteLine) -> tuple[Any, ...]:
+    """The values of all columns of a note that an import may change."""
     return (
-        *(line.note_id, line.created_at, line.scope_session or ""),
-        *(repository.hash_of(line.current.content), key, line.updated_at, _ordered_at(line)),
-        *(line.access_count, line.accessed_at or "", *_end(line), *_said(line.current)),
+        *(*_said(note.current), repository.hash_of(note.current.content), note.key),
+        *(note.updated_at, _ordered_at(note), note.access_count, note.accessed_at or ""),
+        *_end(note),
     )
 
 
@@ -274,31 +253,14 @@ Numbered = tuple[int, Entity]
 
 @dataclass
 class Foreseen:
-    """What some lines change or would change: the ids they create, which note replaces which,
-    notes scoped to a session and the notes that those replace (see `refuse_narrower`), and the
-    growth."""
+    """The ids that some lines create or would create, and the growth."""
 
     made: set[str] = field(default_factory=set)
-    replaced: dict[str, str] = field(default_factory=dict)
-    scopes: dict[str, str] = field(default_factory=dict)
-    replacing: dict[str, str] = field(default_factory=dict)
     used: Used = field(default_factory=Used)
 
     def add(self, other: "Foreseen") -> None:
         self.made |= other.made
-        self.replaced |= other.replaced
-        self.scopes |= other.scopes
-        self.replacing |= other.replacing
         self.used += other.used
-
-    def replace(self, line: NoteLine) -> None:
-        """Record the replacement of the line's note, if it has one."""
-        by, scope = line.superseded_by or "", line.scope_session or ""
-        self.replaced[line.note_id] = by
-        if scope:
-            self.scopes[line.note_id] = scope
-        if by:
-            self.replacing[by] = scope if self.replacing.get(by, scope) == scope else ""
 
 
 @dataclass
@@ -354,55 +316,40 @@ async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, before: 
 async def _notes(
     planned: Plan, group: Sequence[Numbered], stored: Stored, before: Foreseen
 ) -> None:
-    here = await stored.notes(line for _, line in group if isinstance(line, NoteLine | HistoryLine))
+    lines = [(n, line) for n, line in group if isinstance(line, NoteLine | HistoryLine)]
+    here = await stored.notes([line for _, line in lines])
     changes = planned.changes
-    replaced = changes.replaced = {**here.replaced, **before.replaced}
-    changes.scopes = {**here.scopes, **before.scopes}
-    changes.replacing = {**here.replacing, **before.replacing}
     used = here.used + before.used
-    for number, line in group:
+    for number, line in lines:
         with planned.about(number):
+            known = here.notes.get(line.note_id)
             if isinstance(line, NoteLine):
-                known = here.notes.get(line.note_id)
                 content_hash = repository.hash_of(line.current.content)
                 change = merge.about_note(line, content_hash, here)
-                more = _growth(line, change, known, here)
-                planned.batch.quota.refuse(used + changes.used, more)
-                if change.text or change.supersede:
-                    merge.refuse_circle(line, replaced)
-                    merge.refuse_narrower(line, changes.scopes, changes.replacing)
-                    changes.replace(line)
-                changes.used += more
-                planned.batch.note(line, change, known)
+            elif line.note_id in before.made:
+                change = NoteChange("updated", None, line.history)
+            else:
+                change = merge.about_history(line, here)
+            if change.merged and not planned.batch.merging:
+                raise Conflict(f"note {line.note_id} was changed here and there")
+            more = _growth(change, known)
+            planned.batch.quota.refuse(used + changes.used, more)
+            changes.used += more
+            planned.batch.note(line.note_id, change, known)
+            if isinstance(line, NoteLine):
                 planned.settle(change.outcome, _continued(line))
-                if change.told:
-                    planned.problems.append((number, change.told))
-            elif isinstance(line, HistoryLine):
-                foreseen = line.note_id in before.made
-                versions = line.history if foreseen else merge.about_history(line, here)
-                more = Used(text_bytes=_new_bytes(line.note_id, versions, here))
-                planned.batch.quota.refuse(used + changes.used, more)
-                changes.used += more
-                if versions and not foreseen:
-                    planned.batch.history(versions, here.notes[line.note_id])
+            if change.told:
+                planned.problems.append((number, change.told))
+    planned.batch.close()
     planned.batch.keep(changes.used)
 
 
-def _growth(line: NoteLine, change: NoteChange, known: NoteLine | None, here: StoredNotes) -> Used:
-    """The growth by `change`. The current text stays as a version, either one of the line's or
-    one that the change keeps."""
-    size = _new_bytes(line.note_id, change.versions, here)
-    if not change.text:
+def _growth(change: NoteChange, known: NoteLine | None) -> Used:
+    size = sum(map(_size, change.versions))
+    if change.note is None:
         return Used(0, size)
-    size += _size(line.current)
-    if known is None:
-        return Used(1, size)
-    return Used(0, size if change.keep else size - _size(known.current))
-
-
-def _new_bytes(note_id: str, versions: Sequence[Version], here: StoredNotes) -> int:
-    """The bytes of text of those versions that are not stored yet."""
-    return sum(_size(each) for each in versions if (note_id, each.version) not in here.versions)
+    size += _size(change.note.current)
+    return Used(1, size) if known is None else Used(0, size - _size(known.current))
 
 
 def _size(said: Said) -> int:
@@ -463,6 +410,10 @@ def _subjects(line: Entity) -> set[object]:
             return {("event", line.session_id, line.sequence)}
 
 
+_COUNTS: Final = (
+    "superseded_by: note {} counts again; fewer sessions see its replacement, or notes replace "
+    "each other in a circle"
+)
 _ATTEMPTS: Final = 5
 _REHEARSALS: Final = 8
 
@@ -481,7 +432,8 @@ class Report:
 
 
 class Importer:
-    """Imports for one user; several imports may run at once."""
+    """Imports for one user; several imports may run at once. Without `merging`, a note that was
+    changed on both sides is a problem."""
 
     def __init__(
         self,
@@ -490,6 +442,8 @@ class Importer:
         user: User,
         quota: Quota,
         wake: Callable[[Sequence[int]], None],
+        *,
+        merging: bool = True,
     ) -> None:
         self._database = database
         self._vectors = vectors
@@ -497,6 +451,7 @@ class Importer:
         self._user = user
         self._stored = Stored(database, user)
         self._wake = wake
+        self._merging = merging
         self._rehearsals: dict[bytes, Foreseen] = {}
 
     async def feed(self, lines: bytes, *, dry_run: bool = False) -> Report:
@@ -534,12 +489,15 @@ class Importer:
         self, group: Sequence[Numbered], report: Report, would_be: Foreseen | None
     ) -> None:
         for _ in range(_ATTEMPTS):
-            batch = Batch(self._user, self._quota)
+            batch = Batch(self._user, self._quota, self._merging)
             planned = await plan(group, self._stored, batch, would_be or Foreseen())
             if would_be is not None:
                 would_be.add(planned.changes)
-            elif not await self._apply(batch, group[0][1]):
+            elif (again := await self._apply(batch, group[0][1])) is None:
                 continue
+            else:
+                numbers = {line.note_id: n for n, line in group if isinstance(line, NoteLine)}
+                report.problems += [(numbers.get(i, group[0][0]), _COUNTS.format(i)) for i in again]
             for outcome in planned.outcomes:
                 report.add(outcome)
             report.problems += planned.problems
@@ -550,11 +508,11 @@ class Importer:
         else:
             report.problems.append((group[0][0], "could not be stored beside what is here"))
 
-    async def _apply(self, batch: Batch, first: Entity) -> bool:
-        """Apply the batch of the group that begins with `first`; False if the store has changed
-        since it was planned."""
+    async def _apply(self, batch: Batch, first: Entity) -> list[str] | None:
+        """Apply the batch of the group that begins with `first`. Returns the notes that count
+        again; None if the store has changed since the batch was planned."""
         if not batch.statements:
-            return True
+            return []
         of_notes = isinstance(first, NoteLine | HistoryLine)
         namespace = self._user.notes if of_notes else self._user.conversations
         try:
@@ -564,11 +522,11 @@ class Importer:
                 self._vectors.removed(namespace, removed)
                 self._vectors.added(namespace, len(added))
         except ConstraintViolated:
-            return False
+            return None
         except AnswerLost:
-            return True
+            return []
         self._wake(added)
-        return True
+        return batch.counting_again(results)
 
 
 def _header(line: bytes) -> Header:

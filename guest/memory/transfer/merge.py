@@ -37,6 +37,10 @@ _VERSIONS_BY_NUMBER: Final = f"""
 {VERSION} WHERE namespace = ?
     AND (note_id, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
 """  # noqa: S608
+_VERSIONS_BY_TIME: Final = f"""
+{VERSION} WHERE namespace = ?
+    AND (note_id, written_at) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+"""  # noqa: S608
 _SESSIONS_BY_ID: Final = f"{SESSION} AND session_id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _TAKEN: Final = """
 SELECT session_id FROM sessions
@@ -54,25 +58,6 @@ _BY_KEY: Final = """
 SELECT key, note_id, updated_at FROM notes
     WHERE namespace = ? AND key IN (SELECT value FROM json_each(?))
 """
-_REPLACED: Final = """
-WITH RECURSIVE chain (note_id) AS (
-    SELECT value FROM json_each(?2)
-    UNION
-    SELECT superseded_by FROM chain CROSS JOIN notes USING (note_id)
-        WHERE namespace = ?1 AND superseded_by <> '')
-SELECT note_id, superseded_by FROM chain CROSS JOIN notes USING (note_id)
-    WHERE namespace = ?1 AND superseded_by <> ''
-"""
-_SCOPES: Final = """
-SELECT note_id, scope_session FROM notes
-    WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
-"""
-_REPLACING: Final = """
-SELECT superseded_by, iif(MIN(scope_session) = MAX(scope_session), MIN(scope_session), '')
-    FROM notes
-    WHERE namespace = ? AND superseded_by IN (SELECT value FROM json_each(?))
-    GROUP BY superseded_by
-"""
 
 
 @dataclass(frozen=True)
@@ -85,19 +70,19 @@ class Owner:
 
 @dataclass(frozen=True)
 class StoredNotes:
-    """What is stored about some lines' notes: the notes, without history; those versions that
-    the lines hold, too; notes with the same text and scope, or the same key; the chains of
-    replacements that start at the lines; the sessions that the notes' replacements, and the
-    notes they replace, are scoped to; and the usage."""
+    """What is stored about some lines' notes: the notes, without history; their earlier versions
+    that have a number or a time of the lines; notes with the same text and scope, or the same key;
+    and the usage."""
 
     notes: Mapping[str, NoteLine]
     versions: Mapping[tuple[str, int], Version]
     by_text: Mapping[tuple[str, str], str]
     by_key: Mapping[str, Owner]
-    replaced: Mapping[str, str]
-    scopes: Mapping[str, str]
-    replacing: Mapping[str, str]
     used: Used
+
+    def versions_of(self, note_id: str) -> list[Version]:
+        """The versions of a note."""
+        return [each for (owner, _), each in self.versions.items() if owner == note_id]
 
 
 class Stored:
@@ -107,34 +92,18 @@ class Stored:
         self._database = database
         self._user = user
 
-    async def notes(self, lines: Iterable[NoteLine | HistoryLine]) -> StoredNotes:
+    async def notes(self, lines: Sequence[NoteLine | HistoryLine]) -> StoredNotes:
         """What is stored about the notes of `lines`."""
-        ids: list[str] = []
-        numbers: list[tuple[str, int]] = []
-        texts: list[str] = []
-        keys: list[str] = []
-        replacements: list[str] = []
-        scoped: list[str] = []
-        for line in lines:
-            ids.append(line.note_id)
-            numbers += [(line.note_id, each.version) for each in line.history]
-            if isinstance(line, NoteLine):
-                numbers.append((line.note_id, line.current.version))
-                texts.append(repository.hash_of(line.current.content))
-                if line.key is not None:
-                    keys.append(line.key)
-                if line.superseded_by:
-                    replacements.append(line.superseded_by)
-                if line.scope_session:
-                    scoped.append(line.note_id)
+        notes = [line for line in lines if isinstance(line, NoteLine)]
+        ids = {line.note_id for line in lines}
+        numbers = [(line.note_id, each.version) for line in lines for each in line.history]
+        numbers += [(line.note_id, line.current.version) for line in notes]
         sought: Sequence[tuple[str, Sequence[object]]] = (
-            (_NOTES_BY_ID, ids),
+            (_NOTES_BY_ID, [*ids]),
             (_VERSIONS_BY_NUMBER, numbers),
-            (_BY_TEXT, texts),
-            (_BY_KEY, keys),
-            (_REPLACED, replacements),
-            (_SCOPES, replacements),
-            (_REPLACING, [*scoped, *replacements]),
+            (_VERSIONS_BY_TIME, [(line.note_id, line.updated_at) for line in notes]),
+            (_BY_TEXT, [repository.hash_of(line.current.content) for line in notes]),
+            (_BY_KEY, [line.key for line in notes if line.key is not None]),
         )
         found = await self._database.batch(
             [
@@ -145,15 +114,13 @@ class Stored:
                 Statement(USED, (self._user.notes,)),
             ]
         )
+        versions = [(row[0], version_line(row)) for result in found[1:3] for row in result.rows]
         return StoredNotes(
             {cast(str, row[0]): note_line(row, ()) for row in found[0].rows},
-            {(cast(str, row[0]), cast(int, row[1])): version_line(row) for row in found[1].rows},
-            {(text, scope): note_id for text, scope, note_id in _strings(found[2])},
-            {key: Owner(note_id, updated) for key, note_id, updated in _strings(found[3])},
-            dict(_strings(found[4])),
-            dict(_strings(found[5])),
-            dict(_strings(found[6])),
-            used_of(found[7]),
+            {(cast(str, note_id), version.version): version for note_id, version in versions},
+            {(text, scope): note_id for text, scope, note_id in _strings(found[3])},
+            {key: Owner(note_id, updated) for key, note_id, updated in _strings(found[4])},
+            used_of(found[5]),
         )
 
     async def sessions(self, session_ids: Iterable[str]) -> dict[str, SessionLine]:
@@ -192,22 +159,21 @@ class Conflict(Exception):  # noqa: N818 - a condition that callers expect and r
 
 @dataclass(frozen=True)
 class NoteChange:
-    """What to do for a note.
+    """What to store for a note.
 
-    `text`: replace its text by the line's. `keep`: keep its current text as a version, replaced at
-    this time. `versions`: add these to its history, or set when they were replaced. `supersede`:
-    mark it as superseded, with or without a replacement. `accesses`: raise its count or time of
-    recall. `key`: set this key. `release`: take the key from this note. `told`: a message about a
-    key that two notes have.
+    Attributes:
+        outcome: How its line is counted.
+        note: The note, without its history; None if its row stays as it is.
+        versions: Earlier versions to add.
+        merged: Whether the note was changed here and there.
+        release: The note that loses its key to this one.
+        told: What of the line is not stored, and why.
     """
 
     outcome: Outcome
-    text: bool = False
-    keep: str | None = None
+    note: NoteLine | None = None
     versions: Sequence[Version] = ()
-    supersede: bool = False
-    accesses: bool = False
-    key: str | None = None
+    merged: bool = False
     release: Owner | None = None
     told: str = ""
 
@@ -222,34 +188,73 @@ class SessionChange:
 
 
 def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteChange:
-    """Decide about a note. Raises `Conflict`."""
+    """Decide about a note. Of what is here and what the line says the newer counts, and the other
+    is kept as an earlier version. Raises `Conflict`."""
     _refuse_later(line.history, line.current.version)
     known = stored.notes.get(line.note_id)
     if known is None:
         twin = stored.by_text.get((content_hash, line.scope_session or ""))
         if twin is not None and is_kept_once(line):
             raise Conflict(f"note {twin} says exactly the same here, under that id")
-        return _keyed(line, stored, NoteChange("created", text=True, versions=line.history))
+        return _keyed(line, stored, NoteChange("created", line, line.history))
     if known.created_at != line.created_at:
         raise Conflict(
             f"another note has the id {line.note_id} here, created at {known.created_at}"
         )
     if known.scope_session != line.scope_session:
         raise Conflict(f"scope_session: another session sees note {line.note_id} here")
-    versions = _missing(line.note_id, line.history, known, stored)
-    later = (line.accessed_at or "") > (known.accessed_at or "")
-    accesses = later or line.access_count > known.access_count
-    if line.current.version > known.current.version:
-        covered = {version.version for version in line.history}
-        keep = None
-        if known.current.version not in covered:
-            keep = line.history[0].written_at if line.history else line.updated_at
-        change = NoteChange("updated", text=True, keep=keep, versions=versions, accesses=accesses)
-        return _keyed(line, stored, change)
-    _agree(line.note_id, line.current, known, stored)
-    supersede = line.current.version == known.current.version and _takes_place(line, known)
-    outcome: Outcome = "updated" if versions or supersede else "unchanged"
-    return NoteChange(outcome, versions=versions, supersede=supersede, accesses=accesses)
+    missing, told = _missing(line.note_id, line.history, stored)
+    note, kept = _joined(line, known, stored.versions_of(line.note_id))
+    recalls = max(line.access_count, known.access_count)
+    recalled = max(line.accessed_at or "", known.accessed_at or "") or None
+    note = note.model_copy(update={"access_count": recalls, "accessed_at": recalled})
+    versions = [each for each in (*missing, *kept) if each.version < note.current.version]
+    change = NoteChange("updated", None, versions, bool(kept), told=told)
+    if note.current != known.current:
+        change = _keyed(note, stored, change)
+    elif (note.superseded_by, note.superseded_at) != (known.superseded_by, known.superseded_at):
+        change = replace(change, note=note)
+    elif not change.versions:
+        change = replace(change, outcome="unchanged")
+    if (recalls, recalled) != (known.access_count, known.accessed_at):
+        change = replace(change, note=change.note or note)
+    return change
+
+
+def _joined(
+    line: NoteLine, known: NoteLine, here: Sequence[Version]
+) -> tuple[NoteLine, Sequence[Version]]:
+    """The note that counts, and what to add to its versions: where neither the line nor what is
+    known is an earlier version of the other, the older one."""
+    newer, older = (line, known) if _age(line) > _age(known) else (known, line)
+    if _is(line, known.current, known.updated_at):
+        return known.model_copy(update={name: getattr(newer, name) for name in _ENDED}), ()
+    if any(_is(line, each, each.written_at) for each in here):
+        return known, ()
+    if any(_is(known, each, each.written_at) for each in line.history):
+        return line, ()
+    number = older.current.version
+    taken = {each.version for each in (line.history if newer is line else here)}
+    if number >= newer.current.version or number in taken:
+        number = max(line.current.version, known.current.version)
+    fields = dict(older.current) | {name: getattr(older, name) for name in _ENDED}
+    fields |= {"version": number, "written_at": older.updated_at, "replaced_at": newer.updated_at}
+    top = {"version": max(newer.current.version, number + 1)}
+    note = newer.model_copy(update={"current": newer.current.model_copy(update=top)})
+    return note, (Version.model_construct(None, **fields),)
+
+
+def _age(note: NoteLine) -> tuple[object, ...]:
+    """What orders the states of a note."""
+    changed = max(note.updated_at, note.superseded_at or "")
+    return changed, note.current.version, note.superseded_by is not None, note.superseded_by or ""
+
+
+def _is(note: NoteLine, said: Said, written_at: str) -> bool:
+    """Whether `said` is what the note says: the same words, under the same number or written at
+    the same time."""
+    same = note.current.version == said.version or note.updated_at == written_at
+    return same and _words(note.current) == _words(said)
 
 
 def is_kept_once(line: NoteLine) -> bool:
@@ -257,46 +262,14 @@ def is_kept_once(line: NoteLine) -> bool:
     return line.key is None and line.superseded_by is None and not line.repeats_text
 
 
-def refuse_circle(line: NoteLine, replaced: Mapping[str, str]) -> None:
-    """Raise `Conflict` if the notes would replace each other in a circle. `replaced` maps notes
-    to their replacements."""
-    replacement, seen = line.superseded_by, set[str]()
-    while replacement and replacement not in seen:
-        seen.add(replacement)
-        if replacement == line.note_id:
-            raise Conflict(
-                f"superseded_by: {line.superseded_by} was itself replaced by note "
-                f"{line.note_id}, directly or through other notes"
-            )
-        replacement = replaced.get(replacement)
-
-
-def refuse_narrower(
-    line: NoteLine, scopes: Mapping[str, str], replacing: Mapping[str, str]
-) -> None:
-    """Raise `Conflict` if a note scoped to a session would replace a note that other sessions
-    see, too: they would lose it. `scopes` maps notes to their session; `replacing` maps notes to
-    the sessions of those they replace; empty means all sessions."""
-    scope, by = line.scope_session or "", line.superseded_by
-    if by and scopes.get(by, "") not in ("", scope):
-        raise Conflict(
-            f"superseded_by: only session {scopes[by]} sees note {by}; the others would lose "
-            f"note {line.note_id}"
-        )
-    if scope and replacing.get(line.note_id, scope) != scope:
-        raise Conflict(
-            f"scope_session: note {line.note_id} replaces one that other sessions see, too; they "
-            "would lose it"
-        )
-
-
-def about_history(line: HistoryLine, stored: StoredNotes) -> list[Version]:
-    """The versions to add. Raises `Conflict`."""
+def about_history(line: HistoryLine, stored: StoredNotes) -> NoteChange:
+    """Decide about earlier versions. Raises `Conflict`."""
     known = stored.notes.get(line.note_id)
     if known is None:
         raise Conflict(f"the history's note {line.note_id} is not here")
     _refuse_later(line.history, known.current.version)
-    return _missing(line.note_id, line.history, known, stored)
+    versions, told = _missing(line.note_id, line.history, stored)
+    return NoteChange("updated", None, versions, told=told)
 
 
 def about_session(line: SessionLine, known: SessionLine | None) -> SessionChange:
@@ -329,29 +302,20 @@ def about_event(line: EventLine, known: EventLine | None) -> Outcome:
     return "unchanged"
 
 
-def _keyed(line: NoteLine, stored: StoredNotes, change: NoteChange) -> NoteChange:
-    """`change` with the decision on the line's key: of two notes with one key, the later written
-    keeps it."""
-    owner = None if line.key is None else stored.by_key.get(line.key)
-    if owner is None or owner.note_id == line.note_id:
-        return replace(change, key=line.key)
-    if (line.updated_at, line.note_id) > (owner.updated_at, owner.note_id):
-        told = f"key: {line.key!r} was the key of note {owner.note_id} here, which is older "
-        return replace(change, key=line.key, release=owner, told=f"{told}and has none now")
-    told = f"key: {line.key!r} is the key of note {owner.note_id} here, which is newer; "
-    return replace(change, told=f"{told}note {line.note_id} is stored without a key")
-
-
-def _takes_place(line: NoteLine, known: NoteLine) -> bool:
-    """Whether the line knows a replacement of the note that the store does not know."""
-    if line.superseded_by and known.superseded_by not in (None, "", line.superseded_by):
-        raise Conflict(
-            f"superseded_by: note {known.superseded_by} has taken its place here, and "
-            f"{line.superseded_by} in the file"
-        )
-    if line.superseded_by is None:
-        return False
-    return known.superseded_by is None or (line.superseded_by > known.superseded_by)
+def _keyed(note: NoteLine, stored: StoredNotes, change: NoteChange) -> NoteChange:
+    """`change` with the note as it is to be: of two notes with one key, the later written keeps
+    it."""
+    owner = None if note.key is None else stored.by_key.get(note.key)
+    if owner is None or owner.note_id == note.note_id:
+        return replace(change, note=note)
+    if (note.updated_at, note.note_id) > (owner.updated_at, owner.note_id):
+        told = f"key: {note.key!r} was the key of note {owner.note_id} here, which is older "
+        return replace(change, note=note, release=owner, told=f"{told}and has none now")
+    told = f"key: {note.key!r} is the key of note {owner.note_id} here, which is newer; "
+    told += f"note {note.note_id} is stored without a key"
+    return replace(
+        change, note=note.model_copy(update={"key": None, "repeats_text": True}), told=told
+    )
 
 
 def _refuse_later(history: Sequence[Version], current: int) -> None:
@@ -366,33 +330,23 @@ _ENDED: Final = ("superseded_by", "superseded_reason", "superseded_at")
 
 
 def _missing(
-    note_id: str, history: Sequence[Version], known: NoteLine, stored: StoredNotes
-) -> list[Version]:
-    """The versions that are not stored like this. Raises `Conflict` if a stored one has another
-    text. A version that was superseded stays so, whichever side knows it."""
-    missing = []
+    note_id: str, history: Sequence[Version], stored: StoredNotes
+) -> tuple[list[Version], str]:
+    """The versions whose numbers are free here; and in words, those that say something else."""
+    missing: list[Version] = []
+    others: list[str] = []
     for version in history:
-        _agree(note_id, version, known, stored)
         here = stored.versions.get((note_id, version.version))
-        if here is not None and version.superseded_by is None:
-            ended = {name: getattr(here, name) for name in _ENDED}
-            version = version.model_copy(update=ended)
-        if here is None or imported(here) != imported(version):
+        if here is None:
             missing.append(version)
-    return missing
-
-
-def _agree(note_id: str, said: Said, known: NoteLine, stored: StoredNotes) -> None:
-    number = said.version
-    here = (
-        known.current if number == known.current.version else stored.versions.get((note_id, number))
-    )
-    if here is not None and _words(here) != _words(said):
-        raise Conflict(f"version {number} of note {note_id} says something else here")
+        elif _words(here) != _words(version):
+            others.append(str(version.version))
+    told = f"history: version {', '.join(others)} of note {note_id} says something else here, and "
+    return missing, f"{told}stays as it is" if others else ""
 
 
 def _words(said: Said) -> Said:
-    """The part of a version to compare: not when it was replaced, nor whether its user is this
-    one."""
+    """What a version says, without its number and whether its user is this one."""
     said = imported(said)
-    return Said.model_construct(**{name: getattr(said, name) for name in Said.model_fields})
+    fields = {name: getattr(said, name) for name in Said.model_fields}
+    return Said.model_construct(None, **fields | {"version": 0})
