@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 from wire import envelope, logs
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
+from wire.kernel import prctl
 from wire.lease import Lease, add_arguments, when_ended
 from wire.transport import Server, listener, listening
 from wire.v1 import egress_pb2_grpc
@@ -31,7 +32,6 @@ from egress.watch import Watch
 
 log = logging.getLogger(__name__)
 
-_PR_SET_DUMPABLE: Final = 4
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _OWN_MAPPING: Final = 128 * 1024
@@ -157,9 +157,8 @@ def _open(door: Door, endpoint: str) -> None:
 def _become() -> None:
     """Close this process's memory, which holds keys, to others of its user; take few pages and as
     many descriptors as there may be."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, *(ctypes.c_ulong(0) for _ in range(4))) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+    prctl.conceal()
+    libc = ctypes.CDLL(None)
     sslproto.SSLProtocol.max_size = _TLS_BUFFER
     selector_events._SelectorTransport.max_size = _TLS_BUFFER  # type: ignore[attr-defined]
     for limit in ("FLOW_CONTROL_HIGH_WATER_SSL_READ", "FLOW_CONTROL_HIGH_WATER_SSL_WRITE"):

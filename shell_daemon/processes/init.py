@@ -11,7 +11,7 @@ import signal
 import subprocess
 from typing import Final
 
-from shell_daemon.processes import prctl
+from wire.kernel import prctl
 
 _FAULTS: Final = {
     *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL),

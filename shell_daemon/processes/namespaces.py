@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from shell_daemon.processes import prctl
+from wire.kernel import prctl
 
 _NEW_MOUNTS: Final = 0x0002_0000
 _NEW_USERS: Final = 0x1000_0000

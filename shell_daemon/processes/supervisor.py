@@ -29,7 +29,9 @@ import sys
 import time
 from typing import Any, NoReturn, TypedDict
 
-from shell_daemon.processes import prctl, tree
+from wire.kernel import prctl
+
+from shell_daemon.processes import tree
 
 DRAIN_S = 0.25
 """How long processes that a command left behind may still write before they are ended: enough

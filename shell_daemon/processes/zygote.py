@@ -24,7 +24,9 @@ import sys
 import time
 from typing import NoReturn
 
-from shell_daemon.processes import namespaces, prctl, seccomp, tree
+from wire.kernel import prctl
+
+from shell_daemon.processes import namespaces, seccomp, tree
 from shell_daemon.processes.supervisor import KILL_S, Control, Supervisor
 
 _OOM_SCORE_ADJ = b"950"

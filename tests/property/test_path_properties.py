@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wire.kernel.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
 
 from guest.tools.base import ToolContext
 from guest.tools.files import file_tools
-from guest.tools.files.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.kernel.beneath import Beneath, KernelBeneath, WalkingBeneath
 
 from guest.tools.base import ToolContext
 from guest.tools.files import file_tools
-from guest.tools.files.beneath import Beneath, KernelBeneath, WalkingBeneath
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber

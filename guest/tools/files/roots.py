@@ -18,11 +18,11 @@ from pathlib import Path
 
 from wire.disk.room import largest_file, shortage
 from wire.errors import Code
+from wire.kernel.beneath import Beneath, OutsideError, best_beneath
 from wire.paths import VIRTUAL_ROOTS, VirtualRoot
 from wire.text import visible_name
 
 from guest.errors import GuestError, ToolError
-from guest.tools.files.beneath import Beneath, OutsideError, best_beneath
 
 _BY_NAME = {root.name: root for root in VIRTUAL_ROOTS}
 

@@ -5,17 +5,16 @@ account may not make one, it stays in the host's. In both cases, and also if the
 which could leave any namespace, a filter of system calls lets it make Unix sockets only, and keeps
 it from taking sockets of other processes.
 
-This file is also run as a program, before anything of the guest is.
+This file is also run as a program, before anything of the guest is. Its first word is the filter.
 """
 
 import ctypes
 import errno
 import os
 import socket
-import struct
 import sys
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 _NAMESPACE: Final = "--namespace"
 _EXIT_FAILED: Final = 126
@@ -25,37 +24,11 @@ _NEW_NET: Final = 0x40000000
 _NO_NEW_PRIVILEGES: Final = 38
 _SECCOMP: Final = 22
 _FILTER: Final = 2
+_STEP_BYTES: Final = 8
 
-_LOAD: Final = 0x20
-_JUMP_IF_EQUAL: Final = 0x15
-_JUMP_IF_AT_LEAST: Final = 0x35
-_RETURN: Final = 0x06
-_NUMBER: Final = 0
-_ABI: Final = 4
-_FIRST: Final = 16
-"""Where the low half of the first argument is, on little-endian machines."""
-_ALLOWED: Final = 0x7FFF0000
-_ERROR: Final = 0x00050000
-_X32_CALLS: Final = 0x40000000
-
-
-class _Machine(NamedTuple):
-    """The kernel's name of its ABI, and the numbers of calls in it.
-
-    `taking` are those that take, or use, sockets of another process or namespace: `setns`,
-    `pidfd_getfd`, `ptrace`, `process_vm_writev`.
-    """
-
-    abi: int
-    socket: int
-    io_uring_setup: int
-    taking: tuple[int, ...]
-
-
-_MACHINES: Final = {
-    "x86_64": _Machine(0xC000003E, 41, 425, (308, 438, 101, 311)),
-    "aarch64": _Machine(0xC00000B7, 198, 425, (268, 438, 117, 271)),
-}
+_TAKING: Final = {"x86_64": (308, 438, 101, 311), "aarch64": (268, 438, 117, 271)}
+"""By machine, the numbers of the calls that take, or use, sockets of another process or namespace:
+`setns`, `pidfd_getfd`, `ptrace`, `process_vm_writev`."""
 
 
 class Seclusion:
@@ -88,7 +61,7 @@ class Seclusion:
 
 
 def _begun(command: Sequence[str], *, namespace: bool) -> list[str]:
-    words = [sys.executable, "-I", "-S", __file__]
+    words = [sys.executable, "-I", "-S", __file__, program(os.uname().machine).hex()]
     return [*words, *([_NAMESPACE] if namespace else []), "--", *command]
 
 
@@ -96,8 +69,8 @@ def _failure(*, namespace: bool) -> str:
     """What the program says if it cannot do its work; empty if it can."""
     import subprocess  # which the program would load at each start
 
-    if os.uname().machine not in _MACHINES or sys.maxsize < 2**32:
-        known = " and ".join(_MACHINES)
+    if os.uname().machine not in _TAKING or sys.maxsize < 2**32:
+        known = " and ".join(_TAKING)
         return f"calls are filtered on {known} machines with a 64-bit Python only"
     try:
         tried = subprocess.run(  # noqa: S603
@@ -112,34 +85,19 @@ def _failure(*, namespace: bool) -> str:
     return "" if tried.returncode == 0 else (tried.stderr.strip() or "it says nothing")
 
 
-def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, if_true, if_false, operand)
-
-
-def _refusal(number: int) -> bytes:
-    return _step(_RETURN, _ERROR | number)
-
-
 def program(machine: str) -> bytes:
-    """The filter, as the kernel takes it (classic BPF, see seccomp(2))."""
-    known = _MACHINES[machine]
-    steps = [
-        _step(_LOAD, _ABI),
-        *(_step(_JUMP_IF_EQUAL, known.abi, 1, 0), _refusal(errno.EPERM)),
-        _step(_LOAD, _NUMBER),
-    ]
-    if machine == "x86_64":
-        steps += [_step(_JUMP_IF_AT_LEAST, _X32_CALLS, 0, 1), _refusal(errno.EPERM)]
-    steps += [_step(_JUMP_IF_EQUAL, known.io_uring_setup, 0, 1), _refusal(errno.ENOSYS)]
-    for call in known.taking:
-        steps += [_step(_JUMP_IF_EQUAL, call, 0, 1), _refusal(errno.EPERM)]
-    steps += [
-        *(_step(_JUMP_IF_EQUAL, known.socket, 1, 0), _step(_RETURN, _ALLOWED)),
-        _step(_LOAD, _FIRST),
-        *(_step(_JUMP_IF_EQUAL, socket.AF_UNIX, 1, 0), _refusal(errno.EAFNOSUPPORT)),
-        _step(_RETURN, _ALLOWED),
-    ]
-    return b"".join(steps)
+    """The filter for a machine."""
+    from wire.kernel import seccomp  # which the program cannot import
+
+    unix_only = seccomp.if_equal(socket.AF_UNIX, seccomp.ALLOWED)
+    rules = {
+        seccomp.IO_URING_SETUP: seccomp.ABSENT,
+        **dict.fromkeys(_TAKING[machine], seccomp.REFUSED),
+        seccomp.SOCKET[machine]: seccomp.load(seccomp.FIRST)
+        + unix_only
+        + seccomp.refused(errno.EAFNOSUPPORT),
+    }
+    return seccomp.program({machine: rules})
 
 
 class _Program(ctypes.Structure):
@@ -160,10 +118,9 @@ def _enter_namespace(libc: ctypes.CDLL) -> None:
                 file.write(content)
 
 
-def _filter_calls(libc: ctypes.CDLL) -> None:
+def _filter_calls(libc: ctypes.CDLL, steps: bytes) -> None:
     """Raises `OSError`."""
-    steps = program(os.uname().machine)
-    filter_ = _Program(len(steps) // len(_step(_RETURN, 0)), steps)
+    filter_ = _Program(len(steps) // _STEP_BYTES, steps)
     _done(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
     _done(libc.prctl(_SECCOMP, _FILTER, ctypes.byref(filter_), 0, 0), "PR_SET_SECCOMP")
 
@@ -188,7 +145,7 @@ def _main(words: list[str]) -> None:
     try:
         if _NAMESPACE in options:
             _enter_namespace(libc)
-        _filter_calls(libc)
+        _filter_calls(libc, bytes.fromhex(options[0]))
         os.execvpe(command[0], command, _given_environment())  # noqa: S606
     except OSError as error:
         sys.stderr.write(f"cannot start {command[0]} without a network: {error}\n")

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from wire.endpoint import Endpoint
 from wire.errors import WireError
+from wire.kernel.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
 from wire.text import visible, visible_name
 
 from guest.errors import ToolError
-from guest.tools.files.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
 from guest.tools.files.roots import Location, Roots, parse
 from runner.config.user_id import check_user_id
 from runner.errors import ConfigError, WorkspaceError

@@ -5,14 +5,17 @@ from itertools import product
 
 import pytest
 from wire.errors import Code, WireError
+from wire.kernel import seccomp as kernel
 
 from shell_daemon.processes import pool, seccomp
 
 ALLOWED, REFUSED, ABSENT = 0x7FFF0000, 0x00050001, 0x00050026
-ABIS = [
-    (machine, name, abi) for machine, abis in seccomp.MACHINES.items() for name, abi in abis.items()
+EACH = [
+    (machine, name, kernel.ABIS[name])
+    for machine, names in seccomp.MACHINES.items()
+    for name in names
 ]
-EVERY_ABI = pytest.mark.parametrize(("machine", "name", "abi"), ABIS, ids=lambda one: str(one))
+EVERY_ABI = pytest.mark.parametrize(("machine", "name", "abi"), EACH, ids=lambda one: str(one))
 SET_UID, LEASE, VSOCK = 0o4755, 1024, 40
 SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 NAMESPACES = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
@@ -127,15 +130,15 @@ def test_memory_can_be_held_unseen_only_where_a_control_group_counts_it(
 
 
 def test_calls_of_the_x32_abi_are_refused() -> None:
-    abi = seccomp.MACHINES["x86_64"]["x86_64"]
+    abi = kernel.ABIS["x86_64"]
     for number in (0, 1, 250, 500):
         assert answer("x86_64", abi, 0x40000000 | number) == REFUSED
 
 
 @pytest.mark.parametrize("machine", seccomp.MACHINES)
 def test_programs_of_an_unknown_abi_are_refused_every_call(machine: str) -> None:
-    strangers = {0xC00000F3, 0x40000008, 0xC0000015, 0} | {abi for _, _, abi in ABIS}
-    strangers -= set(seccomp.MACHINES[machine].values())
+    strangers = {0xC00000F3, 0x40000008, 0xC0000015, 0} | {abi for _, _, abi in EACH}
+    strangers -= {kernel.ABIS[name] for name in seccomp.MACHINES[machine]}
     assert {answer(machine, *each) for each in product(strangers, range(450))} == {REFUSED}
 
 

@@ -111,7 +111,7 @@ def test_values_behind_a_name(text: str, hidden: str) -> None:
         "https://example.org:8080/path@home",
         "commit 3f786850e387550fdab836ed7e6dc881de23001b",
         "note-0b9c1a52-1f7c-4c59-8a1e-6a3ad2f2c0de",
-        "guest.tools.files.beneath.KernelBeneath.open_a_very_long_dotted_name",
+        "wire.kernel.beneath.KernelBeneath.open_a_very_long_dotted_name",
         "The -----BEGIN CERTIFICATE----- line is public",
         "",
     ],

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from wire.errors import Code, WireError
+from wire.kernel.beneath import KernelBeneath, WalkingBeneath, best_beneath
 
 from guest.tools.base import ToolContext
 from guest.tools.files import change, file_tools
-from guest.tools.files.beneath import KernelBeneath, WalkingBeneath, best_beneath
 from guest.tools.files.read import is_text
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline

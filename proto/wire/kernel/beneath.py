@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 _SYS_OPENAT2: Final = 437
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
+_RESOLVE_NO_SYMLINKS: Final = 0x04
 _RESOLVE_BENEATH: Final = 0x08
 _TRIES_MAX: Final = 16
 _PATH_MAX_BYTES: Final = 4096
@@ -24,19 +25,20 @@ _ESCAPES: Final = frozenset({errno.EXDEV, errno.ELOOP})
 
 
 class OutsideError(Exception):
-    """The path leads out of its root, or its symlinks form a circle."""
+    """The path leads out of its root, or has symlinks that form a circle or are not allowed."""
 
 
 class Beneath(Protocol):
     """Opens paths relative to a root."""
 
-    def open(self, root: int, path: str, flags: int) -> int:
-        """Open `path` beneath the directory `root`. Symlinks are followed; nothing is created.
+    def open(self, root: int, path: str, flags: int, mode: int = 0o600) -> int:
+        """Open `path` beneath the directory `root`.
 
         Args:
             root: A descriptor of the directory.
             path: A relative path.
             flags: As for `os.open`.
+            mode: As for `os.open`.
 
         Returns:
             A descriptor, which the caller closes.
@@ -55,17 +57,21 @@ class _OpenHow(ctypes.Structure):
 
 
 class KernelBeneath:
-    """`openat2` with RESOLVE_BENEATH; Linux 5.6 and later."""
+    """`openat2` with RESOLVE_BENEATH; Linux 5.6 and later. Symlinks are followed if `links`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, links: bool = True) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+        self._resolve |= 0 if links else _RESOLVE_NO_SYMLINKS
 
-    def open(self, root: int, path: str, flags: int) -> int:
+    def open(self, root: int, path: str, flags: int, mode: int = 0o600) -> int:
         name = os.fsencode(path)
         if b"\0" in name:  # where it would end for the kernel
             raise ValueError("embedded null byte")
         how = _OpenHow(
-            flags=flags | os.O_CLOEXEC, resolve=_RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+            flags=flags | os.O_CLOEXEC,
+            mode=mode if flags & os.O_CREAT else 0,
+            resolve=self._resolve,
         )
         for _ in range(_TRIES_MAX):
             descriptor = self._libc.syscall(
@@ -82,19 +88,22 @@ class KernelBeneath:
 
 
 class WalkingBeneath:
-    """Opens component by component and resolves symlinks itself."""
+    """Opens component by component and resolves symlinks itself, if `links`."""
 
-    def open(self, root: int, path: str, flags: int) -> int:
+    def __init__(self, *, links: bool = True) -> None:
+        self._links = links
+
+    def open(self, root: int, path: str, flags: int, mode: int = 0o600) -> int:
         if len(os.fsencode(path)) >= _PATH_MAX_BYTES:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         directories = [os.dup(root)]
         try:
-            return self._walk(directories, path, flags)
+            return self._walk(directories, path, flags, mode)
         finally:
             for descriptor in directories:
                 os.close(descriptor)
 
-    def _walk(self, directories: list[int], path: str, flags: int) -> int:
+    def _walk(self, directories: list[int], path: str, flags: int, mode: int) -> int:
         pending = _components(path)[::-1]
         followed = 0
         while pending:
@@ -107,11 +116,13 @@ class WalkingBeneath:
                     raise OutsideError(path)
                 os.close(directories.pop())
                 continue
+            if not pending and flags & os.O_CREAT:
+                return _open_at(path, name, flags, here, mode)
             status = os.stat(name, dir_fd=here, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
                 followed += 1
                 target = os.readlink(name, dir_fd=here)
-                if followed > _SYMLINKS_MAX or target.startswith("/"):
+                if not self._links or followed > _SYMLINKS_MAX or target.startswith("/"):
                     raise OutsideError(path)
                 pending += _components(target)[::-1]
             elif pending:
@@ -121,10 +132,10 @@ class WalkingBeneath:
         return os.open(".", flags | os.O_CLOEXEC, dir_fd=directories[-1])
 
 
-def _open_at(path: str, name: str, flags: int, directory: int) -> int:
+def _open_at(path: str, name: str, flags: int, directory: int, mode: int = 0o600) -> int:
     """Open an entry that was just seen not to be a symlink; refuse it if it has become one."""
     try:
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OutsideError(path) from None
@@ -137,16 +148,16 @@ def _components(path: str) -> list[str]:
     return [part for part in above if part not in ("", ".")] + [last or "."]
 
 
-def best_beneath() -> Beneath:
+def best_beneath(*, links: bool = True) -> Beneath:
     """`KernelBeneath` if the kernel has the call and permits it, else `WalkingBeneath`."""
     if sys.platform != "linux":
-        return WalkingBeneath()
-    kernel = KernelBeneath()
+        return WalkingBeneath(links=links)
+    kernel = KernelBeneath(links=links)
     root = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         os.close(kernel.open(root, ".", os.O_PATH | os.O_DIRECTORY))
     except OSError:
-        return WalkingBeneath()
+        return WalkingBeneath(links=links)
     finally:
         os.close(root)
     return kernel

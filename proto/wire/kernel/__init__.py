@@ -1,0 +1,1 @@
+"""System calls that Python does not offer, for all guests."""
