@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -13,6 +14,7 @@ from wire.transport import open_channel
 
 log = logging.getLogger(__name__)
 
+ODD: Final = "?"
 _AGAIN_S: Final = 0.2
 
 
@@ -83,3 +85,8 @@ class Pace:
         self._credited = now
         if self._credit < 0:
             await asyncio.sleep(-self._credit / self._per_second)
+
+
+def fitting(pattern: re.Pattern[str], text: str) -> str:
+    """What a guest said, if it has the form that such a word has."""
+    return text if not text or pattern.fullmatch(text) else ODD

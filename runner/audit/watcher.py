@@ -20,7 +20,7 @@ from wire.text import visible_name
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from runner.audit.attendance import Attendance, Pace
+from runner.audit.attendance import ODD, Attendance, Pace, fitting
 from runner.audit.log import AuditLog
 from runner.errors import HostError
 
@@ -38,7 +38,6 @@ _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}", re.ASCII)
 _SAFETIES: Final = ("read_only", "side_effecting", "privileged", "")
 _ACTORS: Final = ("agent", "automatic")
 _OUTCOMES: Final = ("ok", "refused", "failed", "cancelled")
-_ODD: Final = "?"
 
 
 @dataclass(frozen=True)
@@ -119,11 +118,11 @@ class Watcher:
             number = self._audit.note(
                 "begin",
                 call=call_id,
-                tool=_fitting(_TOOL, begun.tool),
+                tool=fitting(_TOOL, begun.tool),
                 safety=_one_of(_SAFETIES, begun.safety),
-                session=_fitting(_ID, begun.session_id),
-                turn=_fitting(_ID, begun.turn_id),
-                channel=_fitting(_ID, begun.channel),
+                session=fitting(_ID, begun.session_id),
+                turn=fitting(_ID, begun.turn_id),
+                channel=fitting(_ID, begun.channel),
                 actor=_one_of(_ACTORS, begun.actor),
                 about=visible_name(begun.about[:_ABOUT_CHARS]),
             )
@@ -144,7 +143,7 @@ class Watcher:
             call=ended.call_id,
             outcome=_one_of(_OUTCOMES, ended.outcome),
             duration_ms=min(ended.duration_ms, _DURATION_MAX_MS),
-            notes=[_fitting(_ID, each) for each in ended.note_ids[:_NOTES_MAX]],
+            notes=[fitting(_ID, each) for each in ended.note_ids[:_NOTES_MAX]],
         )
 
     def _close_open(self) -> None:
@@ -171,9 +170,5 @@ def _refused(call_id: str, why: str, details: str = "", resolution: str = "") ->
     )
 
 
-def _fitting(pattern: re.Pattern[str], text: str) -> str:
-    return text if not text or pattern.fullmatch(text) else _ODD
-
-
 def _one_of(accepted: Iterable[str], text: str) -> str:
-    return text if text in accepted else _ODD
+    return text if text in accepted else ODD

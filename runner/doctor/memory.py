@@ -79,8 +79,7 @@ def _answers(url: str, ca_pem: str, token: str, *, one_user: bool) -> Finding:
     )
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:  # noqa: S310
-            found = json.loads(answer.read(_ANSWER_MAX))["results"][:2]
-            full_text, abilities = map(_texts, found)
+            full_text, abilities = map(_texts, json.loads(answer.read(_ANSWER_MAX))["results"][:2])
     except urllib.error.HTTPError as error:
         what = f"{url} answers, and does not say what its SQL can do (HTTP {error.code})"
         return warning(_SERVER, what, "correct memory.remote_url or memory.auth_token_env")

@@ -24,7 +24,7 @@ from wire.text import visible_name
 from wire.v1 import egress_pb2 as pb
 from wire.v1 import egress_pb2_grpc, gateway_pb2
 
-from runner.audit.attendance import Attendance, Pace
+from runner.audit.attendance import ODD, Attendance, Pace, fitting
 from runner.audit.log import AuditLog
 from runner.egress.spent import Spent
 from runner.errors import HostError
@@ -54,7 +54,6 @@ _RULE: Final = re.compile(
     r"preset [a-z]{1,32}|https?://([a-z0-9_.-]{1,255}|\[[0-9a-f:.]{2,60}\])(:[0-9]{1,5})?",
     re.ASCII,
 )
-_ODD: Final = "?"
 _PRESET: Final = "preset "
 
 Ask = Callable[[gateway_pb2.AskRequest], Awaitable[gateway_pb2.AskReply]]
@@ -205,7 +204,7 @@ class EgressWatcher:
             sent=min(ended.sent, _BYTES_MAX),
             received=min(ended.received, _BYTES_MAX),
             status=ended.status if ended.status < 1000 else 0,
-            outcome=ended.outcome if ended.outcome in _OUTCOMES else _ODD,
+            outcome=ended.outcome if ended.outcome in _OUTCOMES else ODD,
             reason=_text(ended.reason),
             duration_ms=min(ended.duration_ms, _BYTES_MAX),
         )
@@ -278,12 +277,12 @@ def _checked(begun: pb.EgressBegun, roles: Collection[str]) -> pb.EgressBegun:
     """What was told, with nothing in it that could deceive a reader."""
     return pb.EgressBegun(
         id=begun.id,
-        role=begun.role if begun.role in roles else _ODD,
-        session_id=_fitting(_ID, begun.session_id),
-        turn_id=_fitting(_ID, begun.turn_id),
-        upstream=_fitting(_NAME, begun.upstream),
-        method=_fitting(_METHOD, begun.method),
-        scheme=begun.scheme if begun.scheme in _SCHEMES else _ODD,
+        role=begun.role if begun.role in roles else ODD,
+        session_id=fitting(_ID, begun.session_id),
+        turn_id=fitting(_ID, begun.turn_id),
+        upstream=fitting(_NAME, begun.upstream),
+        method=fitting(_METHOD, begun.method),
+        scheme=begun.scheme if begun.scheme in _SCHEMES else ODD,
         host=_host(begun.host),
         port=begun.port if begun.port < 2**16 else 0,
         path=_text(begun.path),
@@ -332,9 +331,9 @@ def _request(question: pb.EgressQuestion) -> gateway_pb2.AskRequest | None:
     arguments = {
         "host": _host(question.host),
         "port": question.port,
-        "method": _fitting(_METHOD, question.method),
+        "method": fitting(_METHOD, question.method),
         "path": visible_name(question.path[:_TEXT_CHARS]),
-        "for": {"shell": "a command", "agent": "the agent"}.get(question.role, _ODD),
+        "for": {"shell": "a command", "agent": "the agent"}.get(question.role, ODD),
     }
     return gateway_pb2.AskRequest(
         tool=TOOL,
@@ -368,14 +367,10 @@ def _text(text: str) -> str:
     return shown
 
 
-def _fitting(pattern: re.Pattern[str], text: str) -> str:
-    return text if not text or pattern.fullmatch(text) else _ODD
-
-
 def _address(text: str) -> str:
     if not text:
         return ""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        return _ODD
+        return ODD

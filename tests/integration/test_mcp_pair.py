@@ -94,7 +94,7 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
             mcp=mcp,
         )
         async with (
-            Host(config, "alice", environ={"DICE_SECRET": SECRET}) as host,
+            Host(config, "alice", environ={"DICE_SECRET": SECRET, "TZ": "Asia/Kathmandu"}) as host,
             open_channel(await host.gateway()) as channel,
         ):
             yield Pair(host, gateway_pb2_grpc.GatewayStub(channel))
@@ -121,6 +121,9 @@ async def test_its_secret_is_in_its_environment_and_kept_from_the_model(pair: Pa
     seen = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -a LOADED="
     there = await pair.call("shell_exec", command=f"{seen} | sha256sum")
     assert hashlib.sha256(f"LOADED={SECRET}\n".encode()).hexdigest() in there.text
+    its = "grep -al '[d]ice.py' /proc/[0-9]*/cmdline | sed s/cmdline/environ/ | xargs cat"
+    zone = await pair.call("shell_exec", command=f"{its} | tr '\\0' '\\n' | grep TZ=")
+    assert json.loads(zone.text)["stdout"] == "TZ=<+0545>-5:45\n"
     shown = await pair.call("shell_exec", command=seen)
     assert '"exit_code": 0' in shown.text
     assert SECRET not in shown.text

@@ -278,6 +278,20 @@ async def test_a_session_goes_on_where_it_was() -> None:
         ),
         (wire.raw("200 OK", "text/html", b"<html>"), "unavailable", "cannot be used", "another"),
         (wire.says(then="abort"), "unavailable", "broke off", "base_url"),
+        *(
+            (
+                wire.raw("200 OK", "text/event-stream", b"data: " + odd),
+                "unavailable",
+                "read",
+                "logs",
+            )
+            for odd in (
+                b'{"choices": [], "usage": ["many"]}\n\n',
+                b'{"choices": 7}\n\n',
+                b'{"choices": [{"index": 0, "delta": "Well."}]}\n\n',
+                b'{"usage": {"prompt_tokens": ' + b"9" * 5000 + b"}}\n\n",
+            )
+        ),
     ],
 )
 async def test_a_failing_provider_fails_the_turn_in_clear_words(

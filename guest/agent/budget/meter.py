@@ -2,6 +2,7 @@
 with what it took."""
 
 import logging
+import math
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -160,6 +161,9 @@ class Bill:
         """
         answered = answering(model, response)
         usage = response.usage
+        for name, figure in vars(usage).items():
+            if isinstance(figure, float):
+                setattr(usage, name, int(figure) if math.isfinite(figure) else 0)
         measure: Measure = "estimated"
         if usage.has_values():
             reported = Amount(

@@ -49,8 +49,7 @@ class Prices:
             ),
         )
         costs = [self._cost(model, model.model_name, usage) for usage in usages]
-        known = [cost for cost in costs if cost is not None]
-        return max(known) if known else None
+        return max((cost for cost in costs if cost is not None), default=None)
 
     def of_answer(self, model: Model, response: ModelResponse) -> int | None:
         """What the answer of `model` costs, in the same unit; by the name that the provider gives

@@ -4,6 +4,10 @@ Only what a person can act on is shown. A provider's own error text may quote th
 key, so it goes to the log (redacted there) and not into the event.
 """
 
+import re
+from traceback import walk_tb
+from typing import Final
+
 from pydantic_ai import exceptions
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
@@ -26,9 +30,14 @@ def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | N
         if isinstance(error, kind):
             given = {"who": who, "model": model, "provider": provider}
             return failed(code, message.format(**given), resolution.format(**given))
+    frames = [frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)]
+    if _MODULES.findall(" ".join(frames))[-1:] not in ([], ["guest"], ["wire"]):
+        return failed(Code.UNAVAILABLE, f"{who} gave an answer that cannot be read", _UNREADABLE)
     return None
 
 
+_MODULES: Final = re.compile(r"(?<!\S)(guest|wire|openai|anthropic|google|pydantic_ai)\b")
+_UNREADABLE: Final = f"ask again; if it persists, correct base_url {CONFIG}; runner logs has more"
 _KINDS: tuple[tuple[type[Exception], Code, str, str], ...] = (
     (
         exceptions.ModelAuthenticationError,

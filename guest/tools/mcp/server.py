@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from wire.errors import Code
 from wire.settings import McpServerSettings
 from wire.text import visible, visible_name
+from wire.zones import variable
 
 from guest.door import Door
 from guest.errors import ToolError
@@ -74,7 +75,7 @@ def in_shell(
     settings: McpServerSettings, shell: ShellClient, secrets: Mapping[str, str]
 ) -> Connect:
     """Starts the server's command in the shell guest."""
-    environment = {**settings.env, **secrets}
+    environment = {**variable(""), **settings.env, **secrets}
 
     @asynccontextmanager
     async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connected]:

@@ -105,7 +105,7 @@ def stream(
     *deltas: dict[str, Any],
     finish: str = "stop",
     then: str = "end",
-    usage: tuple[int, int, int] = (11, 7, 0),
+    usage: tuple[float, float, float] = (11, 7, 0),
 ) -> Reply:
     """Server-sent events; `then`: "end" well, "close" without an end, "abort" the connection, or
     "hang". `usage` is the tokens in and out that are reported, and how many of those in were
