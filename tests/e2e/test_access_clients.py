@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands.household import Household
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("access_clients")
 
@@ -27,12 +27,6 @@ def code(language: str) -> str:
     found = re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     assert len(found) == 1
     return str(found[0])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def serving(made: Household) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +16,7 @@ from wire.settings import McpSettings
 
 from guest.tools.mcp.connection import MESSAGE_MAX_BYTES
 from guest.tools.mcp.servers import McpServers
+from tests.support.ports import free_port
 from tests.support.servers import door
 from tests.support.servers.mcp_servers import GUARD_S, Served
 from tests.support.settings import DOOR_TOKEN
@@ -31,11 +31,6 @@ def long(length: int) -> str:
 
 server.run("streamable-http", port=int(sys.argv[1]))
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.integration.test_mcp_http import free_port, served
+from tests.integration.test_mcp_http import served
+from tests.support.ports import free_port
 from tests.support.servers import door
 from tests.support.servers.mcp_servers import Served
 

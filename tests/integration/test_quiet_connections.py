@@ -1,7 +1,6 @@
 """Connections between machines on which nothing is said for long."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from wire.transport import Server, check_health, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from tests.support import parties
+from tests.support.ports import free_port
 
 LAUNCH = "0b9e7c1e-quiet"
 TOKEN = "t0ken-of-a-quiet-server"
@@ -41,8 +41,7 @@ async def quiet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Quiet, s
     options = transport.NOTICING_LOSS
     faster = tuple((name, n // FASTER if name.endswith("_ms") else n) for name, n in options)
     monkeypatch.setattr(transport, "NOTICING_LOSS", faster)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     service = Quiet()  # type: ignore[abstract]
     identity = parties.identity(Party.AGENT, LAUNCH)
     server = Server(f"tcp:*:{port}", TOKEN, identity, {Party.RUNNER})

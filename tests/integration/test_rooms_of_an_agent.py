@@ -23,7 +23,8 @@ from wire.v1 import gateway_pb2_grpc
 
 from runner.client.gateway import GatewayClient
 from tests.support import parties
-from tests.support.guests.on_ports import TOKEN, OnPorts, elsewhere, free_port, on_ports
+from tests.support.guests.on_ports import TOKEN, OnPorts, elsewhere, on_ports
+from tests.support.ports import free_port
 from tests.support.scratch import SCRATCH
 from tests.support.settings import DOOR_TOKEN, configure, envelope_for
 

@@ -4,7 +4,6 @@ of what was said."""
 import asyncio
 import json
 import os
-import socket
 import tempfile
 import time
 import urllib.error
@@ -32,6 +31,7 @@ from runner.host.host import Host
 from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support.otlp import Collector, collector, words_of
+from tests.support.ports import free_port
 
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 WORDS = "the walrus keeps its pearls under the third step"
@@ -87,11 +87,6 @@ async def agent(host: Host) -> AsyncIterator[Any]:
 
 def nobody_starts(user_id: str, insecure: bool) -> list[str]:
     raise AssertionError(f"nobody starts {user_id} here (insecure: {insecure})")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def fetched(url: str, **headers: str) -> str:

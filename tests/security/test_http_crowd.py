@@ -11,8 +11,8 @@ from wire.identity import Party
 
 from runner.host.authority import Authority
 from runner.serve.connections import WAITING_MAX
-from tests.support.browser.console import free_port
 from tests.support.commands.household import Household
+from tests.support.ports import free_port
 
 SECONDS = 60
 ASKED = 40

@@ -24,7 +24,8 @@ from runner.host.authority import Authority
 from shell_daemon.forwarder import Door as ShellsDoor
 from shell_daemon.forwarder import Forwarder
 from tests.support import parties
-from tests.support.guests.on_ports import LAUNCH, TOKEN, OnPorts, elsewhere, free_port, on_ports
+from tests.support.guests.on_ports import LAUNCH, TOKEN, OnPorts, elsewhere, on_ports
+from tests.support.ports import free_port
 
 OTHER = "a-later-launch"
 STRANGERS = Authority.new()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.commands.household import Household
+from tests.support.ports import free_port
 from tests.support.servers import mcp_server
 
 USERS = ("alice", "bob")
@@ -119,9 +119,3 @@ ask = true
 def _words_of(pid: int) -> list[str]:
     process = psutil.Process(pid)
     return [*process.cmdline(), process.cwd(), *process.environ().values()]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,7 +1,6 @@
 """The server for access tokens before fake agents of two users, on real sockets."""
 
 import shutil
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,6 +25,7 @@ from runner.host.control import ControlServer
 from runner.host.runtime import Runtime, host_lock
 from tests.support import parties
 from tests.support.gateway.fake_gateway import FakeGateway
+from tests.support.ports import free_port
 from tests.support.scratch import SCRATCH
 
 USERS = ("alice", "bob")
@@ -112,7 +112,7 @@ async def open_front() -> AsyncIterator[Front]:
     async with AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, directory)
         (directory / "w").mkdir(mode=0o700)
-        access = AccessSettings(socket=directory / "a.sock", listen=_free_address())
+        access = AccessSettings(socket=directory / "a.sock", listen=f"127.0.0.1:{free_port()}")
         config = Config(workspace_root=directory / "w", runtime_dir=directory / "r", access=access)
         agents, hosts = {}, {}
         for user_id in USERS:
@@ -145,9 +145,3 @@ async def refusal(call: Any) -> WireError:
     except grpc.RpcError as error:
         return from_rpc_error(error)
     raise AssertionError("the call was answered")
-
-
-def _free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"

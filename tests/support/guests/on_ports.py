@@ -4,7 +4,6 @@ Of loopback, whose other addresses are none that anybody may connect to without 
 """
 
 import asyncio
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +15,7 @@ from wire.identity import Party, Peer
 from wire.transport import check_health, open_channel
 
 from tests.support import parties
+from tests.support.ports import free_port
 from tests.support.settings import envelope_for
 
 ELSEWHERE = "127.0.0.2"
@@ -28,13 +28,6 @@ _MODULES = {
     Party.EGRESS: "egress.server",
     Party.EMBEDDER: "guest.embedding.server",
 }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def elsewhere(port: int) -> str:

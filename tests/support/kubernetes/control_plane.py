@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -17,6 +16,7 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 from tests.support.kubernetes.certificates import Authority, Identity, signing_key
+from tests.support.ports import free_port
 
 PROGRAMS: Final = Path(__file__).parents[3] / ".venv/kubernetes"
 ETCD: Final = Path("/usr/bin/etcd")
@@ -36,7 +36,7 @@ class ControlPlane:
         self.directory = directory
         self.address = address
         self.authority = Authority()
-        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.port, self._etcd_port, self._peer_port = (free_port() for _ in range(3))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -183,7 +183,7 @@ class ControlPlane:
         )
 
     def _start_controllers(self) -> None:
-        ports = _free_ports(2)
+        ports = [free_port(), free_port()]
         for port, (program, who, options) in zip(
             ports,
             (
@@ -258,10 +258,3 @@ def _by_certificate(identity: Identity) -> dict[str, str]:
         "client-certificate-data": base64.b64encode(identity.certificate.encode()).decode(),
         "client-key-data": base64.b64encode(identity.key.encode()).decode(),
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.create_server(("0.0.0.0", 0))) for _ in range(count)]
-        return [int(each.getsockname()[1]) for each in held]

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from guest.memory.models import RemoteConfig
 from guest.memory.storage.remote import RemoteDatabase
+from tests.support.ports import free_port
 from tests.support.scratch import SCRATCH
 
 SOON_S: Final = 0.01
@@ -71,8 +71,8 @@ class Sqld:
         self._listen = listen
         self._uid = uid
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
-        self._admin_port = _free_port()
+        self.port = free_port()
+        self._admin_port = free_port()
 
     def url(self, namespace: str = "") -> str:
         """Where clients find it; with a namespace see `localhost_names`."""
@@ -192,16 +192,6 @@ def localhost_names(monkeypatch: pytest.MonkeyPatch) -> None:
         return resolve("127.0.0.1" if below else host, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", found)
-
-
-def _free_port() -> int:
-    """A port below those of outgoing connections, which would take it from a server that is
-    away for a moment."""
-    while True:
-        port = 10_000 + secrets.randbelow(22_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _healthy(port: int) -> bool:

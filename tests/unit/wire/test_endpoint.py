@@ -11,7 +11,8 @@ from wire.errors import Code, WireError
 from wire.identity import Party, launch_of, name_of, party_of
 
 from tests.support import parties
-from tests.support.guests.on_ports import ELSEWHERE, LAUNCH, free_port
+from tests.support.guests.on_ports import ELSEWHERE, LAUNCH
+from tests.support.ports import free_port
 
 
 @pytest.mark.parametrize(

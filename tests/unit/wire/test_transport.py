@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.host.authority import Authority
 from tests.support import parties
+from tests.support.ports import free_port
 
 
 class Gateway(gateway_pb2_grpc.GatewayServicer):
@@ -51,9 +51,7 @@ def socket_dir() -> Iterator[Path]:
 
 
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp:127.0.0.1:{probe.getsockname()[1]}"
+    return f"tcp:127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(params=["unix", "tcp"])
