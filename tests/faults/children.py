@@ -1,14 +1,11 @@
 """Workers as processes: started quickly, listened to, killed at any moment."""
 
-import json
 import multiprocessing
 import os
-import select
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -16,49 +13,13 @@ from multiprocessing.process import BaseProcess
 from typing import Final
 
 from tests.faults import worker
-from tests.faults.ledger import Line
+from tests.support.crashing.killing import Line, Lines
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _PRELOADED: Final = ("tests.faults.faults", "pytest")
 """What every worker would import again otherwise, and its parent's main module does."""
-_END_S: Final = 60.0
-"""How long the end of a pipe is waited for, after its writer has ended."""
 _TURN: Final = threading.Lock()
 """Held while `multiprocessing` looks after its children: it is not made for many threads."""
-
-
-class Lines:
-    """The lines that a process writes to a pipe; `hear` is called with each, once."""
-
-    def __init__(self, reader: "Connection[object, object]", hear: Callable[[Line], None]) -> None:
-        self._reader = reader
-        self._hear = hear
-        self._unheard = b""
-
-    def listen(self, seconds: float, until: Callable[[Line], bool] = lambda _: False) -> bool:
-        """Hear what comes for so long, or up to a line; whether that line has come. What
-        arrived behind that line is heard the next time."""
-        end = time.monotonic() + seconds
-        while not any(map(until, self._whole())):
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self._reader], [], [], left)[0]:
-                return False
-            if not (part := os.read(self._reader.fileno(), 65536)):
-                return False
-            self._unheard += part
-        return True
-
-    def close(self) -> None:
-        """Hear the rest, up to the end of the process."""
-        self.listen(_END_S)
-        self._reader.close()
-
-    def _whole(self) -> Iterator[Line]:
-        while b"\n" in self._unheard:
-            line, _, self._unheard = self._unheard.partition(b"\n")
-            said: Line = json.loads(line)
-            self._hear(said)
-            yield said
 
 
 class Child:

@@ -13,9 +13,10 @@ from guest.memory.memory import Memory
 from tests.faults import seeds
 from tests.faults.beside import EmbedderProcess, Network, embedder
 from tests.faults.children import Child
-from tests.faults.ledger import Ledger, Line, Tally
+from tests.faults.ledger import Ledger, Tally
 from tests.faults.stores import Place, RemotePlace, Stores
 from tests.faults.worker import USER, Task
+from tests.support.crashing.killing import Line, times
 from tests.support.memory.migrations import LATER
 from tests.support.memory.model import MemoryModel
 from tests.support.memory.store import FakeEmbedder
@@ -54,7 +55,7 @@ class Lane:
 
     def live(self, child: Child) -> None:
         """Let a guest do some of its work, and begin some more."""
-        child.listen(_PATIENCE_S, _Acknowledged(self.chance.randrange(_LONGEST_LIFE)))
+        child.listen(_PATIENCE_S, times(self.chance.randrange(_LONGEST_LIFE) + 1, "did"))
         child.listen(self.moment())
 
 
@@ -251,17 +252,6 @@ def _task(
         embedder=embedder,
         source=source,
     )
-
-
-class _Acknowledged:
-    """Whether so many changes have been acknowledged, after the store was opened."""
-
-    def __init__(self, count: int) -> None:
-        self._left = count + 1
-
-    def __call__(self, line: Line) -> bool:
-        self._left -= "did" in line
-        return self._left <= 0
 
 
 def _will_work(line: Line) -> bool:

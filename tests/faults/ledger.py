@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.support.crashing.killing import Line
 from tests.support.memory.model import MemoryModel, NoteModel
-
-Line = dict[str, Any]
-"""What a worker says: `will` do something, `did` it, or `failed` at it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Ledger:
         self._denied: list[Line] = []
 
     def read(self, line: Line) -> None:
-        """Take in what a worker says."""
+        """Take in what a worker says: it `will` do something, `did` it, or `failed` at it."""
         if "will" in line:
             self._begun = line
         elif "failed" in line:

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from tests.faults.children import Lines
-from tests.faults.ledger import Found, Ledger, Line, Tally
+from tests.faults.ledger import Found, Ledger, Tally
+from tests.support.crashing.killing import Line, Lines
 from tests.support.memory.model import NoteModel
 
 SAVED: list[Line] = [{"will": "save", "text": "tea"}, {"did": "save", "id": "n1"}]

@@ -1,12 +1,8 @@
 """Killed at any moment while notes come and go: no byte is left of what is not there any more."""
 
 import asyncio
-import json
 import multiprocessing
-import os
 import random
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ import pytest
 from guest.memory.memory import Memory
 from tests.security.test_forgetting_pages import unclean
 from tests.support.crashing import note_changes
+from tests.support.crashing.killing import Line, Lines, end, times
 from tests.support.examples import scaled
 from tests.support.memory.store import ORIGIN, file_bytes, opened
 
@@ -32,20 +29,20 @@ def test_nothing_is_left_after_kills_and_restarts(tmp_path: Path, chance: random
     for number in range(scaled(ROUNDS)):
         endless = chance.random() < 0.8
         reader, writer = context.Pipe(duplex=False)
+        said: list[Line] = []
+        lines = Lines(reader, said.append)
         arguments = (str(path), number, writer, notes, endless)
         child = context.Process(target=_child, args=arguments)
         child.start()
         writer.close()
-        assert reader.poll(60)
         if endless:
-            time.sleep(chance.random() * 0.5)
-            assert child.pid is not None
-            assert child.exitcode is None, "the child ended by itself"
-            os.kill(child.pid, signal.SIGKILL)
-        for line in _lines(reader.fileno()):
-            ever |= set(json.loads(line).get("will", []))
+            assert lines.listen(60, times(chance.randrange(1, 60), "will"))
+            lines.listen(chance.random() * 0.1)
+            end(child)
         child.join()
-        reader.close()
+        lines.close()
+        for line in said:
+            ever |= set(line.get("will", []))
         living, notes, content = asyncio.run(_inspect(path))
         assert unclean(path) == []
         left = {secret for secret in ever if secret[:PREFIX].encode() in content}
@@ -56,14 +53,6 @@ def test_nothing_is_left_after_kills_and_restarts(tmp_path: Path, chance: random
 
 def _child(path: str, seed: int, writer: Any, notes: list[str], endless: bool) -> None:
     note_changes.run(path, seed, writer.fileno(), notes, endless=endless)
-
-
-def _lines(descriptor: int) -> list[bytes]:
-    """All whole lines that the child writes before it ends."""
-    content = b""
-    while part := os.read(descriptor, 65536):
-        content += part
-    return content.split(b"\n")[:-1]
 
 
 async def _inspect(path: Path) -> tuple[str, list[str], bytes]:

@@ -1,12 +1,9 @@
 """Killed while sessions are forgotten and vectors made anew: nothing is half-made."""
 
 import asyncio
-import json
 import multiprocessing
-import os
 import random
 import re
-import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -18,11 +15,12 @@ import pytest
 
 from guest.memory.memory import Memory
 from tests.support.crashing import session_changes
+from tests.support.crashing.killing import Line, Lines, end, times
 from tests.support.memory.store import file_bytes, opened
 
 ROUNDS = 40
 ROUNDS_PER_FILE = 20
-LONGEST_LIFE_S = 0.3
+LONGEST_LIFE_S = 0.1
 _SECRET = re.compile(r"q[0-9a-f]{16}")
 
 
@@ -36,20 +34,19 @@ class Expected:
     in_flight: dict[str, Any] | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
-    def read(self, lines: list[bytes]) -> None:
-        for line in map(json.loads, lines):
-            match line:
-                case {"will": _}:
-                    self.in_flight = line
-                    continue
-                case {"did": "talk", "id": session_id, "text": text}:
-                    self.sessions.setdefault(session_id, []).append(text)
-                case {"did": "forget", "id": session_id}:
-                    self._forget(session_id)
-                case {"did": "reembed", "version": version}:
-                    self.version = version
-            self.counts[line["did"]] += 1
-            self.in_flight = None
+    def read(self, line: Line) -> None:
+        match line:
+            case {"will": _}:
+                self.in_flight = line
+                return
+            case {"did": "talk", "id": session_id, "text": text}:
+                self.sessions.setdefault(session_id, []).append(text)
+            case {"did": "forget", "id": session_id}:
+                self._forget(session_id)
+            case {"did": "reembed", "version": version}:
+                self.version = version
+        self.counts[line["did"]] += 1
+        self.in_flight = None
 
     def settle(self, found: dict[str, list[str]], versions: set[int], content: bytes) -> None:
         """Compare; what was on its way has happened as a whole, or not at all."""
@@ -95,15 +92,12 @@ def test_sigkill_leaves_no_session_half_forgotten_and_no_vectors_mixed(
         )
         child.start()
         writer.close()
+        lines = Lines(reader, expected.read)
         if chance.random() < 0.9:  # else it may die while opening
-            assert reader.poll(60)
-        time.sleep(chance.random() * LONGEST_LIFE_S)
-        assert child.pid is not None
-        assert child.exitcode is None, "the child ended by itself"
-        os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        expected.read(_lines(reader.fileno()))
-        reader.close()
+            assert lines.listen(60, times(chance.randrange(1, 25), "did"))
+        lines.listen(chance.random() * LONGEST_LIFE_S)
+        end(child)
+        lines.close()
         expected.settle(*asyncio.run(_inspect(path)))
     with capsys.disabled():
         told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
@@ -114,14 +108,6 @@ def test_sigkill_leaves_no_session_half_forgotten_and_no_vectors_mixed(
 
 def _child(path: str, seed: int, writer: Any, sessions: list[str], version: int) -> None:
     session_changes.run(path, seed, writer.fileno(), sessions, version)
-
-
-def _lines(descriptor: int) -> list[bytes]:
-    """All whole lines that the dead child has written."""
-    content = b""
-    while part := os.read(descriptor, 65536):
-        content += part
-    return content.split(b"\n")[:-1]
 
 
 async def _inspect(path: Path) -> tuple[dict[str, list[str]], set[int], bytes]:

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.support.crashing.killing import kill
-from tests.support.memory.store import ORIGIN, HashingEmbedder, file_bytes, opened, rows
+from tests.support.memory.store import ORIGIN, HashingEmbedder, embedded, file_bytes, opened, rows
 
 ROUNDS = 5
 
@@ -42,7 +42,7 @@ def test_sigkill_leaves_no_vector_of_a_forgotten_note(
     for _ in range(ROUNDS):
         reader, writer = context.Pipe(duplex=False)
         child = context.Process(
-            target=save_and_forget, args=(str(path), forgotten + 2, writer), daemon=True
+            target=save_and_forget, args=(str(path), forgotten + 1, writer), daemon=True
         )
         child.start()
         writer.close()
@@ -68,4 +68,5 @@ async def _vector(number: int) -> bytes:
 async def _served(path: Path) -> None:
     """Start again, search and stop."""
     async with opened(path, HashingEmbedder()) as memory:
+        await embedded(memory, (await memory.statistics()).passages)
         assert (await memory.search("note")).results

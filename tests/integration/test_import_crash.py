@@ -2,10 +2,8 @@
 
 import json
 import multiprocessing
-import os
 import random
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,14 @@ import pytest
 
 from guest.memory.indexing.chunking import passages_of
 from tests.support.crashing import imports
+from tests.support.crashing.killing import Line, Lines, times
 from tests.support.examples import scaled
 from tests.support.memory.exports import TIME, entities, event, exported, file, note, session
 from tests.support.memory.store import opened, rows
 
 ROUNDS = scaled(12)
 PARTS = 16
-LONGEST_LIFE_S = 0.25
+LONGEST_MOMENT_S = 0.05
 
 
 def _parts(chance: random.Random) -> list[list[dict[str, Any]]]:
@@ -54,11 +53,10 @@ async def test_sigkill_loses_no_acknowledged_line_and_leaves_none_half(
         path = tmp_path / f"{number}.db"
         parts = _parts(chance)
         done = _killed(context, path, [file(*part) for part in parts], chance)
-        counts["acknowledged parts"] += max(done, 0)
+        counts["acknowledged parts"] += done
         counts["killed before the end"] += done < PARTS
-        if done >= 0:
-            counts["lines half made or lost"] += await _wrong(path, parts, done)
-            counts["lines imported in the end"] += await _finished(path, parts)
+        counts["lines half made or lost"] += await _wrong(path, parts, done)
+        counts["lines imported in the end"] += await _finished(path, parts)
     with capsys.disabled():
         print(f"\nimports killed {ROUNDS} times: {dict(counts)}")
     assert counts["lines half made or lost"] == 0
@@ -67,22 +65,20 @@ async def test_sigkill_loses_no_acknowledged_line_and_leaves_none_half(
 
 
 def _killed(context: Any, path: Path, parts: list[bytes], chance: random.Random) -> int:
-    """How many parts were acknowledged before the end; -1 where it was not even open."""
+    """How many parts were acknowledged before the end."""
     reader, writer = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(str(path), parts, writer))
     child.start()
     writer.close()
-    assert reader.poll(60)
-    time.sleep(chance.uniform(0, LONGEST_LIFE_S))
+    said: list[Line] = []
+    lines = Lines(reader, said.append)
+    assert lines.listen(60, times(chance.randrange(1, PARTS), "did"))
+    lines.listen(chance.uniform(0, LONGEST_MOMENT_S))
     child.kill()
     child.join()
     assert child.exitcode in (-signal.SIGKILL, 0)
-    told = b""
-    descriptor: int = reader.fileno()
-    while more := os.read(descriptor, 4096):
-        told += more
-    reader.close()
-    return len(told) - 1
+    lines.close()
+    return len(said) - 1
 
 
 def _child(path: str, parts: list[bytes], writer: Any) -> None:

@@ -1,12 +1,8 @@
 """Killed in the middle of summaries: no turn is lost, none is summarised twice."""
 
 import asyncio
-import json
 import multiprocessing
-import os
 import random
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ from guest.agent.events import by_turn
 from guest.agent.prompt.summary import Summary
 from guest.memory.models import Event
 from tests.support.crashing import summaries
+from tests.support.crashing.killing import Line, Lines, end
 from tests.support.crashing.summaries import MARK, SESSION_ID, SUMMARY_S
 from tests.support.memory.store import opened
 
@@ -35,16 +32,13 @@ def test_sigkill_in_a_summary_loses_nothing_and_says_nothing_twice(
         child = context.Process(target=_child, args=(str(path), writer, said + 1, summary_s))
         child.start()
         writer.close()
-        lines = _until_it_summarises(reader.fileno())
+        told: list[Line] = []
+        lines = Lines(reader, told.append)
+        assert lines.listen(60, lambda line: "summarises" in line), "the child ended by itself"
         if later:
-            time.sleep(chance.random() * LONGEST_LIFE_S)
-        assert child.pid is not None
-        assert child.exitcode is None, "the child ended by itself"
-        os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        lines += _lines(reader.fileno())
-        reader.close()
-        told = [json.loads(line) for line in lines]
+            lines.listen(chance.random() * LONGEST_LIFE_S)
+        end(child)
+        lines.close()
         in_summary += "summarises" in told[-1]
         done = max([done, *(line["did"] for line in told if "did" in line)])
         said = _check(*asyncio.run(_inspect(path)), done)
@@ -104,22 +98,3 @@ async def test_several_builders_on_one_memory_summarise_once(tmp_path: Path) -> 
 
 def _child(path: str, writer: Any, first: int, summary_s: float) -> None:
     summaries.run(path, writer.fileno(), first, summary_s)
-
-
-def _until_it_summarises(descriptor: int) -> list[bytes]:
-    content = b""
-    while b"summarises" not in content:
-        part = os.read(descriptor, 65536)
-        assert part, "the child ended by itself"
-        content += part
-    lines = content.split(b"\n")
-    assert lines.pop() == b""  # a line is written at once
-    return lines
-
-
-def _lines(descriptor: int) -> list[bytes]:
-    """All whole lines that the dead child has written besides."""
-    content = b""
-    while part := os.read(descriptor, 65536):
-        content += part
-    return content.split(b"\n")[:-1]
