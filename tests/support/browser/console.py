@@ -67,7 +67,7 @@ class Console:
 
     def stop_serving(self) -> None:
         self._server.send_signal(signal.SIGTERM)
-        self._server.communicate(timeout=30)
+        self._server.communicate(timeout=60)
 
     def kill_agent(self, user: str) -> None:
         """End `user`'s agent guest at once; its host starts another."""

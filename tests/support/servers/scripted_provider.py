@@ -111,14 +111,14 @@ def scripted(address: str = "127.0.0.1") -> Iterator[Script]:
     async def start() -> asyncio.Server:
         return await asyncio.start_server(running.handle, address, 0, limit=2**20)
 
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     running.port = server.sockets[0].getsockname()[1]
     script = Script(running, address)
     try:
         yield script
     finally:
-        asyncio.run_coroutine_threadsafe(_ended(server), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_ended(server), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
     assert not script.problems, script.problems
