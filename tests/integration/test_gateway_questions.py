@@ -26,7 +26,7 @@ async def _goes_on(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
 
 async def _waits(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
     yield "so far"
-    await asyncio.sleep(2.1)
+    await asyncio.sleep(3.1)
     yield ", and on"
 
 
@@ -144,7 +144,7 @@ async def test_who_asks_and_leaves_withdraws_the_question(
 
 async def test_a_question_takes_no_time_of_its_turn() -> None:
     async with open_gateways(
-        with_model=FunctionModel(stream_function=_waits), turn_timeout_s=1
+        with_model=FunctionModel(stream_function=_waits), turn_timeout_s=2
     ) as gateways:
         alice = await gateways.serve("alice", approval_wait_s=30)
         await alice.session("s")
@@ -154,7 +154,7 @@ async def test_a_question_takes_no_time_of_its_turn() -> None:
                 _reply(gateway_pb2_grpc.GatewayStub(channel).Ask(question(turn_id="t1")))
             )
             shown = await asked_of(alice)
-            await asyncio.sleep(2)
+            await asyncio.sleep(3)
             decision = pb.DecideRequest(approval_id=shown.approval_id, approved=True)
             assert (await alice.stub.Decide(decision)).accepted
             assert (await asking).approved

@@ -189,13 +189,13 @@ async def test_two_clients_decide_at_once_and_a_wait_takes_no_time_of_the_turn()
         with_model=FunctionModel(stream_function=model),
         tools=[RISKY],
         approval="ask",
-        turn_timeout_s=1,
+        turn_timeout_s=2,
     ) as gateways:
         alice, bob = await gateways.serve("alice"), await gateways.serve("bob")
         await alice.session("s")
         request = pb.RunTurnRequest(session_id="s", text="go", turn_id="t1", channel="web")
         await alice.stub.StartTurn(request)
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(2.2)
         (waiting,) = (await alice.stub.ListTurns(pb.ListTurnsRequest())).turns
         assert waiting.state == "waiting"
         (asked,) = (await alice.stub.ListApprovals(pb.ListApprovalsRequest())).approvals

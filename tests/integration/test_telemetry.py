@@ -77,7 +77,7 @@ async def agent(host: Host) -> AsyncIterator[Any]:
     assert control is not None
     async with control, open_channel(await control.gateway()) as channel:
         stub = gateway_pb2_grpc.GatewayStub(channel)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not collected_any(host):  # the guest is told a moment after the start
             await stub.CallTool(pb.CallToolRequest(name="file_list", arguments_json="{}"))
             assert time.monotonic() < deadline
@@ -101,7 +101,7 @@ def collected_any(host: Host) -> bool:
 
 
 async def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         await asyncio.sleep(0.1)

@@ -85,7 +85,7 @@ def recorded(host: Host) -> list[Call]:
 
 
 async def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         await asyncio.sleep(0.05)

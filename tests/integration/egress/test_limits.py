@@ -46,13 +46,13 @@ class Site:
 
 async def until_end(reader: asyncio.StreamReader) -> bytes:
     """All that comes, whether the other side ends it or breaks it off."""
-    received = b""
+    received = bytearray()
     try:
         while piece := await reader.read(2**16):
             received += piece
     except ConnectionError:
         pass
-    return received
+    return bytes(received)
 
 
 @pytest.fixture

@@ -123,9 +123,10 @@ async def test_an_answer_comes_piece_by_piece_as_it_is_said(egress: Egress) -> N
 
 
 async def test_a_client_that_leaves_ends_the_request_outside(egress: Egress) -> None:
-    gone = asyncio.Event()
+    arrived, gone = asyncio.Event(), asyncio.Event()
 
     async def wait(request: web.BaseRequest) -> web.StreamResponse:
+        arrived.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -138,10 +139,8 @@ async def test_a_client_that_leaves_ends_the_request_outside(egress: Egress) -> 
     await egress.configure(upstreams=[upstream(port)])
     _, writer = await egress.at_agent_door()
     writer.write(ASK)
-    async with asyncio.timeout(20):
-        while not server.connections:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        await arrived.wait()
         writer.transport.abort()
         await gone.wait()
     assert (await egress.end_of("localhost")).outcome == "cut"

@@ -103,10 +103,10 @@ async def test_the_agent_waits_for_nobodys_lock(place: TwoHosts) -> None:
         while not os.path.exists("/shared/enough"): time.sleep(0.01)
         os.system("rm -f /shared/flock /shared/lockf /shared/locked /shared/enough")
     """)
-    holding = asyncio.create_task(judged(place, Attempt("locks", hold)))
+    holding = asyncio.create_task(judged(place, Attempt("locks", hold, {"timeout_ms": 120_000})))
     try:
         await place.alice.shell.appears("locked")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for name in ("flock", "lockf"):
                 path = f"/shared/{name}"
                 assert "held" in await place.tool("file_read", path=path)

@@ -5,6 +5,7 @@ memory. So what an account leaves anywhere is found by looking at those, every p
 test's, and all ends with the machine.
 """
 
+import contextlib
 import ctypes
 import os
 import select
@@ -181,9 +182,10 @@ class Machine:
         found = {}
         for process in psutil.process_iter(["uids"]):
             if process.info["uids"] and process.info["uids"].real == account.uid:
-                status = Path(f"/proc/{process.pid}/status").read_text()
-                (numbers,) = (line for line in status.splitlines() if line.startswith("NSpid"))
-                found[int(numbers.split()[2])] = process
+                with contextlib.suppress(OSError):  # it has ended meanwhile
+                    status = Path(f"/proc/{process.pid}/status").read_text()
+                    (numbers,) = (line for line in status.splitlines() if line.startswith("NSpid"))
+                    found[int(numbers.split()[2])] = process
         return found
 
     def visit(

@@ -21,7 +21,7 @@ from tests.support.guests.shell_backends import TOKEN, Daemon
 from tests.support.tools.pipelines import ALICE, SECRET
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")
-GUARD_S = 30
+GUARD_S = 60
 
 
 class Served:

@@ -136,7 +136,7 @@ async def test_pieces_of_an_answer_arrive_before_the_next_is_sent(tmp_path: Path
             async for piece in response.aiter_raw():
                 yield piece
 
-    async with served(tmp_path / "d", handler) as door, asyncio.timeout(10):
+    async with served(tmp_path / "d", handler) as door, asyncio.timeout(60):
         got = []
         async for piece in pieces(door):
             got.append(piece)

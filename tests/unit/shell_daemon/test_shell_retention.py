@@ -62,15 +62,15 @@ async def test_a_reader_is_not_cut_off_when_its_command_is_forgotten() -> None:
 
 
 async def test_a_command_that_waits_for_input_ends_when_nobody_reads_it_any_more() -> None:
-    async with in_process(unattended=0.2) as guest:
+    async with in_process(unattended=0.8) as guest:
         await guest.start("never", "sleep 1000", open_stdin=True)
         await guest.start("left", "echo first; sleep 1000", open_stdin=True)
         reading = asyncio.Event()
         reader = asyncio.create_task(guest.collect("left", reading=reading))
         await reading.wait()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.6)
         assert (await guest.collect("never")).exit.cancelled
         assert not reader.done()
         reader.cancel()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.6)
         assert (await guest.collect("left")).exit.cancelled

@@ -108,7 +108,7 @@ async def test_calls_are_followed_as_they_begin_and_end(log: AuditLog, calls: Ca
     log.note("end", begin=before, call="call-before", outcome="ok", duration_ms=1)
     for number in range(20):
         call(log, number)
-    await asyncio.wait_for(following, 10)
+    await asyncio.wait_for(following, 60)
     assert seen[0] == ("call-before", "ok")
     assert seen[1:3] == [("call-0", "running"), ("call-0", "ok")]
 

@@ -173,7 +173,7 @@ async def test_nobody_there_is_an_error_with_the_address(
 
 
 async def until(found: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not found():
             await asyncio.sleep(0.01)
 

@@ -122,7 +122,7 @@ async def test_who_reads_nothing_does_not_keep_a_runner_from_becoming_active() -
                 writer.write(b"x" * 2**16)
                 await writer.drain()
 
-    async with answering(flood) as port, asyncio.timeout(10):
+    async with answering(flood) as port, asyncio.timeout(60):
         async with forwarding(HERE, port, there):
             reader, writer = await asyncio.open_connection(HERE, port, limit=1024)
             await asyncio.sleep(0.3)
@@ -159,7 +159,7 @@ async def test_a_client_that_goes_without_a_word_is_told_to_the_active_runner() 
                 writer.write(b"here")
         gone.set()
 
-    async with answering(wait) as port, forwarding(HERE, port, there), asyncio.timeout(10):
+    async with answering(wait) as port, forwarding(HERE, port, there), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection(HERE, port)
         writer.write(b"hello")
         assert await reader.read(4) == b"here"
