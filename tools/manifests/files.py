@@ -61,7 +61,8 @@ The commands of the guide run in the replica that holds the Lease:
 {{- if .Values.serve.enabled }}
 
 The console, with a link that lets you in once:
-  kubectl -n {{ .Release.Namespace }} port-forward service/oxydra {{ .Values.serve.port }}:443
+  kubectl -n {{ .Release.Namespace }} port-forward "$(kubectl -n {{ .Release.Namespace }} \\
+    get lease oxydra-runner -o 'jsonpath={.spec.holderIdentity}')" {{ .Values.serve.port }}
   oxydra serve --open
 {{- end }}
 """

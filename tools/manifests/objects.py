@@ -13,6 +13,7 @@ from runner.tiers.kubernetes.names import (
     LABEL_USER,
     LEASE,
     OURS,
+    SERVICE,
     Owner,
 )
 from runner.tiers.kubernetes.policies import MEMORY_PORT
@@ -63,6 +64,7 @@ class Objects:
             _rule("networking.k8s.io", "networkpolicies", "get", "create", "update", "delete"),
             _rule("coordination.k8s.io", "leases", "create"),
             {**_rule("coordination.k8s.io", "leases", "get", "update"), "resourceNames": [LEASE]},
+            {**_rule("", "endpoints", "create", "update"), "resourceNames": [SERVICE]},
             {**_rule("", "namespaces", "get"), "resourceNames": [_namespace()]},
         ]
         named = self._named("oxydra-runner", "runner")
@@ -141,7 +143,6 @@ class Objects:
             "env": [{"name": "OXYDRA_CONFIG", "value": "/etc/oxydra/runner.toml"}],
             "envFrom": If(Set("runner.secret"), env_from),
             "ports": If(served, [{"name": "https", "containerPort": Value("serve.port")}]),
-            "readinessProbe": If(served, _asks_the_server()),
             "resources": Value("runner.resources"),
             "securityContext": _confined(),
             "volumeMounts": mounts,
@@ -199,12 +200,10 @@ class Objects:
             "ports": [{"protocol": "TCP", "port": Value("serve.port")}],
             "from": If(Set("serve.from"), Value("serve.from")),
         }
-        # The replica that waits leads connections to the active one.
-        among = {"ports": coming["ports"], "from": [{"podSelector": _selected("runner")}]}
         return self._policy(
             "oxydra-runner",
             _selected("runner"),
-            ingress=If(Set("serve.enabled"), [coming, If(Set("serve.from"), among)]),
+            ingress=If(Set("serve.enabled"), [coming]),
             egress=[{}],
         )
 
@@ -214,14 +213,14 @@ class Objects:
         return self._policy("oxydra-default", ours)
 
     def service(self) -> Node:
-        """Leads to either replica."""
+        """Leads to the active replica, which makes itself the Service's endpoint: by the labels of
+        one only, an update would wait for the other for ever."""
         return {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": self._named("oxydra", "runner"),
+            "metadata": self._named(SERVICE, "runner"),
             "spec": {
-                "selector": _selected("runner")["matchLabels"],
-                "ports": [{"name": "https", "port": 443, "targetPort": "https"}],
+                "ports": [{"name": "https", "port": 443, "targetPort": Value("serve.port")}],
             },
         }
 
@@ -481,15 +480,3 @@ def _together(role: str) -> Node:
 def _certificate() -> Node:
     what = "serve.secret: name a Secret with the certificate (kubectl create secret tls)"
     return Either("", f'{{{{ required "{what}" $.Values.serve.secret | toJson }}}}')
-
-
-def _asks_the_server() -> Node:
-    """The server knows itself as localhost; who calls it by another name is refused."""
-    name = Either("", '"localhost:{{ $.Values.serve.port }}"')
-    request = {
-        "path": "/healthz",
-        "port": "https",
-        "scheme": "HTTPS",
-        "httpHeaders": [{"name": "Host", "value": name}],
-    }
-    return {"httpGet": request, "periodSeconds": 5, "timeoutSeconds": 3}

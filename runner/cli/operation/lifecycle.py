@@ -227,11 +227,9 @@ async def _lead(
     config: Config, stack: AsyncExitStack, ended: asyncio.Event, *, serves: bool
 ) -> bool:
     """Wait until this runner is the active one of its namespace; sets `ended` once it no longer is.
-    One that `serves` leads connections to the active one meanwhile. Returns false if `ended` came
-    first."""
+    To one that `serves`, the Service then leads. Returns false if `ended` came first."""
     from runner.tiers.kubernetes.cluster import Cluster
-    from runner.tiers.kubernetes.forwarding import Active, forwarding
-    from runner.tiers.kubernetes.leadership import leading
+    from runner.tiers.kubernetes.leadership import lead_here, leading
 
     cluster = Cluster(config.kubernetes)
     stack.push_async_callback(cluster.close)
@@ -244,13 +242,7 @@ async def _lead(
     )
     told = asyncio.create_task(ended.wait())
     try:
-        async with AsyncExitStack() as meanwhile:
-            if serves and config.serve.listen:
-                host, _, port = config.serve.listen.rpartition(":")
-                active = Active(cluster, socket.gethostname())
-                led = forwarding(host.strip("[]"), int(port), active.address)
-                await meanwhile.enter_async_context(led)
-            await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not entering.done():
             entering.cancel()
@@ -259,6 +251,8 @@ async def _lead(
     if entering.cancelled():
         return False
     lost = entering.result()
+    if serves and config.serve.listen:
+        await lead_here(cluster, int(config.serve.listen.rpartition(":")[2]))
     typer.echo(f"active: {socket.gethostname()} serves {cluster.namespace}")
 
     async def follow() -> None:

@@ -1,4 +1,4 @@
-"""The connection to a cluster's API server, for one namespace."""
+"""The connection to a cluster's API server, for one installation."""
 
 import asyncio
 import contextlib

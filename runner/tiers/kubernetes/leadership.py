@@ -20,7 +20,7 @@ from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
 from wire.settings import KubernetesSettings
 
 from runner.tiers.kubernetes.cluster import NAMESPACE_FILE, UNREACHABLE, Cluster
-from runner.tiers.kubernetes.names import LEASE
+from runner.tiers.kubernetes.names import LEASE, OURS, SERVICE
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,29 @@ async def holder(cluster: Cluster) -> str:
         "read the Lease", cluster.coordination.read_namespaced_lease, LEASE, cluster.namespace
     )
     return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
+
+
+async def lead_here(cluster: Cluster, port: int) -> None:
+    """Make this pod the only one that the Service leads to, at `port`. Raises `TierError`."""
+    found = await asyncio.get_running_loop().getaddrinfo(socket.gethostname(), port)
+    endpoints = {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {"name": SERVICE, "labels": OURS},
+        "subsets": [
+            {
+                "addresses": [{"ip": str(found[0][4][0])}],
+                "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+            }
+        ],
+    }
+    await cluster.ask(
+        "lead its Service to this pod",
+        cluster.core.replace_namespaced_endpoints,
+        SERVICE,
+        cluster.namespace,
+        endpoints,
+    )
 
 
 async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:

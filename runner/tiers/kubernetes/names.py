@@ -26,6 +26,8 @@ APP: Final = "oxydra"
 MANAGER: Final = "oxydra-runner"
 LEASE: Final = "oxydra-runner"
 """The one that says which runner is active."""
+SERVICE: Final = "oxydra"
+"""The one that leads to its HTTP server."""
 OURS: Final = {LABEL_NAME: APP, LABEL_MANAGER: MANAGER}
 RUNNER: Final = {LABEL_NAME: APP, LABEL_ROLE: Party.RUNNER.value}
 EMBEDDER: Final = {LABEL_NAME: APP, LABEL_ROLE: Role.EMBEDDER.value}

@@ -1,8 +1,10 @@
-"""The HTTP server of a cluster: both replicas are ready, and either leads to the active one."""
+"""The HTTP server of a cluster: both replicas are ready, and the Service leads to the active one."""
 
 import base64
 import http.client
 import ssl
+import subprocess
+from typing import Any
 
 import pytest
 
@@ -51,23 +53,48 @@ def asked(address: str, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_either_replica_leads_to_the_active_one(installation: Installation) -> None:
+def until_led(installation: Installation) -> None:
+    """Both replicas are ready and new enough, and the Service leads to the active one, which
+    answers."""
     path = f"/apis/apps/v1/namespaces/{installation.namespace}/deployments/oxydra-runner"
-    installation.cluster.wait_for(path, lambda found: found["status"].get("readyReplicas") == 2)
-    pods = {
-        pod["metadata"]["name"]: pod["status"]["podIP"] for pod in installation.pods(role="runner")
-    }
-    active = installation.holder
-    assert len(pods) == 2
-    for address in pods.values():
-        assert asked(address, "/healthz")[0] == 200
-        status, page = asked(address, "/")
-        assert status == 200
-        assert b"<html" in page
-        assert asked(address, "/v1/models")[0] == 401
-    installation.cluster.request("DELETE", f"{installation.pods_path}/{active}")
-    installation.until_active(but=active)
+    kinds = ("readyReplicas", "updatedReplicas", "replicas")
+
+    def is_whole(found: dict[str, Any]) -> bool:
+        status = found["status"]
+        known = status.get("observedGeneration") == found["metadata"]["generation"]
+        return known and [status.get(kind) for kind in kinds] == [2, 2, 2]
+
+    installation.cluster.wait_for(path, is_whole, within_s=120)
+    installation.until_active()
     installation.until_running(["alice"])
-    installation.cluster.wait_for(path, lambda found: found["status"].get("readyReplicas") == 2)
-    for pod in installation.pods(role="runner"):
-        assert asked(pod["status"]["podIP"], "/healthz")[0] == 200
+    active = installation.cluster.request("GET", f"{installation.pods_path}/{installation.holder}")
+    subset = {
+        "addresses": [{"ip": active["status"]["podIP"]}],
+        "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
+    }
+    path = f"/api/v1/namespaces/{installation.namespace}/endpoints/oxydra"
+    installation.cluster.wait_for(path, lambda found: found["subsets"] == [subset])
+    address = active["status"]["podIP"]
+    assert asked(address, "/healthz")[0] == 200
+    status, page = asked(address, "/")
+    assert status == 200
+    assert b"<html" in page
+    assert asked(address, "/v1/models")[0] == 401
+
+
+def test_the_service_leads_to_the_active_replica_through_ends_and_an_update(
+    installation: Installation,
+) -> None:
+    until_led(installation)
+    left = installation.holder
+    installation.cluster.request("DELETE", f"{installation.pods_path}/{left}")
+    installation.until_active(but=left)
+    until_led(installation)
+    container = installation.cluster.container(f"{installation.namespace}/{installation.holder}")
+    subprocess.run(["docker", "kill", "--signal", "KILL", container], check=True)
+    until_led(installation)
+    path = f"/apis/apps/v1/namespaces/{installation.namespace}/deployments/oxydra-runner"
+    found = installation.cluster.request("GET", path)
+    found["spec"]["template"]["metadata"]["annotations"] = {"restarted": "now"}
+    installation.cluster.request("PUT", path, found)
+    until_led(installation)
