@@ -992,12 +992,12 @@ class ContainerSettings(Section):
 class KubernetesSettings(Section):
     """`[kubernetes]`: the cluster, the images and the volumes of the kubernetes tier.
 
-    `namespace` is empty for the one that the runner's pod is in, or that its kubeconfig names;
-    without `kubeconfig`, the runner uses what a pod has, or else the usual file. An empty image is
-    the one that `[container] images` leads to. Empty `storage_class` and `runtime_class` are the
-    cluster's own. Guests end `lease_s` after they last heard of a runner. `private_ranges` are
-    closed to egress beside those that are private everywhere; `dns_labels` are those of the pods
-    that resolve names, in the namespace `dns_namespace`.
+    `namespace` is that of the guests; empty for the one that the runner's pod is in, or that its
+    kubeconfig names. Without `kubeconfig`, the runner uses what a pod has, or else the usual file.
+    An empty image is the one that `[container] images` leads to. Empty `storage_class` and
+    `runtime_class` are the cluster's own. Guests end `lease_s` after they last heard of a runner.
+    `private_ranges` are closed to egress beside those that are private everywhere; `dns_labels` are
+    those of the pods that resolve names, in the namespace `dns_namespace`.
     """
 
     namespace: Annotated[str, text("a namespace", r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""

@@ -76,7 +76,8 @@ class _Examination:
         asking = client.VersionApi(self._cluster.api)
         version = await self._cluster.ask("say its version", asking.get_code)
         what = f"Kubernetes {version['gitVersion']} answers at {self._cluster.host}"
-        return [ok("cluster", f"{what}, namespace {self._cluster.namespace}")]
+        where = f"runner in {self._cluster.home}, guests in {self._cluster.namespace}"
+        return [ok("cluster", f"{what}; {where}")]
 
     async def _permissions(self) -> list[Finding]:
         missing = await missing_permissions(self._cluster)
@@ -87,12 +88,11 @@ class _Examination:
             what = f"the runner may do more than it needs: {', '.join(excessive)}"
             fix = "give it the Role of deploy/kubernetes alone"
             return [warning("permissions", what, fix)]
-        return [
-            ok(
-                "permissions",
-                "what the runner needs, no exec, and no Secret but what its pods can mount",
-            )
-        ]
+        if not self._cluster.apart:
+            what = "guests are in the runner's namespace: pods that it makes can mount its Secrets"
+            fix = "set kubernetes.namespace to one that has none: docs/guide/kubernetes.md, Upgrade"
+            return [warning("permissions", what, fix)]
+        return [ok("permissions", "what the runner needs, no exec, and no Secret of its namespace")]
 
     async def _storage_class(self) -> list[Finding]:
         name = "storage class"

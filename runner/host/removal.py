@@ -191,9 +191,10 @@ def _elsewhere(config: Config, workspace: Workspace) -> Iterator[str]:
     if config.tier == "kubernetes" and config.kubernetes.keep_claims:
         from runner.tiers.kubernetes.names import LABEL_USER, Owner
 
+        within = f" -n {config.kubernetes.namespace}" if config.kubernetes.namespace else ""
         yield (
             "the claims stay (kubernetes.keep_claims); to be rid of what they hold: "
-            f"kubectl delete pvc -l {LABEL_USER}={Owner(user_id).slug}"
+            f"kubectl{within} delete pvc -l {LABEL_USER}={Owner(user_id).slug}"
         )
     if user_id in config.users:
         yield f"the section [users.{user_id}] of the configuration stays: runner config edit"

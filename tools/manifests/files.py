@@ -30,6 +30,11 @@ _HELPERS: Final = """\
 {{- end -}}
 {{- end }}
 
+{{- /* The guests' namespace. */ -}}
+{{- define "oxydra.guests" -}}
+{{- .Values.kubernetes.namespace | default (printf "%s-guests" .Release.Namespace) -}}
+{{- end }}
+
 {{- /* How the runner labels what is a user's. */ -}}
 {{- define "oxydra.slug" -}}
 {{ regexReplaceAll "[^a-z0-9]+" . "-" | trimAll "-" }}-{{ sha256sum . | trunc 6 }}
@@ -38,9 +43,10 @@ _HELPERS: Final = """\
 _NOTES: Final = """\
 Oxydra {{ .Chart.AppVersion }} in the namespace {{ .Release.Namespace }}.
 It starts the agents of: {{ join ", " .Values.users }}
+Their pods are in the namespace {{ include "oxydra.guests" . }}.
 
-The namespace should refuse what the guests never are:
-  kubectl label --overwrite namespace {{ .Release.Namespace }} \\
+Both namespaces should refuse what no pod of this is:
+  kubectl label --overwrite namespace {{ .Release.Namespace }} {{ include "oxydra.guests" . }} \\
     pod-security.kubernetes.io/enforce=restricted
 {{- if .Values.runner.secret }}
 
@@ -95,13 +101,14 @@ def files() -> list[File]:
     return [
         File(
             "namespace",
-            "The namespace, in which only pods with the restricted profile may run.",
-            [made.namespace()],
+            "The namespaces, in which only pods with the restricted profile may run: the runner's "
+            "with its Secrets, and the guests' with none.",
+            made.namespaces(),
             in_chart=False,
         ),
         File(
             "runner-role",
-            "Who the runner is and what it may do: in this namespace, and nothing with Secrets.",
+            "Who the runner is and what it may do: no Secrets, and pods only where guests are.",
             [made.account(), *made.rights()],
         ),
         File(

@@ -9,6 +9,7 @@ from runner.tiers.base import Port
 from runner.tiers.kubernetes.names import (
     LABEL_MANAGER,
     LABEL_NAME,
+    LABEL_NAMESPACE,
     LABEL_ROLE,
     LABEL_USER,
     LEASE,
@@ -20,7 +21,7 @@ from runner.tiers.kubernetes.policies import MEMORY_PORT
 from runner.workspace.mounts import Role
 
 from .nodes import OMITTED, Each, Either, If, Names, Node, Set, Value
-from .settings import image, with_defaults
+from .settings import GUESTS, image, with_defaults
 from .values import defaults
 
 NAMESPACE: Final = "oxydra"
@@ -36,15 +37,21 @@ class Objects:
     def __init__(self, version: str) -> None:
         self._version = version
 
-    def namespace(self) -> Node:
-        """Only in the manifests: Helm makes the namespace itself."""
+    def namespaces(self) -> list[Node]:
+        """Only in the manifests: with Helm, the operator makes them."""
         levels = ("enforce", "audit", "warn")
         labels = {f"pod-security.kubernetes.io/{level}": "restricted" for level in levels}
-        return {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": NAMESPACE, "labels": {**self._labels(), **labels}},
-        }
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {
+                    "name": name,
+                    "labels": {**self._labels(), LABEL_NAMESPACE: name, **labels},
+                },
+            }
+            for name in (NAMESPACE, GUESTS.plain)
+        ]
 
     def account(self) -> Node:
         return {
@@ -55,28 +62,38 @@ class Objects:
         }
 
     def rights(self) -> list[Node]:
-        """What the runner may do in its namespace. No Secret, no ConfigMap, no exec."""
-        rules = [
+        """What the runner may do: pods where guests are, and no Secret, no ConfigMap, no exec.
+        At home it may look for claims of guests, which were there once."""
+        guests = [
             _rule("", "pods", "get", "list", "watch", "create", "delete"),
             _rule("", "pods/attach", "get", "create"),
             _rule("", "pods/log", "get"),
             _rule("", "persistentvolumeclaims", "get", "create", "delete"),
             _rule("networking.k8s.io", "networkpolicies", "get", "create", "update", "delete"),
+            {**_rule("", "namespaces", "get"), "resourceNames": [GUESTS]},
+        ]
+        home = [
+            _rule("", "persistentvolumeclaims", "get"),
             _rule("coordination.k8s.io", "leases", "create"),
             {**_rule("coordination.k8s.io", "leases", "get", "update"), "resourceNames": [LEASE]},
             {**_rule("", "endpoints", "create", "update"), "resourceNames": [SERVICE]},
-            {**_rule("", "namespaces", "get"), "resourceNames": [_namespace()]},
         ]
-        named = self._named("oxydra-runner", "runner")
-        return [
-            {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": named, "rules": rules},
-            {
-                "apiVersion": f"{_RBAC}/v1",
-                "kind": "RoleBinding",
-                "metadata": named,
-                **_binding("Role", "oxydra-runner"),
-            },
-        ]
+        made: list[Node] = []
+        for name, rules, where in (
+            ("oxydra-runner", home, _namespace()),
+            ("oxydra-guests", guests, GUESTS),
+        ):
+            named = {**self._named(name, "runner"), "namespace": where}
+            made += [
+                {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": named, "rules": rules},
+                {
+                    "apiVersion": f"{_RBAC}/v1",
+                    "kind": "RoleBinding",
+                    "metadata": named,
+                    **_binding("Role", name),
+                },
+            ]
+        return made
 
     def reader(self) -> list[Node]:
         """What `runner doctor` may look at in the whole cluster."""
@@ -210,7 +227,7 @@ class Objects:
     def default_policy(self) -> Node:
         """What the runner makes is cut off until its user's own policies are there."""
         ours = {"matchLabels": OURS}
-        return self._policy("oxydra-default", ours)
+        return _among_guests(self._policy("oxydra-default", ours))
 
     def service(self) -> Node:
         """Leads to the active replica, which makes itself the Service's endpoint: by the labels of
@@ -225,6 +242,7 @@ class Objects:
         }
 
     def embedder(self) -> Node:
+        """Where guests are, because the runner gives it its envelope."""
         command = [
             *("oxydra-embedder", "--bootstrap-stdin", "--socket", Port.EMBEDDER.listener),
             *("--lease", Either("120", '"{{ $.Values.embedder.leaseSeconds }}"')),
@@ -261,23 +279,29 @@ class Objects:
                 {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
             ],
         }
-        return {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": self._named("oxydra-embedder", "embedder"),
-            "spec": {
-                "replicas": Value("embedder.replicas"),
-                "selector": _selected("embedder"),
-                "template": {"metadata": {"labels": self._labels("embedder")}, "spec": pod},
-            },
-        }
+        return _among_guests(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": self._named("oxydra-embedder", "embedder"),
+                "spec": {
+                    "replicas": Value("embedder.replicas"),
+                    "selector": _selected("embedder"),
+                    "template": {"metadata": {"labels": self._labels("embedder")}, "spec": pod},
+                },
+            }
+        )
 
     def embedder_policy(self) -> Node:
-        return self._policy(
-            "oxydra-embedder",
-            _selected("embedder"),
-            ingress=[_from(Port.EMBEDDER.value, "agent", "runner")],
-        )
+        coming = {
+            "from": [
+                {"podSelector": _selected("agent")},
+                {**_inside(_namespace()), "podSelector": _selected("runner")},
+            ],
+            "ports": [{"protocol": "TCP", "port": Port.EMBEDDER.value}],
+        }
+        selected = _selected("embedder")
+        return _among_guests(self._policy("oxydra-embedder", selected, ingress=[coming]))
 
     def memory(self) -> list[Node]:
         """A memory server for each user, which takes the tokens of that user's key and connections
@@ -338,7 +362,7 @@ class Objects:
 
     def _memory_policy(self, user: Node) -> Node:
         coming = {
-            "from": [{"podSelector": _of_user(Role.EGRESS.value, user)}],
+            "from": [{**_inside(GUESTS), "podSelector": _of_user(Role.EGRESS.value, user)}],
             "ports": [{"protocol": "TCP", "port": MEMORY_PORT}],
         }
         return self._policy(_memory_of(user), _of_user("memory", user), ingress=[coming])
@@ -356,20 +380,24 @@ class Objects:
         }
 
     def quota(self) -> Node:
-        return {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": self._named("oxydra"),
-            "spec": {"hard": Value("quota")},
-        }
+        return _among_guests(
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": self._named("oxydra"),
+                "spec": {"hard": Value("quota")},
+            }
+        )
 
     def limits(self) -> Node:
-        return {
-            "apiVersion": "v1",
-            "kind": "LimitRange",
-            "metadata": self._named("oxydra"),
-            "spec": {"limits": Value("limits")},
-        }
+        return _among_guests(
+            {
+                "apiVersion": "v1",
+                "kind": "LimitRange",
+                "metadata": self._named("oxydra"),
+                "spec": {"limits": Value("limits")},
+            }
+        )
 
     def _labels(self, role: str = "") -> dict[str, Node]:
         found = {
@@ -394,6 +422,16 @@ class Objects:
 
 def _namespace() -> Either:
     return Either(NAMESPACE, "{{ $.Release.Namespace }}")
+
+
+def _among_guests(made: Any) -> Node:
+    """The object in the guests' namespace."""
+    return {**made, "metadata": {**made["metadata"], "namespace": GUESTS}}
+
+
+def _inside(namespace: Node) -> dict[str, Node]:
+    """What a peer of a policy has if it is in `namespace`."""
+    return {"namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: namespace}}}
 
 
 def _rule(group: str, resource: str, *verbs: str) -> dict[str, Node]:
@@ -426,14 +464,6 @@ def _slug_of(user: Node) -> Node:
 def _of_user(role: str, user: Node) -> Node:
     found = _selected(role)["matchLabels"]
     return {"matchLabels": {**found, LABEL_USER: _slug_of(user)}}
-
-
-def _from(port: int, *roles: str) -> Node:
-    pods = {
-        "matchLabels": {LABEL_NAME: "oxydra"},
-        "matchExpressions": [{"key": LABEL_ROLE, "operator": "In", "values": [*roles]}],
-    }
-    return {"from": [{"podSelector": pods}], "ports": [{"protocol": "TCP", "port": port}]}
 
 
 def _claim(place: str, mode: Node = None) -> Node:

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from .nodes import OMITTED, Either, If, Set, Value, Values, plain
 
+GUESTS: Final = Either("oxydra-guests", '{{ include "oxydra.guests" $ }}')
+"""The guests' namespace."""
 IMAGE: Final = '{{ include "oxydra.image" (dict "root" $ "role" "%s" "name" "%s") }}'
 
 
@@ -47,6 +49,7 @@ def sections(version: str) -> dict[str, Any]:
             "log_level": Value("runner.logLevel"),
         },
         "kubernetes": {
+            "namespace": _quoted(GUESTS),
             **images,
             "image_pull_policy": Value("images.pullPolicy"),
             "image_pull_secrets": Value("images.pullSecrets"),

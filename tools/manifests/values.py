@@ -14,6 +14,7 @@ _TABLE: Final = {"type": "object"}
 _LABELS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
 _LABEL: Final = {"type": "string", "pattern": "^[A-Za-z0-9./_-]+=[A-Za-z0-9._-]*$"}
 _NAME: Final = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$"}
+_NAMESPACE: Final = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"}
 _SIZE: Final = {"type": "string", "pattern": "^[1-9][0-9]{0,8}(Mi|Gi|Ti)$"}
 _RANGE: Final = {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]{1,3}$"}
 
@@ -138,6 +139,13 @@ SETTINGS: Final = (
     _resources("runner", "250m", "512Mi", "4", "4Gi"),
     Setting("runner.nodeSelector", {}, "Which nodes run it.", _LABELS),
     Setting("runner.tolerations", [], "Which taints of nodes it tolerates.", _list(_TABLE)),
+    Setting(
+        "kubernetes.namespace",
+        "",
+        "Where guests are: a namespace without Secrets, because pods that the runner makes can "
+        "mount all of their namespace. Empty for the release's namespace with -guests behind it.",
+        _NAMESPACE,
+    ),
     Setting("kubernetes.storageClass", "", "Empty for the cluster's default class.", _NAME),
     Setting(
         "kubernetes.stateSize",
@@ -175,7 +183,7 @@ SETTINGS: Final = (
         "kube-system",
         "The namespace of those pods. Before Kubernetes 1.21 it must be labelled once: "
         "kubernetes.io/metadata.name=kube-system.",
-        {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+        _NAMESPACE,
     ),
     Setting(
         "kubernetes.privateRanges",

@@ -235,7 +235,7 @@ async def _lead(
     stack.push_async_callback(cluster.close)
 
     def waiting(holder: str) -> None:
-        typer.echo(f"waiting: {holder} is the active runner of {cluster.namespace}")
+        typer.echo(f"waiting: {holder} is the active runner of {cluster.home}")
 
     entering = asyncio.create_task(
         stack.enter_async_context(leading(cluster, socket.gethostname(), waiting))
@@ -253,7 +253,7 @@ async def _lead(
     lost = entering.result()
     if serves and config.serve.listen:
         await lead_here(cluster, int(config.serve.listen.rpartition(":")[2]))
-    typer.echo(f"active: {socket.gethostname()} serves {cluster.namespace}")
+    typer.echo(f"active: {socket.gethostname()} serves {cluster.home}")
 
     async def follow() -> None:
         await lost.wait()

@@ -50,11 +50,14 @@ def claim(owner: Owner, which: str, settings: KubernetesSettings) -> dict[str, A
 async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: KubernetesSettings) -> None:
     """Create the claims of `role` that are missing.
 
-    Raises `TierError` if one cannot be made, is being removed, or may be mounted by many nodes.
+    Raises `TierError` if one cannot be made, is being removed, may be mounted by many nodes, or is
+    still in the runner's namespace.
     """
     core = cluster.core
     for which in OF_ROLE[role]:
         wanted = claim(owner, which, settings)
+        if cluster.apart:
+            await _require_moved(cluster, owner.name(which))
         found = await cluster.made(
             "claim",
             core.create_namespaced_persistent_volume_claim,
@@ -100,27 +103,43 @@ async def remove(cluster: Cluster, owner: Owner) -> None:
             )
 
 
+async def _require_moved(cluster: Cluster, name: str) -> None:
+    """Refuse to make an empty claim beside one that was made when guests had no namespace of their
+    own."""
+    read = cluster.core.read_namespaced_persistent_volume_claim
+    if await cluster.find(f"read the claim {name}", read, name, cluster.home) is not None:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"the claim {name} is in the namespace {cluster.home}, guests are in "
+            f"{cluster.namespace}",
+            details="a new claim would be empty",
+            resolution="move its volume (docs/guide/kubernetes.md, Upgrade), or set "
+            f'kubernetes.namespace = "{cluster.home}"',
+        )
+
+
 def _require_ours(found: dict[str, Any], owner: Owner) -> None:
     name, labels = found["metadata"]["name"], found["metadata"].get("labels") or {}
+    namespace = found["metadata"]["namespace"]
     if not owner.labels.items() <= labels.items():
         wanted = " ".join(f"{key}={value}" for key, value in owner.labels.items())
         raise TierError(
             Code.ALREADY_EXISTS,
             f"the claim {name} is somebody else's",
             details="it lacks the labels that the runner gives its own",
-            resolution=f"if it is this user's: kubectl label pvc {name} {wanted}",
+            resolution=f"if it is this user's: kubectl -n {namespace} label pvc {name} {wanted}",
         )
 
 
 def _check(found: dict[str, Any], owner: Owner) -> None:
-    name = found["metadata"]["name"]
+    name, within = found["metadata"]["name"], f"-n {found['metadata']['namespace']}"
     _require_ours(found, owner)
     if found["metadata"].get("deletionTimestamp"):
         raise TierError(
             Code.FAILED_PRECONDITION,
             f"the claim {name} is being removed",
             details="it goes when the last pod that mounts it has gone",
-            resolution=f"kubectl get pods,pvc; then again when {name} is gone",
+            resolution=f"kubectl {within} get pods,pvc; then again when {name} is gone",
         )
     if found["spec"].get("accessModes") != ["ReadWriteOnce"]:
         raise TierError(

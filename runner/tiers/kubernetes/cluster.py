@@ -72,7 +72,8 @@ class Cluster:
     """The API server as one runner sees it. Opened by `open`, or as an async context manager;
     `close` ends it.
 
-    Answers are the API's objects as they are in JSON.
+    `home` is the namespace of the runner, with its Lease and its Secrets; guests are in
+    `namespace`. Both are known once open. Answers are the API's objects as they are in JSON.
     """
 
     def __init__(self, settings: KubernetesSettings) -> None:
@@ -80,6 +81,7 @@ class Cluster:
         self._opening = asyncio.Lock()
         self._client: client.ApiClient | None = None
         self._configuration: client.Configuration | None = None
+        self.home = ""
         self.namespace = settings.namespace
 
     async def __aenter__(self) -> Self:
@@ -96,7 +98,7 @@ class Cluster:
                 return
             configuration = client.Configuration()
             try:
-                self.namespace = self.namespace or await self._configure(configuration)
+                self.home = await self._configure(configuration)
             except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
                 raise TierError(
                     Code.FAILED_PRECONDITION,
@@ -105,6 +107,7 @@ class Cluster:
                     resolution="run in a pod with a service account (deploy/kubernetes), or set "
                     "kubernetes.kubeconfig to a file in which kubectl works",
                 ) from None
+            self.namespace = self.namespace or self.home
             self._configuration = configuration
             self._client = client.ApiClient(configuration)
 
@@ -113,6 +116,12 @@ class Cluster:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether guests have a namespace of their own, so that no pod that the runner makes can
+        mount its Secrets."""
+        return self.home != self.namespace
 
     @property
     def host(self) -> str:

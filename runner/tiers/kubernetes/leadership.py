@@ -82,7 +82,7 @@ async def leading(
     is. At the end the Lease is given back.
     """
     await cluster.open()
-    lock = _Lock(LEASE, cluster.namespace, identity, cluster.api)
+    lock = _Lock(LEASE, cluster.home, identity, cluster.api)
     began, lost = asyncio.Event(), asyncio.Event()
 
     async def lead() -> None:
@@ -116,7 +116,7 @@ async def holder(cluster: Cluster) -> str:
     say."""
     await cluster.open()
     lease = await cluster.find(
-        "read the Lease", cluster.coordination.read_namespaced_lease, LEASE, cluster.namespace
+        "read the Lease", cluster.coordination.read_namespaced_lease, LEASE, cluster.home
     )
     return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
@@ -139,7 +139,7 @@ async def lead_here(cluster: Cluster, port: int) -> None:
         "lead its Service to this pod",
         cluster.core.replace_namespaced_endpoints,
         SERVICE,
-        cluster.namespace,
+        cluster.home,
         endpoints,
     )
 
@@ -152,7 +152,7 @@ async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:
         return "", ""
     async with Cluster(settings) as cluster:
         found = await holder(cluster)
-        return (cluster.namespace, found) if found not in ("", socket.gethostname()) else ("", "")
+        return (cluster.home, found) if found not in ("", socket.gethostname()) else ("", "")
 
 
 async def _tell(
@@ -170,9 +170,9 @@ async def _give_back(cluster: Cluster, identity: str) -> None:
     api = client.CoordinationV1Api(cluster.api)
     try:
         async with asyncio.timeout(_ANSWER_S):
-            lease = await api.read_namespaced_lease(LEASE, cluster.namespace)
+            lease = await api.read_namespaced_lease(LEASE, cluster.home)
             if lease.spec.holder_identity == identity:
                 lease.spec.holder_identity = ""
-                await api.replace_namespaced_lease(LEASE, cluster.namespace, lease)
+                await api.replace_namespaced_lease(LEASE, cluster.home, lease)
     except (ApiException, *UNREACHABLE) as error:
         log.warning("the Lease cannot be given back: %s", error or type(error).__name__)

@@ -1,4 +1,4 @@
-"""What the runner must be allowed to do in its namespace, asked of the API server."""
+"""What the runner must be allowed to do in the guests' namespace, asked of the API server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,27 +32,33 @@ UNNEEDED: Final = (
 
 async def missing_permissions(cluster: Cluster) -> list[str]:
     """What is not allowed, in words such as "create pods"."""
-    return await _among(cluster, NEEDED, allowed=False)
+    return await _among(cluster, cluster.namespace, NEEDED, allowed=False)
 
 
 async def excessive_permissions(cluster: Cluster) -> list[str]:
     """What is allowed that the runner has no use for, in such words."""
-    return await _among(cluster, UNNEEDED, allowed=True)
+    found = await _among(cluster, cluster.namespace, UNNEEDED, allowed=True)
+    if cluster.apart:
+        at_home = (*UNNEEDED, ("", "pods", "create"))
+        more = await _among(cluster, cluster.home, at_home, allowed=True)
+        found += [f"{each} in {cluster.home}" for each in more]
+    return found
 
 
 async def _among(
-    cluster: Cluster, actions: Sequence[tuple[str, str, str]], *, allowed: bool
+    cluster: Cluster, place: str, actions: Sequence[tuple[str, str, str]], *, allowed: bool
 ) -> list[str]:
-    answers = await asyncio.gather(*(_allowed(cluster, *each) for each in actions))
+    answers = await asyncio.gather(*(_allowed(cluster, place, *each) for each in actions))
     pairs = zip(actions, answers, strict=True)
     return [f"{verb} {resource}" for (_, resource, verb), answer in pairs if answer is allowed]
 
 
-async def _allowed(cluster: Cluster, group: str, resource: str, verb: str) -> bool:
+async def _allowed(cluster: Cluster, place: str, group: str, resource: str, verb: str) -> bool:
     name, _, part = resource.partition("/")
-    asked = {"namespace": cluster.namespace, "group": group, "resource": name, "verb": verb}
-    if name == "leases" and verb != "create":
-        asked["name"] = LEASE
+    asked = {"namespace": place, "group": group, "resource": name, "verb": verb}
+    if name == "leases":
+        asked["namespace"] = cluster.home
+        asked["name"] = LEASE if verb != "create" else ""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

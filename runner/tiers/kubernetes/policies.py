@@ -39,13 +39,19 @@ _NOT_PUBLIC_6: Final = ("2001::/32", "2001:db8::/32", "2002::/16")
 """Addresses in it that stand for others, and those of examples."""
 
 
-def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]:
-    """The policies of one user's guests. The agent's egress alone reaches the memory server."""
+def policies(owner: Owner, settings: KubernetesSettings, home: str = "") -> list[dict[str, Any]]:
+    """The policies of one user's guests. The agent's egress alone reaches the memory server.
+
+    `home` is the namespace of the runner and of memory servers; empty if guests are in it, too.
+    """
 
     def own(role: Role) -> dict[str, Any]:
         return _pods({**owner.labels, LABEL_ROLE: role.value})
 
-    runner, embedder = _pods(RUNNER), _pods(EMBEDDER)
+    def at_home(labels: dict[str, str]) -> dict[str, Any]:
+        return {**_pods(labels), **(_namespace(home) if home else {})}
+
+    runner, embedder = at_home(RUNNER), _pods(EMBEDDER)
     agent, shell = own(Role.AGENT), own(Role.SHELL)
     world = [{"to": outside(settings)}, _names(settings)]
     return [
@@ -72,7 +78,7 @@ def policies(owner: Owner, settings: KubernetesSettings) -> list[dict[str, Any]]
                 _rule("from", [runner], Port.EGRESS),
                 _rule("from", [agent], Port.AGENT_DOOR),
             ],
-            go=[*world, _rule("to", [_pods({**MEMORY, LABEL_USER: owner.slug})], MEMORY_PORT)],
+            go=[*world, _rule("to", [at_home({**MEMORY, LABEL_USER: owner.slug})], MEMORY_PORT)],
         ),
         _policy(
             owner,
@@ -100,7 +106,8 @@ def outside(settings: KubernetesSettings) -> list[dict[str, Any]]:
 async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: KubernetesSettings) -> None:
     """Bring the policy of one of the user's guests to what it is to be. Raises `TierError`."""
     networking, name = cluster.networking, owner.name(role.value)
-    (wanted,) = (each for each in policies(owner, settings) if each["metadata"]["name"] == name)
+    made = policies(owner, settings, cluster.home if cluster.apart else "")
+    (wanted,) = (each for each in made if each["metadata"]["name"] == name)
     found = await cluster.made(
         "policy",
         networking.create_namespaced_network_policy,
@@ -153,6 +160,10 @@ def _pods(labels: dict[str, str]) -> dict[str, Any]:
     return {"podSelector": {"matchLabels": labels}}
 
 
+def _namespace(name: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: name}}}
+
+
 def _rule(way: str, peers: list[dict[str, Any]], port: int) -> dict[str, Any]:
     return {way: peers, "ports": [{"protocol": "TCP", "port": int(port)}]}
 
@@ -160,8 +171,7 @@ def _rule(way: str, peers: list[dict[str, Any]], port: int) -> dict[str, Any]:
 def _names(settings: KubernetesSettings) -> dict[str, Any]:
     """The pods that resolve names, in their own namespace: others could be labelled so by whoever
     makes pods somewhere. And the node's cache of names, where there is one."""
-    namespace = {"matchLabels": {LABEL_NAMESPACE: settings.dns_namespace}}
-    pods = {"namespaceSelector": namespace, **_pods(labels_of(settings.dns_labels))}
+    pods = {**_namespace(settings.dns_namespace), **_pods(labels_of(settings.dns_labels))}
     return {
         "to": [pods, {"ipBlock": {"cidr": _NODE_NAMES}}],
         "ports": [{"protocol": each, "port": DNS_PORT} for each in ("UDP", "TCP")],

@@ -103,8 +103,8 @@ def test_search_is_by_meaning_with_the_clusters_embedder(installation: Installat
 def test_an_embedder_that_is_killed_gets_its_envelope_again(installation: Installation) -> None:
     (pod,) = installation.pods(role="embedder")
     name = pod["metadata"]["name"]
-    kill(installation.cluster.container(f"{installation.namespace}/{name}"))
-    path = f"{installation.pods_path}/{name}"
+    kill(installation.cluster.container(f"{installation.guests}/{name}"))
+    path = f"/api/v1/namespaces/{installation.guests}/pods/{name}"
 
     def is_ready(found: dict[str, Any]) -> bool:
         (container,) = found["status"]["containerStatuses"]
@@ -228,9 +228,10 @@ def test_a_user_who_is_removed_keeps_the_claims_if_told_so(installation: Install
     found = installation.command("users", "remove", "carol", "--stop", "--yes")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "which stays, with what it holds" in found.stdout
-    assert "kubectl delete pvc -l oxydra.io/user=carol-" in found.stdout
+    kubectl = f"kubectl -n {installation.guests} delete pvc -l oxydra.io/user=carol-"
+    assert kubectl in found.stdout
     assert uids(installation, "carol") == {}
-    path = f"/api/v1/namespaces/{installation.namespace}/persistentvolumeclaims"
+    path = f"/api/v1/namespaces/{installation.guests}/persistentvolumeclaims"
     names = [
         each["metadata"]["name"] for each in installation.cluster.request("GET", path)["items"]
     ]

@@ -40,17 +40,19 @@ class Runner:
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
-        self.namespace = namespace
+        self.home = namespace
         installation = Installation(cluster, namespace, {})
+        self.namespace = installation.guests
         installation.install("ServiceAccount", "Role", "RoleBinding", "NetworkPolicy")
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/oxydra-runner/token"
         self.token = cluster.request("POST", path, {"spec": {}})["status"]["token"]
 
     def settings(self, **more: Any) -> KubernetesSettings:
         config = self.cluster.plane.kubeconfig(
-            f"{self.namespace}-runner", namespace=self.namespace, token=self.token
+            f"{self.home}-runner", namespace=self.home, token=self.token
         )
-        return KubernetesSettings.model_validate({"kubeconfig": config, "start_s": 30, **more})
+        apart = {"kubeconfig": config, "namespace": self.namespace, "start_s": 30}
+        return KubernetesSettings.model_validate({**apart, **more})
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[ApiServer]:
@@ -255,7 +257,7 @@ async def test_a_runner_whose_lease_another_one_has_is_told(
 ) -> None:
     monkeypatch.setattr(leadership, "RETRY_S", 1)
     monkeypatch.setattr(leadership, "RENEW_S", 3)
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{runner.namespace}/leases/oxydra-runner"
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{runner.home}/leases/oxydra-runner"
     async with runner.api() as api, leading(api, "one", print) as lost:
         found = runner.cluster.request("GET", leases)
         found["spec"]["holderIdentity"] = "two"
@@ -272,6 +274,14 @@ async def test_the_charts_role_is_enough_and_no_more(runner: Runner) -> None:
 
 
 FORBIDDEN: list[tuple[str, str, Object | None]] = [
+    ("POST", "/api/v1/namespaces/{home}/pods", {}),
+    ("GET", "/api/v1/namespaces/{home}/pods", None),
+    ("POST", "/api/v1/namespaces/{home}/pods/a/attach?stdin=true", None),
+    ("POST", "/api/v1/namespaces/{home}/persistentvolumeclaims", {}),
+    ("DELETE", "/api/v1/namespaces/{home}/persistentvolumeclaims/oxydra-records", None),
+    ("GET", "/api/v1/namespaces/{home}/secrets/oxydra-keys", None),
+    ("GET", "/api/v1/namespaces/{home}/configmaps/oxydra-runner", None),
+    ("PUT", "/api/v1/namespaces/{home}/endpoints/another", {"metadata": {"name": "another"}}),
     ("GET", "/api/v1/namespaces/{}/secrets", None),
     ("GET", "/api/v1/namespaces/{}/secrets/oxydra-keys", None),
     ("GET", "/api/v1/namespaces/{}/configmaps", None),
@@ -282,7 +292,7 @@ FORBIDDEN: list[tuple[str, str, Object | None]] = [
     ("POST", "/api/v1/namespaces/{}/services", {}),
     ("POST", "/api/v1/namespaces/{}/serviceaccounts/default/token", {"spec": {}}),
     ("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings", {}),
-    ("GET", "/apis/coordination.k8s.io/v1/namespaces/{}/leases/another", None),
+    ("GET", "/apis/coordination.k8s.io/v1/namespaces/{home}/leases/another", None),
     ("GET", "/api/v1/namespaces/default/pods", None),
     ("POST", "/api/v1/namespaces/default/pods", {}),
     ("GET", "/api/v1/namespaces", None),
@@ -296,19 +306,71 @@ FORBIDDEN: list[tuple[str, str, Object | None]] = [
 async def test_what_the_runner_may_not(
     runner: Runner, method: str, path: str, body: Object | None
 ) -> None:
-    status, said = await _asked(runner, method, path.format(runner.namespace), body)
+    place = path.format(runner.namespace, home=runner.home)
+    status, said = await _asked(runner, method, place, body)
     assert (status, said["reason"]) == (403, "Forbidden")
     assert "oxydra-runner" in said["message"]
 
 
-async def test_whoever_is_the_runner_can_mount_the_secrets_of_its_namespace(runner: Runner) -> None:
-    """No Role can take that from who may make pods, so the guide says it."""
+async def test_no_pod_that_the_runner_may_make_mounts_its_secrets_or_has_an_account(
+    runner: Runner,
+) -> None:
+    """Who may make pods can mount whatever is in their namespace; so the guests' has nothing."""
     container = {"name": "c", "image": "i", "volumeMounts": [{"name": "s", "mountPath": "/s"}]}
     volume = {"name": "s", "secret": {"secretName": "somebodys"}}
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [container], "volumes": [volume]}}
-    for namespace, expected in ((runner.namespace, 201), ("kube-system", 403)):
+    for namespace, expected in ((runner.namespace, 201), (runner.home, 403), ("kube-system", 403)):
         path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         assert (await _asked(runner, "POST", path, pod))[0] == expected
+
+    def there(kind: str) -> list[Object]:
+        path = f"/api/v1/namespaces/{runner.namespace}/{kind}"
+        return list(runner.cluster.request("GET", path)["items"])
+
+    # Versions before 1.24 make a token of the account that has no rights.
+    assert {each["type"] for each in there("secrets")} <= {"kubernetes.io/service-account-token"}
+    assert [each["metadata"]["name"] for each in there("serviceaccounts")] == ["default"]
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{runner.namespace}/rolebindings"
+    bound = [each["subjects"] for each in runner.cluster.request("GET", roles)["items"]]
+    account = {"kind": "ServiceAccount", "name": "oxydra-runner", "namespace": runner.home}
+    assert bound == [[account]]
+
+
+async def test_no_empty_claim_is_made_beside_one_that_is_still_in_the_runners_namespace(
+    driver_of: Callable[..., KubernetesDriver],
+    runner: Runner,
+    images: ContainerSettings,
+    tmp_path: Path,
+) -> None:
+    """It moves with its volume, also in a second run, and is used then."""
+    plane, path = runner.cluster.plane, "/api/v1/namespaces/{}/persistentvolumeclaims"
+
+    def volumes(namespace: str) -> dict[str, str]:
+        found = runner.cluster.request("GET", path.format(namespace))["items"]
+        return {each["metadata"]["name"]: each["spec"].get("volumeName", "") for each in found}
+
+    together = plane.kubeconfig(f"{runner.home}-together", namespace=runner.home)
+    before = KubernetesDriver(KubernetesSettings(kubeconfig=together), images)
+    handle = await before.start(spec(tmp_path, Role.AGENT))
+    await before.stop(handle, 0)
+    await before.close()
+    left = volumes(runner.home)
+    assert len(left) == 2
+    with pytest.raises(TierError, match=f"is in the namespace {runner.home}, guests") as refused:
+        await driver_of().start(spec(tmp_path, Role.AGENT))
+    assert f'kubernetes.namespace = "{runner.home}"' in refused.value.resolution
+    assert volumes(runner.namespace) == {}
+    kubectl = Kubectl(tmp_path / "bin", plane.kubeconfig(f"{runner.home}-admin"))
+    script = Path(__file__).parents[3] / "deploy/kubernetes/move-guests.sh"
+    for _ in range(2):
+        kubectl.script(script, runner.home, runner.namespace)
+        assert (volumes(runner.home), volumes(runner.namespace)) == ({}, left)
+    for name in left.values():
+        found = runner.cluster.request("GET", f"/api/v1/persistentvolumes/{name}")
+        assert found["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+        assert found["status"]["phase"] == "Bound"
+    await driver_of().start(spec(tmp_path, Role.AGENT))
+    assert volumes(runner.namespace) == left
 
 
 async def _asked(runner: Runner, method: str, path: str, body: Object | None) -> tuple[int, Object]:
@@ -329,7 +391,7 @@ async def test_doctor_finds_nothing_wrong_with_the_chart(runner: Runner) -> None
     assert [each for each in found if each.state is State.PROBLEM] == []
     assert " answers at https://" in said["cluster"].what
     assert said["permissions"].what == (
-        "what the runner needs, no exec, and no Secret but what its pods can mount"
+        "what the runner needs, no exec, and no Secret of its namespace"
     )
     assert "not known" in said["storage class"].what
     assert "doctor --boundary" in said["network policies"].what
@@ -355,6 +417,9 @@ async def test_doctor_looks_further_with_the_rights_to(cluster: Cluster, namespa
     said = {each.name: each for each in found}
     assert said["permissions"].state is State.WARNING
     assert "create pods/exec" in said["permissions"].what
+    apart = settings.model_copy(update={"namespace": "default"})
+    found = await asyncio.to_thread(examine, apart, ContainerSettings(), "alice")
+    assert f"create pods in {namespace}" in found[1].what
     assert said["storage class"].what == "standin, made by oxydra.io/standin"
     assert said["runtime class"].state is State.PROBLEM
     assert "oxydra-default" in said["network policies"].what

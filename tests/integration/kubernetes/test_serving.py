@@ -1,4 +1,4 @@
-"""The HTTP server of a cluster: both replicas are ready, and the Service leads to the active one."""
+"""The HTTP server of a cluster: both replicas are ready, the Service leads to the active one."""
 
 import base64
 import http.client
@@ -65,6 +65,8 @@ def until_led(installation: Installation) -> None:
         return known and [status.get(kind) for kind in kinds] == [2, 2, 2]
 
     installation.cluster.wait_for(path, is_whole, within_s=120)
+    path = f"{installation.pods_path}?labelSelector=oxydra.io/role%3Drunner"
+    installation.cluster.wait_for(path, _two_stay)
     installation.until_active()
     installation.until_running(["alice"])
     active = installation.cluster.request("GET", f"{installation.pods_path}/{installation.holder}")
@@ -80,6 +82,11 @@ def until_led(installation: Installation) -> None:
     assert status == 200
     assert b"<html" in page
     assert asked(address, "/v1/models")[0] == 401
+
+
+def _two_stay(found: dict[str, Any]) -> bool:
+    ends = [each["metadata"].get("deletionTimestamp") for each in found["items"]]
+    return ends == [None, None]
 
 
 def test_the_service_leads_to_the_active_replica_through_ends_and_an_update(

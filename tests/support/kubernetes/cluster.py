@@ -135,14 +135,22 @@ class Cluster:
             self._set_network(*before)
 
     def make_namespace(self, name: str) -> None:
-        """Make a namespace; return when pods can be created in it."""
-        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        """Make a namespace; return when pods can be created in it. Idempotent."""
+        # Newer versions label it by themselves.
+        labels = {"kubernetes.io/metadata.name": name}
+        with contextlib.suppress(ApiError):
+            made = {"metadata": {"name": name, "labels": labels}}
+            self.request("POST", "/api/v1/namespaces", made)
         self.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda _: True)
 
     def remove_namespace(self, name: str) -> None:
-        """End all that runs in a namespace, and remove it some time later."""
+        """End all that runs in a namespace and in that of its guests, and remove both some time
+        later."""
+        if not name.endswith(guests_of("")):
+            self.remove_namespace(guests_of(name))
         pods = f"/api/v1/namespaces/{name}/pods"
-        self.request("DELETE", f"/api/v1/namespaces/{name}")
+        with contextlib.suppress(ApiError):
+            self.request("DELETE", f"/api/v1/namespaces/{name}")
         for pod in self.request("GET", pods)["items"]:
             with contextlib.suppress(ApiError):
                 path = f"{pods}/{pod['metadata']['name']}"
@@ -243,6 +251,11 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 def _lives(owner: str) -> bool:
     return Path(f"/proc/{owner.partition('x')[0]}").exists()
+
+
+def guests_of(namespace: str) -> str:
+    """The namespace of the guests of a chart in `namespace`."""
+    return f"{namespace}-guests"
 
 
 def _bridge_address() -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import helm_python
 
-from tests.support.kubernetes.cluster import Cluster
+from tests.support.kubernetes.cluster import Cluster, guests_of
 
 Object = dict[str, Any]
 CHART: Final = Path(__file__).parents[3] / "deploy/kubernetes/chart"
@@ -46,11 +46,12 @@ def rendered(values: Object, namespace: str) -> list[Object]:
 
 
 class Installation:
-    """One release of the chart in a namespace."""
+    """One release of the chart in a namespace; its guests are in `guests`."""
 
     def __init__(self, cluster: Cluster, namespace: str, values: Object) -> None:
         self.cluster = cluster
         self.namespace = namespace
+        self.guests = guests_of(namespace)
         self._values = values
 
     @property
@@ -59,15 +60,22 @@ class Installation:
 
     def install(self, *kinds: str, but: Sequence[str] = ()) -> None:
         """Make the objects of these kinds, or all; none of those in `but`."""
+        self.cluster.make_namespace(self.guests)
         for each in rendered(self._values, self.namespace):
             if (not kinds or each["kind"] in kinds) and each["kind"] not in but:
-                path = _PATHS[each["kind"]].format(self.namespace)
+                path = _PATHS[each["kind"]].format(each["metadata"]["namespace"])
                 self.cluster.request("POST", f"/{path}", each)
 
     def pods(self, **labels: str) -> list[Object]:
         """The pods with such values of labels `oxydra.io/…`, without those that have ended."""
         select = ",".join(f"oxydra.io/{name}={value}" for name, value in labels.items())
-        found = self.cluster.request("GET", f"{self.pods_path}?labelSelector={select}")["items"]
+        found = [
+            each
+            for namespace in (self.namespace, self.guests)
+            for each in self.cluster.request(
+                "GET", f"/api/v1/namespaces/{namespace}/pods?labelSelector={select}"
+            )["items"]
+        ]
         return [each for each in found if each["status"].get("phase") in ("Pending", "Running")]
 
     def guest(self, user: str, role: str) -> Object:
@@ -82,7 +90,7 @@ class Installation:
     def container(self, user: str, role: str) -> str:
         """The engine's id for it."""
         name = self.guest(user, role)["metadata"]["name"]
-        return self.cluster.container(f"{self.namespace}/{name}")
+        return self.cluster.container(f"{self.guests}/{name}")
 
     @property
     def holder(self) -> str:

@@ -193,13 +193,28 @@ def test_only_kinds_that_old_and_new_clusters_have_are_used() -> None:
     assert found <= SINCE_1_20
 
 
-def test_the_chart_stays_in_the_namespace_that_it_is_installed_in() -> None:
-    for each in from_chart(EVERYTHING, "elsewhere"):
+@pytest.mark.parametrize(
+    ("values", "guests"),
+    [(EVERYTHING, "elsewhere-guests"), ({"kubernetes": {"namespace": "apart"}}, "apart")],
+)
+def test_the_chart_stays_in_its_namespace_and_that_of_the_guests(
+    values: dict[str, Any], guests: str, tmp_path: Path
+) -> None:
+    """In the guests' is nothing with a Secret, and nothing that has an account."""
+    objects = from_chart(values, "elsewhere")
+    for each in objects:
         if each["kind"].startswith("Cluster"):
             assert each["metadata"]["name"] == "oxydra-doctor-elsewhere"
+        elif each["metadata"]["namespace"] == guests:
+            assert each["kind"] not in ("ServiceAccount", "Secret", "ConfigMap", "StatefulSet")
+            assert "serviceAccountName" not in json.dumps(each)
+            assert "secretName" not in json.dumps(each)
         else:
             assert each["metadata"]["namespace"] == "elsewhere"
-    assert "namespace: oxydra" not in rendered(json.dumps(EVERYTHING), "elsewhere")
+    assert one(objects, "Deployment", "oxydra-embedder")["metadata"]["namespace"] == guests
+    assert one(objects, "NetworkPolicy", "oxydra-default")["metadata"]["namespace"] == guests
+    assert settings_in(objects, tmp_path).kubernetes.namespace == guests
+    assert "namespace: oxydra" not in rendered(json.dumps(values), "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +255,9 @@ def test_the_runner_accepts_the_settings(tmp_path: Path) -> None:
     assert config.kubernetes.agent_image == f"oxydra-agent:{version()}"
     assert config.kubernetes.shell_image == f"oxydra-{ImageRole.SHELL_POD}:{version()}"
     images = ("agent_image", "shell_image", "egress_image")
-    assert config.kubernetes.model_copy(update=dict.fromkeys(images, "")) == default
+    keys = (*images, "namespace")
+    assert config.kubernetes.namespace == "oxydra-guests"
+    assert config.kubernetes.model_copy(update=dict.fromkeys(keys, "")) == default
     assert config.embedder == Config().embedder
 
 
@@ -282,20 +299,30 @@ def test_images_are_named_by_digest_where_there_is_one() -> None:
 
 
 def test_the_runner_may_do_what_it_needs_and_nothing_else() -> None:
-    role = one(plain("runner-role.yaml"), "Role", "oxydra-runner")
-    granted = {
-        (group, resource, verb): rule.get("resourceNames")
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    roles = plain("runner-role.yaml")
+    at_home, granted = (
+        {
+            (group, resource, verb): rule.get("resourceNames")
+            for rule in one(roles, "Role", name)["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        for name in ("oxydra-runner", "oxydra-guests")
+    )
     doctors = ("", "namespaces", "get")
+    leases = {each for each in NEEDED if each[1] == "leases"}
     leading = {("", "endpoints", verb) for verb in ("create", "update")}
-    assert set(granted) == {*NEEDED, doctors, *leading}
-    assert {str(granted[each]) for each in (doctors, *leading)} == {"['oxydra']"}
-    assert granted["coordination.k8s.io", "leases", "update"] == ["oxydra-runner"]
-    text = json.dumps([role, *plain("doctor-role.yaml")])
+    assert set(granted) == {*NEEDED, doctors} - leases
+    assert granted[doctors] == ["oxydra-guests"]
+    assert set(at_home) == {*leases, *leading, ("", "persistentvolumeclaims", "get")}
+    assert {str(at_home[each]) for each in leading} == {"['oxydra']"}
+    assert at_home["coordination.k8s.io", "leases", "update"] == ["oxydra-runner"]
+    for name, namespace in (("oxydra-runner", "oxydra"), ("oxydra-guests", "oxydra-guests")):
+        binding = one(roles, "RoleBinding", name)
+        assert (binding["metadata"]["namespace"], binding["roleRef"]["name"]) == (namespace, name)
+        assert [each["namespace"] for each in binding["subjects"]] == ["oxydra"]
+    text = json.dumps([*roles, *plain("doctor-role.yaml")])
     for word in ("secrets", "configmaps", "exec", "*", "escalate", "impersonate"):
         assert f'"{word}"' not in text
         assert f'/{word}"' not in text
@@ -333,9 +360,10 @@ def test_every_pod_has_the_restricted_profile_and_limits(values: dict[str, Any])
 
 
 def test_the_namespace_refuses_other_pods() -> None:
-    (namespace,) = plain("namespace.yaml")
-    labels = namespace["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    for namespace in plain("namespace.yaml"):
+        labels = namespace["metadata"]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+        assert labels[names.LABEL_NAMESPACE] == namespace["metadata"]["name"]
 
 
 def test_the_labels_are_those_by_which_the_runner_finds_pods() -> None:
@@ -363,9 +391,12 @@ def test_only_agents_and_runners_reach_the_embedder() -> None:
     policy = one(all_plain(), "NetworkPolicy", "oxydra-embedder")["spec"]
     (rule,) = policy["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": Port.EMBEDDER}]
-    (peer,) = rule["from"]
-    assert set(peer) == {"podSelector"}
-    assert peer["podSelector"]["matchExpressions"][0]["values"] == ["agent", "runner"]
+    agent = {**names.RUNNER, names.LABEL_ROLE: Role.AGENT.value}
+    inside = {"matchLabels": {names.LABEL_NAMESPACE: "oxydra"}}
+    assert rule["from"] == [
+        {"podSelector": {"matchLabels": agent}},
+        {"podSelector": {"matchLabels": dict(names.RUNNER)}, "namespaceSelector": inside},
+    ]
     assert "egress" not in policy
 
 
@@ -388,13 +419,15 @@ def test_a_users_egress_and_nobody_else_reaches_the_users_memory_server(user: st
     egress = owner.launch_labels(Role.EGRESS, "some-launch", "some-spec")
     assert peer["podSelector"]["matchLabels"].items() <= egress.items()
     assert peer["podSelector"]["matchLabels"][names.LABEL_USER] == owner.slug
+    assert peer["namespaceSelector"]["matchLabels"] == {names.LABEL_NAMESPACE: "oxydra-guests"}
     assert "egress" not in policy
     (_, _, going) = next(
         each["spec"]["egress"]
-        for each in policies.policies(owner, KubernetesSettings())
+        for each in policies.policies(owner, KubernetesSettings(), "oxydra")
         if each["metadata"]["name"] == owner.name("egress")
     )
-    assert going["to"] == [{"podSelector": theirs}]
+    inside = {"matchLabels": {names.LABEL_NAMESPACE: "oxydra"}}
+    assert going["to"] == [{"podSelector": theirs, "namespaceSelector": inside}]
 
 
 def test_no_name_of_a_users_object_is_one_of_the_charts_own() -> None:
@@ -406,8 +439,7 @@ def test_no_name_of_a_users_object_is_one_of_the_charts_own() -> None:
     assert len(found) == len(set(found))
 
 
-def test_the_namespace_needs_no_secret_that_the_runner_has_not() -> None:
-    """Who may make pods can mount any Secret of their namespace: there is nothing more to get."""
+def test_no_pod_but_the_runners_needs_a_secret() -> None:
     texts = {name: json.dumps(pod["spec"]) for name, pod in pods_in(from_chart(EVERYTHING))}
     for name, text in texts.items():
         named = set(re.findall(r'"(?:secretName|secretKeyRef|secretRef)": ("[^"]*"|{[^}]*})', text))

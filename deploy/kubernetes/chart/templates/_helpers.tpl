@@ -12,6 +12,11 @@
 {{- end -}}
 {{- end }}
 
+{{- /* The guests' namespace. */ -}}
+{{- define "oxydra.guests" -}}
+{{- .Values.kubernetes.namespace | default (printf "%s-guests" .Release.Namespace) -}}
+{{- end }}
+
 {{- /* How the runner labels what is a user's. */ -}}
 {{- define "oxydra.slug" -}}
 {{ regexReplaceAll "[^a-z0-9]+" . "-" | trimAll "-" }}-{{ sha256sum . | trunc 6 }}

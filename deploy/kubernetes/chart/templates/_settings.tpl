@@ -5,6 +5,7 @@ tier = "kubernetes"
 log_level = {{ $.Values.runner.logLevel | toJson }}
 
 [kubernetes]
+namespace = {{ include "oxydra.guests" $ | toJson }}
 agent_image = {{ include "oxydra.image" (dict "root" $ "role" "agent" "name" "agent") | toJson }}
 shell_image = {{ include "oxydra.image" (dict "root" $ "role" "shell" "name" "shell-pod") | toJson }}
 egress_image = {{ include "oxydra.image" (dict "root" $ "role" "egress" "name" "egress") | toJson }}
