@@ -71,7 +71,8 @@ def parsed_json(text: str | bytes) -> Any:
 def bounded_json(text: bytes, values_max: int) -> Any:
     """The same, of somebody who may want to keep its reader busy: of at most `values_max` values.
 
-    Raises `ValueError` for more, before they are made where they are very many.
+    Raises `ValueError` for more, before they are made where they are very many, and for text that
+    holds half a character, which nobody can write again.
     """
     if sum(map(text.count, (b"{", b"[", b":", b","))) <= _MARKS_MAX:  # texts have some, too
         content = parsed_json(text)
@@ -82,6 +83,10 @@ def bounded_json(text: bytes, values_max: int) -> Any:
             if isinstance(value, (dict, list)):
                 unseen += value.values() if isinstance(value, dict) else value
         if not unseen:
+            try:
+                json.dumps(content, ensure_ascii=False).encode()
+            except UnicodeError:
+                raise ValueError("it holds half a character, which is no text") from None
             return content
     raise ValueError("it has too many values")
 

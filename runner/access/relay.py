@@ -25,7 +25,7 @@ from runner.access.scopes import METHODS, Method
 log = logging.getLogger(__name__)
 
 _SCHEME: Final = "Bearer "
-_INTERNAL: Final = partial(
+INTERNAL: Final = partial(
     WireError,
     Code.INTERNAL,
     "internal error",
@@ -75,7 +75,7 @@ class Relay(grpc.GenericRpcHandler):
         except Exception:
             log.exception("unexpected failure in a call of %s", method.name)
             outcome = Code.INTERNAL
-            await abort(context, _INTERNAL())
+            await abort(context, INTERNAL())
         finally:
             took = time.monotonic() - began
             log.debug("%s called %s: %s after %.3f s", who, method.name, outcome, took)

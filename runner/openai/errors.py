@@ -28,15 +28,14 @@ _TYPE: Final = {
 class BadRequest(WireError):  # noqa: N818 - what clients call it
     """A request that cannot be served. `param` names the field."""
 
-    def __init__(self, param: str, why: str, resolution: str = "", status: int = 400) -> None:
+    def __init__(self, param: str, why: str, resolution: str = "") -> None:
         super().__init__(Code.INVALID_ARGUMENT, f"bad {param}: {why}", resolution=resolution)
         self.param = param
-        self.status = status
 
 
 def status_of(error: WireError) -> int:
     """The HTTP status that says the same as `error`."""
-    return error.status if isinstance(error, BadRequest) else _STATUS.get(error.code, 500)
+    return getattr(error, "status", 0) or _STATUS.get(error.code, 500)
 
 
 def body_of(error: WireError) -> dict[str, Any]:

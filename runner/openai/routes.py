@@ -32,7 +32,6 @@ from runner.openai.turns import Answering, Answers, ResponseRef, unknown
 log = logging.getLogger(__name__)
 
 BODY_MAX_BYTES: Final = 4 * 1024 * 1024
-BODY_WITHIN_S: Final = 60.0
 KEEP_ALIVE_S: Final = 15.0
 _DONE: Final = "data: [DONE]\n\n"
 _STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -41,18 +40,21 @@ Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
 
 class OpenAI:
-    """Serves the users of one host. `caller` says who makes a request, by its token, or raises."""
+    """Serves the users of one host. `caller` says who makes a request, by its token, or raises;
+    `read` reads the body of a request, of so many bytes at most."""
 
     def __init__(
         self,
         callers: Callers,
         caller: Callable[[Request], Caller],
+        read: Callable[[Request, int], Awaitable[bytes]],
         settings: OpenAISettings,
         *,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self._callers = callers
         self._caller = caller
+        self._read = read
         self._answers = Answers(settings)
         self._keep_alive_s = keep_alive_s
 
@@ -181,7 +183,7 @@ class OpenAI:
 
     async def _body(self, request: Request, caller: Caller) -> Mapping[str, Any]:
         async with self._callers.large(caller):
-            body = await _read(request)
+            body = await self._read(request, BODY_MAX_BYTES)
             return await asyncio.to_thread(json_object, body or b"{}")
 
     def _stream(self, events: AsyncIterator[str]) -> Response:
@@ -203,21 +205,6 @@ async def _no_such_path(request: Request, _: Caller, __: GatewayClient) -> Respo
 
 def _refused(error: WireError) -> Response:
     return JSONResponse(body_of(error), status_code=status_of(error))
-
-
-async def _read(request: Request) -> bytes:
-    read = bytearray()
-    try:
-        async with asyncio.timeout(BODY_WITHIN_S):
-            async for part in request.stream():
-                read += part
-                if len(read) > BODY_MAX_BYTES:
-                    raise BadRequest(
-                        "body", f"it is over the maximum of {BODY_MAX_BYTES} bytes", status=413
-                    )
-    except TimeoutError:
-        raise BadRequest("body", "it did not arrive in time", status=408) from None
-    return bytes(read)
 
 
 async def _consume(writer: ResponseWriter | ChatWriter, answering: Answering) -> None:

@@ -125,10 +125,6 @@ class Answers:
         session_id, earlier = await self._session(caller, gateway, asked, headers)
         return await self._start(caller, gateway, asked, session_id, earlier)
 
-    async def follow(self, gateway: GatewayClient, response_id: str) -> Answering:
-        """A response that exists. Raises `WireError` (NOT_FOUND)."""
-        return Answering(gateway, ResponseRef.read(response_id))
-
     def _leaves_no_trace(self, asked: Asked) -> bool:
         texts = (asked.question.lstrip(), asked.instructions.lstrip())
         return any(pattern.match(text) for pattern in self._untraced for text in texts)
@@ -227,13 +223,17 @@ class Answers:
         self, caller: Caller, gateway: GatewayClient, asked: Asked, call: CallRef
     ) -> Answering:
         """Give the agent what the client's tool gave back, and follow its turn from there."""
-        waiting = await _call_of(gateway, call)
-        accepted = await gateway.answer_call(call.turn_id, waiting.call_id, asked.answer)
-        if not accepted:
+        event = await _first(gateway, call.turn_id, call.index)
+        waiting = None if event is None or not event.HasField("client_call") else event.client_call
+        if waiting is None or not await gateway.answer_call(
+            call.turn_id, waiting.call_id, asked.answer
+        ):
             raise WireError(
                 Code.CONFLICT,
                 f"the agent does not wait for the output of {call.call_id} any more",
-                details=f"it waited until {waiting.expires_at}, or was answered or stopped before",
+                details="its turn has ended"
+                if waiting is None
+                else f"it waited until {waiting.expires_at}, or was answered or stopped before",
                 resolution="ask again without the call",
             )
         answering = Answering(gateway, ResponseRef(call.turn_id, call.index + 1))
@@ -241,18 +241,6 @@ class Answers:
         if answering.known is not None:
             answering.known.said = ""
         return answering
-
-
-async def _call_of(gateway: GatewayClient, call: CallRef) -> pb.ClientCall:
-    event = await _first(gateway, call.turn_id, call.index)
-    if event is None or not event.HasField("client_call"):
-        raise WireError(
-            Code.CONFLICT,
-            f"the agent does not wait for the output of {call.call_id} any more",
-            details="its turn has ended",
-            resolution="ask again without the call",
-        )
-    return event.client_call
 
 
 async def _first(gateway: GatewayClient, turn_id: str, after: int) -> pb.TurnEvent | None:

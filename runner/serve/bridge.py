@@ -23,8 +23,9 @@ from wire.v1 import gateway_pb2
 
 from runner.access.agents import Replies
 from runner.access.callers import Caller, Callers
+from runner.access.relay import INTERNAL
 from runner.access.scopes import METHODS
-from runner.serve.failures import INTERNAL, told
+from runner.serve.failures import told
 from runner.serve.login.door import Door
 from runner.serve.requests import SMALL, read_object, whole
 

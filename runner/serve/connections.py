@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from wire.errors import Code, WireError
@@ -32,12 +33,18 @@ ADMITTED_MAX: Final = 64
 """How many requests of one caller may be under way, those included whose body still arrives."""
 DESCRIPTORS: Final = 8_192
 HEAD_MAX_BYTES: Final = 16 * 1024
+_LINES_MAX: Final = 200
+_SMALL_BYTES: Final = 1_024
+_SMALL_MAX: Final = 250
+"""How many more pieces of a body than reads may be that small: they take longer to read than to
+send."""
 HEAD_S: Final = 10.0
 """How long it may take from the accept, or from the end of an answer, until somebody is let in."""
 STALL_S: Final = 60.0
 """How long a client may read nothing of what waits for it."""
-_TLS_BUFFER_BYTES: Final = 16 * 1024
-"""Of each connection with TLS; asyncio's own is 256 KiB, also for who has not said a word."""
+_READ_BYTES: Final = 16 * 1024
+"""How much is read at once; with TLS, as much is held also for who has said nothing."""
+_READ_OF_ADMITTED_BYTES: Final = 256 * 1024
 _NO_DESCRIPTOR_S: Final = 0.05
 
 
@@ -60,6 +67,13 @@ def place_of(host: str) -> str:
         mapped = address.ipv4_mapped
         return str(mapped or ipaddress.ip_network((address, 64), strict=False))
     return str(address)
+
+
+def is_local(host: str) -> bool:
+    """Whether a name or an address is this machine for itself."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return host == "localhost"
 
 
 class Crowd:
@@ -110,6 +124,28 @@ class Crowd:
             each.cut()
 
 
+class _Http(h11.Connection):
+    """HTTP as h11 reads it, with bounds on how many lines a head and small pieces a body have."""
+
+    small = 0
+
+    def receive_data(self, data: bytes) -> None:
+        self.small = max(0, self.small - 1)
+        super().receive_data(data)
+
+    def next_event(self) -> Any:
+        if self.their_state is h11.IDLE:
+            head = self.trailing_data[0].partition(b"\r\n\r\n")[0]
+            if head.count(b"\n") > _LINES_MAX:
+                raise h11.RemoteProtocolError("the head has too many lines")
+        event = super().next_event()
+        if isinstance(event, h11.Data) and len(event.data) < _SMALL_BYTES:
+            self.small += 1
+            if self.small > _SMALL_MAX:
+                raise h11.RemoteProtocolError("the body has too many small pieces")
+        return event
+
+
 class Connection(H11Protocol):
     """One connection. It is cut off if nobody is let in by it in time, if the oldest one must make
     room, or if nothing of an answer is read.
@@ -119,8 +155,10 @@ class Connection(H11Protocol):
         place: What `WAITING_OF_PLACE_MAX` counts by; empty where an address is not one person's.
     """
 
+    conn: _Http
     _late: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
+    transport: Any
     _socket: socket.socket
     _opening: asyncio.Task[Any]
 
@@ -129,6 +167,7 @@ class Connection(H11Protocol):
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(server.config, server.server_state, {"connection": self}, loop)
+        self.conn = _Http(h11.SERVER, HEAD_MAX_BYTES)
         self.place = place
         self._crowd = crowd
         self._accepted = client
@@ -155,6 +194,7 @@ class Connection(H11Protocol):
         if not self._key:
             self._crowd.admit(self, key)
             self._key = key
+            self.transport.max_size = _READ_OF_ADMITTED_BYTES
             self._stop(self._late)
 
     def cut(self) -> None:
@@ -167,10 +207,20 @@ class Connection(H11Protocol):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def connection_made(self, transport: Any) -> None:
+        transport.max_size = _READ_BYTES
         super().connection_made(transport)
         self.client = self._accepted
 
+    def send_400_response(self, msg: str) -> None:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # an answer has begun, or has ended
+            self.cut()
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # so that no other answer is sent
+
     def on_response_complete(self) -> None:
+        self.conn.small = 0
         if self._key and not self.transport.is_closing():
             self._leave()
             self._wait()
@@ -222,7 +272,7 @@ class Listener(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         (listening,) = sockets or []
-        sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
+        sslproto.SSLProtocol.max_size = _READ_BYTES
         listening.setblocking(False)
         self.servers = []
         self._accepting = asyncio.create_task(self._accept(listening))

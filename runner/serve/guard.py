@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -121,16 +120,16 @@ class Reports:
     def __init__(self) -> None:
         self.count = 0
         self._since = time.monotonic()
-        self._logged: Counter[str] = Counter()
+        self._logged = 0
 
     async def take(self, request: Request) -> Response:
         body = await whole(request, SMALL)
         self.count += 1
         now = time.monotonic()
         if now - self._since > _REPORTS_WITHIN_S:
-            self._since, self._logged = now, Counter()
-        if self._logged.total() < _REPORTS_LOGGED:
-            self._logged["all"] += 1
+            self._since, self._logged = now, 0
+        self._logged += 1
+        if self._logged <= _REPORTS_LOGGED:
             log.warning("a browser reports a breach of the policy: %s", _shown(body))
         return Response(status_code=204)
 

@@ -11,15 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
-from wire.errors import Code
-from wire.text import bounded_json
 
 from runner.access.callers import Callers
 from runner.client.gateway import GatewayClient
 from runner.mcp.server import Context, build
-from runner.serve.failures import Refusal
 from runner.serve.login.door import Door
-from runner.serve.requests import VALUES_MAX, whole
+from runner.serve.requests import read_object, whole
 
 _BODY_BYTES: Final = 4 * 1024 * 1024
 
@@ -57,7 +54,7 @@ class Mcp:
             return
         async with self._callers.large(request.state.caller):
             body = await whole(request, _BODY_BYTES)
-            await asyncio.to_thread(_check, body)
+            await asyncio.to_thread(read_object, request, body)
         unread = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def read() -> Message:
@@ -75,12 +72,3 @@ class Mcp:
         async with self._sessions.run():
             self._ready.set()
             await self._ended.wait()
-
-
-def _check(body: bytes) -> None:
-    """Raises `Refusal` for what is no JSON, or has too many values."""
-    try:
-        bounded_json(body, VALUES_MAX)
-    except ValueError as error:
-        brief = "the request is no JSON that is read here"
-        raise Refusal(400, Code.INVALID_ARGUMENT, brief, details=str(error)[:200]) from None

@@ -1,8 +1,6 @@
 """The metrics of the HTTP server and of all users' hosts, as one page for Prometheus."""
 
 import asyncio
-import contextlib
-import ipaddress
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +22,7 @@ from runner.access.callers import Caller
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.host.control import connect_control
+from runner.serve.connections import is_local
 from runner.serve.failures import answer
 
 log = logging.getLogger(__name__)
@@ -92,7 +91,7 @@ class HttpMetrics:
         another name leads here. `caller` says who makes a request, by its token, or raises."""
 
         async def metrics(request: Request) -> Response:
-            if not _is_local(request.url.hostname or ""):
+            if not is_local(request.url.hostname or ""):
                 return Response(
                     "this server is called by its address\n", HTTPStatus.MISDIRECTED_REQUEST
                 )
@@ -109,12 +108,6 @@ class HttpMetrics:
             return Response(page, media_type=_CONTENT_TYPE)
 
         return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
-
-
-def _is_local(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 async def _metrics_of(config: Config, user_id: str) -> str:

@@ -24,7 +24,7 @@ from runner.config.models import Config
 from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
-from runner.serve.connections import HEAD_MAX_BYTES, Crowd, Listener, raise_descriptors
+from runner.serve.connections import Crowd, Listener, is_local, raise_descriptors
 from runner.serve.login.door import BY_SOCKET, Door
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
@@ -136,7 +136,7 @@ def check_settings(settings: ServeSettings) -> None:
             resolution='runner config edit, and write [serve] listen = "127.0.0.1:7480"',
         )
     host = settings.listen.rpartition(":")[0]
-    if settings.listen and settings.certificate is None and not _is_local(host):
+    if settings.listen and settings.certificate is None and not is_local(host):
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             f"the HTTP server must not listen on {settings.listen} without TLS",
@@ -182,7 +182,7 @@ def origins_of(settings: ServeSettings, port: int) -> dict[str, str]:
         names = [*([] if _is_any(host) else [host]), *settings.hosts]
         if settings.certificate is not None:
             names += names_in(read_pem("serve", "certificate", settings.certificate))
-        if _is_local(host) or _is_any(host):
+        if is_local(host) or _is_any(host):
             names += _LOCAL_NAMES
         for name in names:
             found[f"{name}:{port}"] = f"{scheme}://{name}:{port}"
@@ -194,14 +194,6 @@ def origins_of(settings: ServeSettings, port: int) -> dict[str, str]:
         for name in (*settings.hosts, "localhost"):
             found.setdefault(name, f"http://{name}")
     return found
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    return False
 
 
 def _is_any(host: str) -> bool:
@@ -299,7 +291,6 @@ async def _serve(
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_END_S,
-        h11_max_incomplete_event_size=HEAD_MAX_BYTES,
         ssl_certfile=settings.certificate if over_tcp else None,
         ssl_keyfile=settings.key if over_tcp else None,
     )

@@ -39,6 +39,7 @@ from runner.serve.server import HttpServer
 from tests.support.gateway.fake_gateway import Event, FakeGateway, text
 from tests.support.gateway.front import Front, open_front
 from tests.support.gateway.http_front import PAGE, open_beside, open_http, operator, page
+from tests.support.guests.embedders import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -188,6 +189,7 @@ async def test_a_cookie_from_before_the_login_is_no_session(
     stopped_by="a second secret is kept where only pages of the server's own port read it",
 )
 async def test_a_cookie_alone_lets_nobody_in(front: Front, server: HttpServer) -> None:
+    token = front.access("bob").token
     async with operator(front, server) as client, operator(front, server) as other:
         for page in (None, "", "1", other.headers["X-Oxydra"], next(iter(client.cookies.values()))):
             headers = {} if page is None else {"X-Oxydra": page}
@@ -195,6 +197,9 @@ async def test_a_cookie_alone_lets_nobody_in(front: Front, server: HttpServer) -
                 for path in ("/api/me", "/api/users/alice/files/x", "/mcp"):
                     assert (await thief.get(path, headers=headers)).status_code == 401, page
                 assert await save(thief, **headers) == (401 if page else 403)
+                await thief.post("/api/logout", json={"everywhere": True}, headers=headers)
+                thief.cookies.update(client.cookies)
+                await thief.post("/api/login", json={"token": token}, headers=headers)
         assert (await client.get("/api/me")).status_code == 200
     assert asked(front) == []
 
@@ -436,7 +441,46 @@ async def test_what_is_too_large_is_not_read(front: Front, server: HttpServer) -
     assert b" 401 " in await raw(server, f"POST /api/users/alice/Hello HTTP/1.1\r\n{announced}")
     endless = f"{act}Transfer-Encoding: chunked\r\n\r\n" + f"8000\r\n{'x' * 0x8000}\r\n" * 3
     assert b" 413 " in await raw(server, f"POST /api/login HTTP/1.1\r\n{endless}")
+    tiny = f"{act}Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 2_000
+    for path in ("GET /healthz", "POST /api/login", "POST /v1/responses"):
+        assert b" 400 " in await raw(server, f"{path} HTTP/1.1\r\n{tiny}"), path
+    short = "a:\r\n" * 1_000  # each line costs some hundred bytes while the request lasts
+    assert b" 400 " in await raw(server, f"{line}{short}\r\n")
     assert asked(front) == []
+
+
+@pytest.mark.attempt(
+    "filling the log with requests that break off or end in nonsense", stopped_by=BOUNDS
+)
+async def test_a_request_that_breaks_off_is_no_fault_of_the_server(
+    front: Front, server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = front.access("alice").token
+    name, _, port = host(server).rpartition(":")
+    for path in ("POST /v1/responses", "POST /mcp", "POST /api/users/alice/Hello", "GET /healthz"):
+        for then in (b"", b"zz\r\n"):
+            reader, writer = await asyncio.open_connection(name, int(port))
+            head = f"{path} HTTP/1.1\r\nHost: {host(server)}\r\nAuthorization: Bearer {token}\r\n"
+            head += "Transfer-Encoding: chunked\r\n\r\n"
+            assert b" 400 " in await raw(server, f"{head}zz\r\n")
+            writer.write(f"{head}1\r\nx\r\n".encode())
+            if path == "GET /healthz":
+                assert b" 200 " in await reader.read(4_096)
+            else:
+                await eventually(lambda: running_requests() == 1, "it is read")
+            writer.write(then)
+            writer.close()
+            await eventually(lambda: running_requests() == 0, "it has ended")
+    half = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    async with page(server) as client:
+        for path in ("/api/users/alice/SearchNotes", "/v1/responses", "/mcp"):
+            body = b'{"\\ud800": "x"}'
+            assert (await client.post(path, content=body, headers=half)).status_code == 400, path
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def running_requests() -> int:
+    return sum("run_asgi" in repr(task) for task in asyncio.all_tasks())
 
 
 @pytest.mark.attempt("holding the server with connections that say little", stopped_by=BOUNDS)

@@ -61,9 +61,9 @@ class Door:
             return self._callers.with_token(bearer(request) or "", address(request))
         if (user_id := self._said_by_proxy(request)) is not None:
             return Caller(user_id, frozenset(Scope), CHANNEL, key=f"proxy {user_id}")
-        if not (cookie := _cookie(request)):
+        if not _secrets(request)[0]:
             raise _NOBODY()
-        return self._sessions.find(cookie, request.headers.get(HEADER, ""))
+        return self._sessions.find(*_secrets(request))
 
     def with_token(self, request: Request) -> Caller:
         """Who makes `request`, by its access token and by nothing else. Raises as `caller` does."""
@@ -83,13 +83,14 @@ class Door:
             raise Refusal(
                 400, Code.INVALID_ARGUMENT, "a login has either a link or a token, as a string"
             )
-        cookie, page = self._sessions.begin(caller, _cookie(request))
+        self._sessions.end(*_secrets(request))
+        cookie, page = self._sessions.begin(caller)
         self._keep(request, cookie)
         return JSONResponse({**self._who(caller), "page": page})
 
     async def _logout(self, request: Request) -> Response:
         asked = await json_object(request)
-        self._sessions.end(_cookie(request), everywhere=asked.get("everywhere") is True)
+        self._sessions.end(*_secrets(request), everywhere=asked.get("everywhere") is True)
         self._keep(request, "")
         return JSONResponse({})
 
@@ -179,8 +180,9 @@ def cookie_name(request: Request) -> str:
     return "__Host-oxydra" if is_secure(request) else f"oxydra-{port}"
 
 
-def _cookie(request: Request) -> str:
-    return request.cookies.get(cookie_name(request), "")
+def _secrets(request: Request) -> tuple[str, str]:
+    """Both secrets of a session, as a page sends them."""
+    return request.cookies.get(cookie_name(request), ""), request.headers.get(HEADER, "")
 
 
 def _is_proxy(settings: ServeSettings, request: Request) -> bool:

@@ -72,10 +72,8 @@ class Sessions:
         self.lifetime_s = lifetime_s
         self._clock = clock
 
-    def begin(self, admitted: Caller, instead_of: str = "") -> tuple[str, str]:
-        """Begin a session of who was let in, and return the secrets of the cookie and of the page.
-        The session of the cookie `instead_of`, which the browser has shown, ends."""
-        self._path(instead_of).unlink(missing_ok=True)
+    def begin(self, admitted: Caller) -> tuple[str, str]:
+        """Begin a session of who was let in: the secrets of the cookie and of the page."""
         alike = [
             path
             for path in sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime)
@@ -96,8 +94,8 @@ class Sessions:
         """Who has the session of these secrets. Raises `WireError` (UNAUTHENTICATED) if there is no
         such session, or none any more."""
         path = self._path(cookie)
-        session = self._load(path)
-        if session is None or not hmac.compare_digest(session.page, digest(page)):
+        session = self._of(cookie, page)
+        if session is None:
             raise _ENDED()
         admitted = (
             Caller.at_terminal(session.user_id, CHANNEL)
@@ -110,11 +108,13 @@ class Sessions:
             self._touch(path)
         return replace(admitted, ended=partial(self._why, path, admitted))
 
-    def end(self, cookie: str, *, everywhere: bool = False) -> None:
-        """End the session of `cookie`, or all of the same person."""
-        session = self._load(self._path(cookie))
+    def end(self, cookie: str, page: str, *, everywhere: bool = False) -> None:
+        """End the session of these secrets, if there is one, or all of the same person."""
+        session = self._of(cookie, page)
+        if session is None:
+            return
         self._path(cookie).unlink(missing_ok=True)
-        if session is None or not everywhere:
+        if not everywhere:
             return
         for path in list(self._directory.iterdir()):
             found = self._load(path)
@@ -123,6 +123,11 @@ class Sessions:
                 session.operator,
             ):
                 path.unlink(missing_ok=True)
+
+    def _of(self, cookie: str, page: str) -> _Session | None:
+        session = self._load(self._path(cookie))
+        same = session is not None and hmac.compare_digest(session.page, digest(page))
+        return session if same else None
 
     def _why(self, path: Path, admitted: Caller) -> WireError | None:
         return _ENDED() if self._load(path) is None else admitted.ended()

@@ -89,20 +89,15 @@ def test_a_session_outlives_the_server_as_who_it_was_and_not_its_token(
     assert refused(again(), *operator)
 
 
-def test_a_login_ends_the_session_that_the_browser_had(sessions: Sessions) -> None:
-    planted = sessions.begin(ALICE)
-    assert sessions.begin(ALICE, instead_of=planted[0]) != planted
-    assert refused(sessions, *planted)
-    _, page = sessions.begin(ALICE, instead_of="chosen by somebody")
-    assert refused(sessions, "chosen by somebody", page)
-
-
 def test_a_logout_ends_one_session_or_all_of_a_person(sessions: Sessions) -> None:
     first, second, other = sessions.begin(ALICE), sessions.begin(ALICE), sessions.begin(BOB)
-    sessions.end(first[0])
+    for wrong in ((first[0], ""), (first[0], second[1]), ("", first[1])):
+        sessions.end(*wrong, everywhere=True)
+    assert sessions.find(*first)
+    sessions.end(*first)
     assert refused(sessions, *first)
     caller = sessions.find(*second)
-    sessions.end(sessions.begin(ALICE)[0], everywhere=True)
+    sessions.end(*sessions.begin(ALICE), everywhere=True)
     assert caller.ended() is not None
     assert refused(sessions, *second)
     assert sessions.find(*other)
