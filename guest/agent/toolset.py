@@ -79,7 +79,10 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
     ) -> str:
         turn, call_id = ctx.deps, ctx.tool_call_id or ""
         arguments = tool_args[ARGUMENTS]
-        shown, telling = storable(turn.redact(_json(arguments))), self._telling(name)
+        text = (
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        )
+        shown, telling = storable(turn.redact(text)), self._telling(name)
         await turn.emit(
             pb.ToolCallStarted(
                 call_id=call_id,
@@ -131,7 +134,3 @@ def finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished
         duration_ms=result.duration_ms,
         output=storable(result.printed),
     )
-
-
-def _json(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -81,7 +81,7 @@ def check(
     if issubclass(tool.arguments, SchemaArguments):
         value = tool.arguments.restored(value)
         if wrong := list(islice(tool.arguments.problems(value), _PROBLEMS_MAX)):
-            raise ToolError(". ".join(_cut(scrub(each)) for each in wrong))
+            raise ToolError(". ".join(scrub(each)[:_PROBLEM_CHARS] for each in wrong))
         return tool.arguments.model_validate(value)
     unknown = (name for name in value if name not in tool.arguments.model_fields)
     for name in [*islice(unknown, _PROBLEMS_MAX, None)]:
@@ -98,10 +98,6 @@ def check(
                 )
             )
         ) from None
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _PROBLEM_CHARS else f"{text[:_PROBLEM_CHARS]}…"
 
 
 def _parsed(arguments: str | Mapping[str, object]) -> Any:

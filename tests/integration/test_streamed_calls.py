@@ -44,7 +44,7 @@ def halves(first: dict[str, Any], second: dict[str, Any], **later: Any) -> list[
 
 
 ZERO_A, ZERO_B = {"index": 0, "call": "a"}, {"index": 0, "call": "b"}
-ONE_B = {"index": 1, "call": "b"}
+ONE_B, ONE_A = {"index": 1, "call": "b"}, {"index": 1, "call": "a"}
 
 SHAPES: dict[str, list[dict[str, Any]]] = {
     "OpenAI's": halves(ZERO_A, ONE_B, again=["index"]),
@@ -63,6 +63,15 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "ids empty": halves(
         {"index": 0, "call": ""}, {"index": 1, "call": ""}, again=["index", "call"]
     ),
+    "one id, numbered": halves(ZERO_A, ONE_A, again=["index"]),
+    "one id, numbered and repeated": halves(ZERO_A, ONE_A, again=["index", "call"], names=True),
+    "one id, all numbered 0": whole(ZERO_A, ZERO_A),
+    "one id, all numbered 0, names repeated": halves(ZERO_A, ZERO_A, again=["index"], names=True),
+    "the id last, with the name": [
+        piece(LIST[:5], index=0, name="file_list"),
+        piece(LIST[5:], index=0, name="file_list", call="a"),
+        piece(FIND, index=1, name="file_search", call="b"),
+    ],
     "a new id with every piece": [
         piece("", index=0, call="a", name="file_list"),
         piece(LIST, index=0, call="a2"),
@@ -112,8 +121,9 @@ async def test_two_calls_are_two_calls(shape: str, together: bool) -> None:
         assert len({each["tool_call_id"] for each in results}) == 2
 
 
-async def test_calls_of_one_tool_without_ids_are_told_apart_by_their_ends() -> None:
-    pieces = [piece(LIST, index=0, name="file_list") for _ in range(3)]
+@pytest.mark.parametrize("call", [None, "file_list"])
+async def test_calls_of_one_tool_are_told_apart_by_their_ends(call: str | None) -> None:
+    pieces = [piece(LIST, index=0, name="file_list", call=call) for _ in range(3)]
     deltas = [{"role": "assistant", "tool_calls": [each]} for each in pieces]
     settings: dict[str, Any] = {"provider": "openai", "model": "test-model", "api_key": "k"}
     async with openai_server(wire.stream(*deltas, finish="tool_calls"), wire.says("ok")) as server:

@@ -1,8 +1,8 @@
 """OpenAI's chat API, as other servers speak it, too.
 
 OpenAI numbers the calls of an answer, and sends the id and the name of each once. Others number all
-of them 0 or none, leave the ids out, or repeat ids and names with every piece. A piece of a call is
-put where its id says, else its number, else to the last one.
+of them 0 or none, leave the ids out, give all the same, or repeat ids and names with every piece.
+A piece of a call is put where its id and its number say, else its number, else to the last one.
 """
 
 import json
@@ -42,6 +42,8 @@ class _Stream(OpenAIStreamedResponse):
             call, said = self._calls[place], piece.function
             piece.index = place
             call.id = call.id or piece.id or ""
+            if any(call.id == each.id for each in self._calls[:place]):
+                piece.id = None  # two results of one id could not be told apart
             if said is not None:
                 if said.name and said.name == call.name:
                     said.name = None
@@ -55,17 +57,21 @@ class _Stream(OpenAIStreamedResponse):
         number = getattr(piece, "index", None)
         name = piece.function.name if piece.function is not None else None
         same_number = [n for n, call in enumerate(self._calls) if number in (None, call.number)]
-        if piece.id:
-            known = [n for n, call in enumerate(self._calls) if call.id == piece.id]
-            if known or (same_number and not name):
-                return known[0] if known else same_number[-1]
-        elif same_number:
-            last = self._calls[same_number[-1]]
-            is_other = name != last.name and (last.arguments or number is None)
-            if not (name and last.name and (is_other or last.is_whole)):
-                return same_number[-1]
+        same_id = [n for n, call in enumerate(self._calls) if piece.id and call.id == piece.id]
+        both = sorted({*same_number} & {*same_id})
+        for place in (both or (not name and same_id) or same_number)[-1:]:
+            if not (name and self._calls[place].name and self._begins(piece, self._calls[place])):
+                return place
         self._calls.append(_Call(piece.id or "", number))
         return len(self._calls) - 1
+
+    def _begins(self, piece: Any, last: _Call) -> bool:
+        """Whether a piece with a name, which would be put to `last`, begins another call."""
+        is_other = piece.function.name != last.name
+        if piece.id and last.id:
+            is_new = last.is_whole and (is_other or bool(piece.function.arguments))
+            return is_new or piece.id != last.id
+        return last.is_whole or (is_other and bool(last.arguments or last.number is None))
 
 
 class OpenAIModel(OpenAIChatModel):
