@@ -24,6 +24,8 @@ def zone(name: str) -> tzinfo | None:
     if name in ("", AUTO):
         return None
     try:
+        if name[0].islower():  # such as right/UTC, localtime: other files beside those of zones
+            raise ValueError
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
         raise ValueError(f"{name!r:.80} is not {ACCEPTED}") from None
@@ -76,7 +78,8 @@ def own_name(
             known = not name.startswith("/") and zone(name) is not None
         except ValueError:
             continue
-        if known and (given or rule({"TZ": name}, files=files) == rule(environ, local=local)):
+        own = each == names[0] or rule({"TZ": name}, files=files) == rule(environ, local=local)
+        if known and own:
             return name
     return ""
 
@@ -108,6 +111,6 @@ def _rule(path: Path) -> str:
         content = path.read_bytes()
     except OSError:
         return ""
-    if not content.startswith(_MAGIC):
+    if not content.startswith(_MAGIC) or content[4:5] < b"2":
         return ""
-    return content.rstrip(b"\n").rpartition(b"\n")[2].decode("ascii", errors="replace")
+    return content[:-1].rpartition(b"\n")[2].decode("ascii", errors="replace")

@@ -21,6 +21,8 @@ def files(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"TZif2" + bytes(60) + b"\n" + ending.encode() + b"\n")
     (tmp_path / "zoneinfo" / "broken").write_bytes(b"no zone\n")
+    (tmp_path / "zoneinfo" / "leaps").write_bytes(b"TZif2" + b"\n\0\0" + b"\n\n")
+    (tmp_path / "zoneinfo" / "old").write_bytes(b"TZif\0" + b"\n\0\0\n")
     return tmp_path / "zoneinfo"
 
 
@@ -33,6 +35,8 @@ def files(tmp_path: Path) -> Path:
         ({"TZ": ":Europe/Berlin"}, BERLIN),
         ({"TZ": "EST5EDT,M3.2.0,M11.1.0"}, "EST5EDT,M3.2.0,M11.1.0"),
         ({"TZ": "broken"}, ""),
+        ({"TZ": "leaps"}, ""),
+        ({"TZ": "old"}, ""),
     ],
 )
 def test_the_rule(files: Path, environ: dict[str, str], found: str) -> None:
@@ -48,6 +52,7 @@ def test_a_machine_without_a_zone(tmp_path: Path) -> None:
     [
         *("Mars/Olympus", "europe/berlin ", "Europe", "../../etc/passwd", "/etc/localtime"),
         *("UTC+2", "CET-1CEST,M3.5.0,M10.5.0/3", "a" * 300, "a\0b", "\N{SNOWMAN}"),
+        *("right/UTC", "posix/Europe/Berlin", "localtime", "posixrules"),
     ],
 )
 def test_a_bad_name_is_refused_with_what_is_accepted(bad: str) -> None:
@@ -110,6 +115,9 @@ def test_the_machines_own_name(tmp_path: Path) -> None:
     assert own_name({}, **nowhere) == ""
     linked = tmp_path / "localtime"
     linked.symlink_to(zones.SYSTEM / "Europe" / "Berlin")
+    assert own_name({}, local=linked, debian=tmp_path / "none") == "Europe/Berlin"
+    linked.unlink()
+    linked.symlink_to(zones.SYSTEM / "right" / "Europe" / "Berlin")  # its seconds are others
     assert own_name({}, local=linked, debian=tmp_path / "none") == "Europe/Berlin"
     copied, debian = tmp_path / "copy", tmp_path / "timezone"
     copied.write_bytes((zones.SYSTEM / "Europe" / "Berlin").read_bytes())
