@@ -67,7 +67,10 @@ def turn_text(value: str) -> str:
 
 
 def time_zone(value: str) -> str:
-    """Check the name of a time zone; empty is the user's own."""
+    """Check the name of a time zone; empty is the user's own, and so is what a browser says that
+    knows none, as under `TZ=:/etc/localtime`."""
+    if value == "Etc/Unknown":
+        return ""
     try:
         zone(value)
     except ValueError as error:

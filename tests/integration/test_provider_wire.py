@@ -74,19 +74,20 @@ async def test_an_answer_is_streamed() -> None:
 
 
 async def test_a_message_keeps_the_time_and_zone_that_it_was_sent_in() -> None:
-    async with talk(*[wire.says("ok")] * 2) as (alice, server):
-        for zone in ("Pacific/Auckland", "Asia/Kathmandu"):
+    async with talk(*[wire.says("ok")] * 3, time_zone="Asia/Tokyo") as (alice, server):
+        for zone in ("Pacific/Auckland", "Asia/Kathmandu", "Etc/Unknown"):
             await alice.say("s", "hi", time_zone=zone)
-        first, second = [request.body["messages"] for request in server.requests]
+        first, second, third = [request.body["messages"] for request in server.requests]
         assert re.search(r"\(Pacific/Auckland, UTC\+1[23]:00\)$", first[1]["content"])
         assert second[: len(first)] == first
         assert second[-2]["content"].endswith("(Asia/Kathmandu, UTC+05:45)")
+        assert third[-2]["content"].endswith("(Asia/Tokyo, UTC+09:00)")
         request = pb.RunTurnRequest(session_id="s", text="hi", time_zone="Mars/Olympus")
         refused = await refusal(alice.stub.RunTurn(request))
         assert refused.code is Code.INVALID_ARGUMENT
         assert "time_zone" in str(refused)
         assert 'such as "Europe/Berlin"' in str(refused)
-        assert len(server.requests) == 2
+        assert len(server.requests) == 3
 
 
 async def test_a_turn_may_ask_for_another_model() -> None:
