@@ -18,11 +18,6 @@ class ClientHello:
     server_name: str
 
     @classmethod
-    def read(cls, data: bytes) -> "ClientHello | None":
-        """Read it from the beginning of a stream, as `HelloReader` does."""
-        return HelloReader().feed(data)
-
-    @classmethod
     def parse(cls, body: "_Bytes") -> "ClientHello":
         """The hello in the body of a message. Raises `ValueError`."""
         body.take(2 + 32)  # version, random
@@ -53,13 +48,15 @@ class HelloReader:
     def __init__(self) -> None:
         self._rest = b""
         self._message = bytearray()
+        self._fed = 0
 
     def feed(self, data: bytes) -> ClientHello | None:
         """Take the next piece; None if more of it must come.
 
-        Raises `ValueError` if it is none, is larger than `HELLO_MAX`, or hides whom it wants to
-        reach.
+        Raises `ValueError` if it is none, takes more than `HELLO_MAX` with all its records, or
+        hides whom it wants to reach.
         """
+        self._fed += len(data)
         rest, at = self._rest + data, 0
         while True:
             head = rest[at : at + 5]
@@ -80,7 +77,7 @@ class HelloReader:
             size = int.from_bytes(self._message[1:4])
             if len(self._message) < 4:
                 continue
-            if size > HELLO_MAX:
+            if max(size, self._fed) > HELLO_MAX:
                 raise ValueError(f"the client's hello is larger than {HELLO_MAX} bytes")
             if len(self._message) > 4 + size:
                 raise ValueError("something follows the client's hello in its record")

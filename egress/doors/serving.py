@@ -3,37 +3,44 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
+from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
 from egress.doors.exchange import HEAD_MAX, HEADERS_MAX, bad_request
+from egress.doors.opening import HEAD_S
 from egress.refusals import Refused
 
 log = logging.getLogger(__name__)
+_SILENT: Final = logging.getLogger("egress.aiohttp")
+"""aiohttp's own log of what clients do wrong."""
+_SILENT.propagate = False
+_SILENT.addHandler(logging.NullHandler())
 
-HEAD_S: Final = 15.0
-"""How long a client has for the head of its first request."""
 BETWEEN_S: Final = 60.0
 """How long it has for that of another one."""
 _LINGER_S: Final = 5.0
 _READ_BYTES: Final = 32 * 1024
+_AHEAD_MAX: Final = 2 * HEAD_MAX
+"""How much of heads, of the ends of bodies and of requests that wait is read ahead."""
 
 Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 
 class Serving(RequestHandler):
     """One connection with requests. `lost` is called when it has ended. A request whose client has
-    left is cancelled."""
+    left is cancelled, and a client that sends too much which is neither body nor answered left."""
 
-    __slots__ = ("_deadline", "_lost")
+    __slots__ = ("_ahead", "_content", "_deadline", "_lost")
 
     def __init__(self, handle: Handler, lost: Callable[[], None]) -> None:
         async def answer(request: BaseRequest) -> StreamResponse:
             self._deadline.cancel()
+            self._content, self._ahead = request.content, 0
             return await _answer(handle, request)
 
         loop = asyncio.get_running_loop()
@@ -52,6 +59,14 @@ class Serving(RequestHandler):
         )
         self._deadline = loop.call_later(HEAD_S, self.force_close)
         self._lost = lost
+        self._content, self._ahead = EMPTY_PAYLOAD, 0
+
+    def data_received(self, data: bytes) -> None:
+        before = self._content.total_bytes
+        super().data_received(data)
+        self._ahead = 0 if self._content.total_bytes > before else self._ahead + len(data)
+        if self._ahead > _AHEAD_MAX and self.transport is not None:
+            self.transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._deadline.cancel()
@@ -87,14 +102,3 @@ async def _answer(handle: Handler, request: BaseRequest) -> StreamResponse:
     except Exception:
         log.exception("unexpected failure of a request")
         return refusal(Refused(500, "internal", "an unexpected failure; runner logs --role egress"))
-
-
-def _silent() -> Any:
-    """aiohttp's own log of what clients do wrong."""
-    made = logging.getLogger("egress.aiohttp")
-    made.propagate = False
-    made.addHandler(logging.NullHandler())
-    return made
-
-
-_SILENT: Final = _silent()

@@ -117,9 +117,6 @@ class _Client(asyncio.Protocol):
         else:
             self._server.data_received(data)
 
-    def eof_received(self) -> bool | None:
-        return self._server.eof_received() if self._server else None
-
     def pause_writing(self) -> None:
         if self._server:
             self._server.pause_writing()

@@ -249,31 +249,35 @@ class _Receiver(ResponseHandler):
     taken in small pieces here, and counted.
     """
 
+    _awaited = False
     _head_bytes = 0
     _informational = 0
 
     def set_response_params(self, **params: Any) -> None:
+        self._awaited = True
         self._head_bytes, self._informational = HEAD_MAX, INFORMATIONAL_MAX
         super().set_response_params(**params)
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
         if 100 <= data[0].code < 200 and data[0].code != 101:
             self._informational -= 1  # and nobody here wants to know them
+        elif not self._awaited:
+            self.close()  # an answer to nothing, which the next request would take for its own
         elif self._informational >= 0:
-            self._head_bytes = 0
+            self._awaited = False
             super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
-        while self._head_bytes > 0 and data and self.is_connected():
+        while self._awaited and data and self.is_connected():
             piece, data = data[:_HEAD_PIECE], data[_HEAD_PIECE:]
             self._head_bytes -= len(piece)
             super().data_received(piece)
-            if self._head_bytes < 0 or self._informational < 0:
+            if self._awaited and (self._head_bytes < 0 or self._informational < 0):
                 assert self.transport is not None
                 self.transport.abort()
                 self.set_exception(aiohttp.ClientPayloadError("the head of its answer has no end"))
                 return
-        if data and self.is_connected():
+        if self.is_connected():  # also without data: what was read before is read on
             super().data_received(data)
 
 

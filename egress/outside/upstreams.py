@@ -19,7 +19,6 @@ _PROOFS: Final = frozenset(
     ("authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie")
 )
 """Headers with which clients prove who they are."""
-_OURS: Final = "oxydra-"
 _SECRET_MIN_CHARS: Final = 8
 
 
@@ -49,11 +48,7 @@ class Upstream:
     def outgoing(self, sent: Mapping[str, str]) -> CIMultiDict[str]:
         """The headers to send, from those that the agent sent."""
         own = {name.lower() for name in self.headers} | _PROOFS
-        kept = CIMultiDict(
-            (name, value)
-            for name, value in sent.items()
-            if name.lower() not in own and not name.lower().startswith(_OURS)
-        )
+        kept = CIMultiDict((name, value) for name, value in sent.items() if name.lower() not in own)
         if self.hidden.forms:
             can_be_searched = "gzip" in kept.get("Accept-Encoding", "")
             kept["Accept-Encoding"] = "gzip" if can_be_searched else "identity"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egress.doors.client_hello import HELLO_MAX, ClientHello
+from egress.doors.client_hello import HELLO_MAX, ClientHello, HelloReader
 from tests.support.egress.hellos import extension, hello, in_records, server_name
 
 REAL = hello("files.example.org")
@@ -14,20 +14,20 @@ REAL = hello("files.example.org")
 
 @given(st.lists(st.integers(1, 600), max_size=8))
 def test_a_name_is_found_in_any_records(sizes: list[int]) -> None:
-    assert ClientHello.read(in_records(REAL, *sizes)) == ClientHello("files.example.org")
+    assert HelloReader().feed(in_records(REAL, *sizes)) == ClientHello("files.example.org")
 
 
 @given(st.lists(st.integers(1, 600), max_size=4), st.data())
 def test_a_part_of_it_is_waited_for(sizes: list[int], data: st.DataObject) -> None:
     whole = in_records(REAL, *sizes)
     part = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    assert ClientHello.read(part) is None
+    assert HelloReader().feed(part) is None
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_refused_or_waited_for(data: bytes) -> None:
     with suppress(ValueError):
-        assert ClientHello.read(data) is None
+        assert HelloReader().feed(data) is None
 
 
 @given(st.data())
@@ -35,7 +35,7 @@ def test_any_damage_is_refused_or_leaves_a_name(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(REAL) - 1))
     damaged = REAL[:at] + data.draw(st.binary(max_size=4)) + REAL[at + 1 :]
     try:
-        found = ClientHello.read(in_records(damaged))
+        found = HelloReader().feed(in_records(damaged))
     except ValueError:
         return
     assert found is None or isinstance(found.server_name, str)
@@ -56,14 +56,14 @@ def test_any_damage_is_refused_or_leaves_a_name(data: st.DataObject) -> None:
 )
 def test_what_hides_or_doubles_its_name_is_refused(message: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        ClientHello.read(in_records(message))
+        HelloReader().feed(in_records(message))
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"SSH-2.0-x\r\n", b"\x16\x03\x09\0\1\1"])
 def test_what_is_no_tls_is_refused_at_its_first_bytes(data: bytes) -> None:
     with pytest.raises(ValueError):
-        ClientHello.read(data)
+        HelloReader().feed(data)
 
 
 def test_a_hello_without_a_name_has_none() -> None:
-    assert ClientHello.read(in_records(hello(None))) == ClientHello("")
+    assert HelloReader().feed(in_records(hello(None))) == ClientHello("")

@@ -22,11 +22,11 @@ async def server(*says: bytes, again: bytes = b"") -> AsyncIterator[str]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.writelines(says)
-            while again:
-                writer.write(again)
-                await writer.drain()
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.writelines(says)
+                while again:
+                    writer.write(again)
+                    await writer.drain()
         writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -77,15 +77,74 @@ async def test_a_few_informational_answers_may_come_first(
             assert answer.status == status
 
 
+async def test_an_answer_in_more_pieces_than_are_buffered_comes_whole(egress: Egress) -> None:
+    """All of it has arrived while it is not read on, so that nothing follows which wakes it."""
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with server(chunked, b"2\r\nab\r\n" * 20_000, b"0\r\n\r\n") as target:
+        await egress.configure(agent=pb.EgressPolicy(allow=[target]))
+        assert (await egress.ask(f"http://{target}/", host=target)).body == b"ab" * 20_000
+
+
+async def test_a_server_that_answers_to_nothing_is_left(egress: Egress) -> None:
+    """The next request would take such an answer for its own."""
+    heard, left = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(ANSWER)
+        await heard.wait()
+        writer.write(ANSWER)
+        await reader.read()
+        left.set()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    target = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    await egress.configure(agent=pb.EgressPolicy(allow=[target]))
+    assert (await egress.ask(f"http://{target}/", host=target)).status == 200
+    heard.set()
+    async with asyncio.timeout(20):
+        await left.wait()
+    listening.close()
+
+
+@pytest.mark.parametrize(
+    ("begins", "again"),
+    [
+        (b"GET / HTTP/1.1\r\n", b"a: " + b"b" * 12_000 + b"\r\n"),
+        (b"0\r\n", b"a: " + b"b" * 12_000 + b"\r\n"),
+        (b"1;", b"a" * 65_536),
+    ],
+    ids=["headers", "trailers", "an extension of a chunk"],
+)
+async def test_a_client_that_goes_on_before_it_is_answered_is_left(
+    egress: Egress, begins: bytes, again: bytes
+) -> None:
+    """What it sends waited in the memory."""
+    async with server() as target:
+        await egress.configure(shell=pb.EgressPolicy(allow=[target]))
+        reader, writer = await egress.at_shell_door()
+        coding = "" if begins.startswith(b"GET") else "Transfer-Encoding: chunked\r\n"
+        writer.write(get(target)[:-2].encode() + coding.encode() + b"\r\n" + begins)
+        with suppress(ConnectionError):
+            async with asyncio.timeout(60):
+                while not reader.at_eof():
+                    writer.write(again)
+                    await writer.drain()
+        assert writer.transport.is_closing() or reader.at_eof()
+
+
 @pytest.mark.parametrize("cut", [lambda data: [data], lambda data: list(map(bytes, zip(data)))])
 def test_a_hello_is_read_in_linear_time_however_it_is_cut(
     cut: Callable[[bytes], list[bytes]],
 ) -> None:
     """As the largest one, in records of one byte: each byte was looked at again for each record."""
-    large = hello("files.example.org", extra=extension(0x7777, bytes(30_000)))
-    assert len(large) < HELLO_MAX
+    large = hello("files.example.org", extra=extension(0x7777, bytes(10_000)))
+    assert 6 * len(large) < HELLO_MAX
     reader = HelloReader()
     found = [reader.feed(piece) for piece in cut(in_records(large, *(1,) * len(large)))]
     assert found[-1] is not None
     assert found[-1].server_name == "files.example.org"
     assert found[:-1] == [None] * (len(found) - 1)
+    larger = hello("files.example.org", extra=extension(0x7777, bytes(12_000)))
+    with pytest.raises(ValueError, match="larger than"):
+        HelloReader().feed(in_records(larger, *(1,) * len(larger)))
