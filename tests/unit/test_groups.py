@@ -1,6 +1,7 @@
 """Which tests run together, which in every run, and what is counted of them."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,19 @@ def test_a_long_run_counts_what_a_report_says() -> None:
     report = """<testsuites><testsuite tests="9" failures="1" errors="2" skipped="3"/>
       <testsuite tests="1" failures="0" errors="0" skipped="0"/></testsuites>"""
     assert long_run.counts(report) == (4, 3, 3)
+
+
+@pytest.mark.parametrize(("code", "rows"), [(0, 1), (1, 1), (2, 0), (4, 0)])
+def test_a_part_that_did_not_run_whole_gets_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, rows: int
+) -> None:
+    (page := tmp_path / "page.md").touch()
+    monkeypatch.setattr(long_run, "PAGE", page)
+    monkeypatch.setattr(long_run, "commit", lambda: "abc")
+    done: subprocess.CompletedProcess[str] = subprocess.CompletedProcess([], code)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    assert long_run.run("1/6", []) == code
+    assert len(page.read_text().splitlines()) == rows
 
 
 def test_lines_are_counted_without_generated_code_and_the_cluster_apart(tmp_path: Path) -> None:
