@@ -64,5 +64,7 @@ async def test_weak_results_are_few_and_never_in_the_prompt(tmp_path: Path) -> N
         assert all(each["weak"] for each in weak)
         assert len(await call(memory, "memory_search", query="pets", top_k=1)) == 1
         found = await memory.search("pets", include_conversation=True, only=Only(session_id="s1"))
-        assert found.results == ()
+        assert (found.results, found.warnings) == ((), ())
+        told = (await memory.search("pets", weak=True)).warnings
+        assert told == ("nothing fits well: these are the nearest notes, marked weak",)
         assert await call(memory, "memory_search", query="0xdeadbeef 8812") == []

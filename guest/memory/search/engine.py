@@ -190,6 +190,8 @@ class Search:
         shown = (await reranking.reranked(question.text, shown, recency))[:top_k]
         if weak and not shown and not only.this_conversation:
             shown = (await self._nearest(question, among, only))[:top_k]
+            if shown:
+                warnings.append("nothing fits well: these are the nearest notes, marked weak")
         passing = ""
         if reranking.problem and reranking.is_loading:
             passing = reranking.problem

@@ -123,14 +123,12 @@ def vouched_in(*notes: Note) -> tuple[str, ...]:
 def search_answer(found: SearchOutcome, names: str, time_zone: str) -> ToolOutput:
     """The answer to a search of whose results these fields are shown; weak ones are marked."""
     count = len(found.results)
-    weak = [hit.matched_by == "weak" for hit in found.results]
-    told = ("nothing fits well: these are the nearest notes, marked weak",) if any(weak) else ()
     return ToolOutput(
         [
-            fields(hit, names, time_zone) | ({"weak": True} if is_weak else {})
-            for hit, is_weak in zip(found.results, weak, strict=True)
+            fields(hit, names, time_zone) | ({"weak": True} if hit.matched_by == "weak" else {})
+            for hit in found.results
         ],
-        notes=(*found.warnings, *told, *marks(found.results), *passages(found.results)),
+        notes=(*found.warnings, *marks(found.results), *passages(found.results)),
         summary=f"{count} result{'' if count == 1 else 's'}",
         count=count,
         material=material_of(found.results),

@@ -134,7 +134,9 @@ def change_rows(changes: Iterable[gateway_pb2.Change]) -> Rows:
 
 def marks(note: gateway_pb2.Note) -> list[str]:
     """What distinguishes a note from a plain fact that the user stated."""
-    found = ["superseded"] if note.superseded else []
+    found = ["weak"] if note.matched_by == "weak" else []
+    if note.superseded:
+        found.append("superseded")
     if note.type not in ("", "fact"):
         found.append(note.type.replace("_", " "))
     if note.key:
