@@ -26,6 +26,7 @@ SESSIONS_LOOKED_AT: Final = 100
 _HISTORIES_READ: Final = 8
 EVENTS_READ: Final = 1_000
 _EARLIER_CHARS: Final = 24_000
+_REDACTED: Final = "[redacted:"
 _LEFT_OUT: Final = "[what came before is left out]"
 
 
@@ -128,6 +129,25 @@ def exchanges(events: Iterable[pb.HistoryEvent]) -> list[Exchange]:
         elif event.role == "assistant" and said:
             said[-1] = Exchange(said[-1].asked, _joined(said[-1].answered, event.text))
     return said
+
+
+def go_on(events: Sequence[pb.HistoryEvent], sent: Sequence[Exchange], *, left: bool) -> bool:
+    """Whether what was `sent` ends with what a session holds. A question may have come with more
+    around it, such as what a program had looked up; an answer that was stopped, or (`left`) the
+    last one, may have come in part. What was redacted is not compared."""
+    held = exchanges(events)
+    stopped = {each.text for each in events if each.role == "assistant" and each.incomplete}
+
+    def same(kept: Exchange, told: Exchange) -> bool:
+        asked, answered = plain(kept.asked), plain(kept.answered)
+        part = kept.answered in stopped or (left and kept is held[-1])
+        return (_REDACTED in asked or plain(told.asked) in asked) and (
+            _REDACTED in answered
+            or answered == plain(told.answered)
+            or (part and answered.startswith(plain(told.answered)))
+        )
+
+    return len(sent) >= len(held) and all(map(same, held, sent[len(sent) - len(held) :]))
 
 
 def as_context(talk: Sequence[Exchange]) -> str:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from wire.branches import branch_of, told_in
+from wire.branches import branch_of, told_in, told_so
 from wire.errors import Code, WireError
 from wire.settings import OpenAISettings
 from wire.v1 import gateway_pb2 as pb
@@ -171,23 +171,26 @@ class Answers:
         """The session of a named conversation, of which the client tells what came `before`. Where
         that is not what its session holds, because it was edited or is answered anew, it goes on in
         a session beside it, whose name says how much it was told of."""
-        current, said = named, (await gateway.create_session(named)).turns
+        current, told = (await gateway.create_session(named)).session_id, 0
         for session in await gateway.list_sessions(conversations.SESSIONS_LOOKED_AT):
-            if (told := told_in(session.session_id, named)) is not None:
-                current, said = session.session_id, told + session.turns
+            if (found := told_in(session.session_id, named)) is not None:
+                current, told = session.session_id, found
                 break
-        if said == 0:
-            return current, conversations.as_context(before)
         last = self._conversations.last(caller.user_id, current)
+        if left := last is not None and last.left:
+            await _stop(gateway, last.turn_id)
+        held = (await gateway.get_session(current, conversations.EVENTS_READ)).events
+        earlier = conversations.as_context(before)
+        if not held:
+            return current, earlier
         if not before and not whole:
             return current, ""
-        answered = conversations.plain(before[-1].answered) if before else ""
-        if len(before) >= said and (last is None or last.said.startswith(answered)):
+        words = conversations.plain(conversations.as_context(before[:told]))
+        if told_so(current, words) and conversations.go_on(held, before[told:], left=left):
             return current, ""
-        if last is not None and last.left:
-            await _stop(gateway, last.turn_id)
-        created = await gateway.create_session(branch_of(named, len(before)))
-        return created.session_id, conversations.as_context(before)
+        words = conversations.plain(earlier)
+        created = await gateway.create_session(branch_of(named, len(before), words))
+        return created.session_id, earlier
 
     async def _start(
         self,
@@ -270,8 +273,10 @@ async def _after(gateway: GatewayClient, response_id: str) -> tuple[str, str]:
     if turns[-1] == ref.turn_id:
         return session_id, ""
     until = len(turns) - turns[::-1].index(ref.turn_id)
-    created = await gateway.create_session()
-    return created.session_id, conversations.as_context(conversations.exchanges(events[:until]))
+    said = conversations.exchanges(events[:until])
+    earlier = conversations.as_context(said)
+    created = await gateway.create_session(branch_of(session_id, len(said), earlier))
+    return created.session_id, earlier
 
 
 async def _stop(gateway: GatewayClient, turn_id: str) -> None:

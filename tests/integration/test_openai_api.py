@@ -306,6 +306,35 @@ async def test_what_was_edited_away_in_open_webui_is_not_shown(
     assert len([each for each in await sessions(agents) if name in each.session_id]) == 4
 
 
+@pytest.mark.parametrize(("changed", "known"), [(each, each % 4 in (0, 3)) for each in range(6)])
+async def test_what_was_changed_in_place_is_shown_as_it_is_now(
+    sdk: Any, agents: HttpAgents, changed: int, known: bool
+) -> None:
+    """A message that was edited and not sent again; also one that a session was told of."""
+    name = f"1b9d5c1e-0000-4000-8000-0000000000{changed}{known:d}"
+    chat = OpenWebUI(sdk, name)
+    fruits = [f"{fruit}{changed}{known:d}" for fruit in ("apples", "pears", "plums", "figs")]
+    await chat.ask(f"plant {fruits[0]}")
+    await chat.ask("plant beans")
+    chat.back_to(1)
+    await chat.ask(f"### Context: wet soil\n### Query: plant {fruits[1]}")
+    chat.talk[2]["content"] = f"plant {fruits[1]}"  # what was looked up for it is sent once
+    await chat.ask(f"plant {fruits[2]}")
+    beside = len([each for each in await sessions(agents) if name in each.session_id])
+    async with agents.another_server() as http:
+        if not known:
+            chat.sdk = AsyncOpenAI(
+                base_url="http://here/v1", api_key=sdk.api_key, http_client=cast("Any", http)
+            )
+        shown = await chat.ask("is it ripe?")
+        assert all(f"plant {fruit}" in shown for fruit in fruits[:3])
+        chat.talk[changed]["content"] = f"plant {fruits[3]}"
+        shown = await chat.ask("what now?")
+    assert beside == len([each for each in await sessions(agents) if name in each.session_id]) - 1
+    assert f"plant {fruits[3]}" in shown
+    assert shown.count(f"plant {fruits[changed // 2]}") == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
