@@ -73,7 +73,7 @@ class Admission:
         self._state = state
         self._allowance = allowance
         self._record = Record(watch)
-        self._questions = Questions(watch, self._grant)
+        self._questions = Questions(watch)
         self._open: set[Passage] = set()
 
     @property
@@ -105,10 +105,14 @@ class Admission:
 
     async def _admit(self, caller: Caller, attempt: Attempt, upstream: Upstream | None) -> Passage:
         verdict = self._decide(caller, attempt, upstream)
-        while verdict.decision == "ask":
+        while rule := verdict.asks_for:
             verdict = await self._questions.ask(caller, attempt, verdict)
             if verdict.decision == "allow":
                 verdict = self._decide(caller, attempt, upstream)
+                if verdict.asks_for == rule:  # a yes to what is not asked any more opens nothing
+                    grant = egress_pb2.EgressGrant(rule=rule, session_id=caller.session_id)
+                    self._state.current.policies[caller.role].grant(grant)
+                    verdict = self._decide(caller, attempt, upstream)
         configuration = self._state.current
         name = upstream.name if upstream else ""
         refused: Refused | None = None
@@ -198,6 +202,3 @@ class Admission:
     def _count(self, caller: Caller, host: str) -> None:
         if why := self._allowance.admit(caller, host):
             raise Refused(429, "limit", why)
-
-    def _grant(self, role: str, grant: egress_pb2.EgressGrant) -> None:
-        self._state.current.policies[role].grant(grant)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -36,13 +35,10 @@ class _Question:
 class Questions:
     """Asks through the runner. One question is open for each session and rule, however many
     requests wait for it; a no counts for the rest of the turn.
-
-    `granted` is told the role and what a yes has added, which counts for the session from then on.
     """
 
-    def __init__(self, watch: Watch, granted: Callable[[str, pb.EgressGrant], None]) -> None:
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._granted = granted
         self._ids = count(1)
         self._open: dict[_Key, _Question] = {}
         self._refused: OrderedDict[tuple[_Key, str], str] = OrderedDict()
@@ -71,7 +67,6 @@ class Questions:
             if caller.turn_id:
                 self._remember((key, caller.turn_id), reason)
             return _no(rule, reason)
-        self._granted(caller.role, pb.EgressGrant(rule=rule, session_id=caller.session_id))
         return Verdict("allow", rule, "a person allowed it for this session")
 
     def _close(self, key: _Key, answer: "asyncio.Future[pb.EgressAnswer]") -> None:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 import grpc
-from wire.errors import WireError
+from wire.egress import policy, rules
+from wire.errors import Code, WireError
 from wire.status import answered
 from wire.v1 import control_pb2, egress_pb2, egress_pb2_grpc, shell_pb2
 
@@ -222,8 +223,18 @@ class WaysOut:
 
     def granted(self, role: str, grant: egress_pb2.EgressGrant) -> None:
         """Keep what a person has allowed. The running guest knows it already. Raises `HostError`
-        if it cannot be kept."""
-        self.agents.launcher.kept.grants.add(role, grant)
+        if it cannot be kept, or the rules of now would not ask for it."""
+        now: egress_pb2.EgressPolicy = getattr(self.agents.launcher.configuration(), role)
+        (rule, *_) = policy.rules_of(grant.rule)
+        scheme: policy.Scheme = "http" if rule.scheme == "http" else "https"
+        asked = policy.Attempt(
+            scheme, rule.host, rule.port or rules.DEFAULT_PORTS[scheme], "GET", "/"
+        )
+        verdict = policy.Policy.of(now).decide(asked, grant.session_id)
+        if verdict.asks_for == grant.rule:
+            self.agents.launcher.kept.grants.add(role, grant)
+        elif verdict.decision != "allow":
+            raise HostError(Code.FAILED_PRECONDITION, "the rules have changed since it was asked")
 
     async def grant(self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool) -> bool:
         """Allow or deny something until the host ends, or take that back.

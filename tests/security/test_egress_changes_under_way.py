@@ -148,6 +148,35 @@ async def test_a_deny_while_it_waits_counts(egress: Egress, way: Way, waits_for:
 
 
 @ways
+@pytest.mark.parametrize("now", ["nobody is asked", "a part is allowed"])
+@pytest.mark.attempt(
+    "a person's yes to what the rules would not ask for any more",
+    stopped_by="the answer counts only if the rules of now still ask the same",
+)
+async def test_a_yes_to_what_is_not_asked_any_more_opens_nothing(
+    egress: Egress, way: Way, now: str
+) -> None:
+    held = Held()
+    async with site() as there, name_server(at_once()) as at:
+
+        async def hold(event: pb.EgressEvent) -> None:
+            if event.HasField("question"):
+                await held.wait()
+
+        egress.held, egress.answers = hold, lambda _: True
+        await egress.configure(shell=pb.EgressPolicy(ask=True), name_servers=[at])
+        going = asyncio.create_task(way(egress, there.target))
+        async with asyncio.timeout(60):
+            await held.reached.wait()
+            part = pb.EgressPolicy(ask=True, allow=[f"POST {there.target}/public/*"])
+            rules = part if now == "a part is allowed" else pb.EgressPolicy()
+            await egress.configure(shell=rules, name_servers=[at])
+            held.free.set()
+            answer = await going
+    assert (answer.status, answer.refused, there.heard) == (403, "policy", b"")
+
+
+@ways
 @pytest.mark.attempt(
     "a request that is being connected while a person denies its host",
     stopped_by="a change of the policy ends every passage that it forbids",

@@ -1,11 +1,16 @@
 """What people allow and deny until the host ends."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
-from wire.errors import Code
-from wire.v1.egress_pb2 import EgressGrant
+from wire.egress.presets import PRESETS
+from wire.errors import Code, WireError
+from wire.v1.egress_pb2 import EgressConfiguration, EgressGrant, EgressPolicy
 
 from runner.egress.grants import GRANTS_MAX, Grants
 from runner.errors import HostError
+from runner.host.egress import WaysOut
 
 PYPI = EgressGrant(rule="preset pypi", session_id="one")
 
@@ -58,3 +63,34 @@ def test_their_number_is_bounded() -> None:
         grants.add("shell", EgressGrant(rule="one-more.example.org"))
     assert not grants.add("shell", EgressGrant(rule="1.example.org"))
     assert grants.add("shell", EgressGrant(rule="1.example.org", denied=True))
+
+
+HTTPS = EgressGrant(rule="https://example.org:8443", session_id="one")
+REFUSED = EgressGrant(rule=HTTPS.rule, session_id="one", denied=True)
+
+
+@pytest.mark.parametrize(
+    ("now", "grant", "kept"),
+    [
+        *((EgressPolicy(ask=True), EgressGrant(rule=f"preset {each}"), 1) for each in PRESETS),
+        (EgressPolicy(ask=True), HTTPS, 1),
+        (EgressPolicy(ask=True, allow=["example.org:8443"]), HTTPS, 0),
+        (EgressPolicy(), HTTPS, None),
+        (EgressPolicy(ask=True, deny=["*.org"]), HTTPS, None),
+        (EgressPolicy(ask=True, allow=["GET example.org:8443/public/*"]), HTTPS, None),
+        (EgressPolicy(ask=True, grants=[REFUSED]), HTTPS, None),
+    ],
+)
+def test_a_yes_is_kept_only_for_what_is_still_asked(
+    now: EgressPolicy, grant: EgressGrant, kept: int | None
+) -> None:
+    grant.session_id, grants = "one", Grants()
+    told = EgressConfiguration(shell=now)
+    launcher = SimpleNamespace(configuration=lambda: told, kept=SimpleNamespace(grants=grants))
+    ways_out = WaysOut(cast(Any, SimpleNamespace(launcher=launcher)), cast(Any, None))
+    if kept is None:
+        with pytest.raises(WireError, match="have changed"):
+            ways_out.granted("shell", grant)
+    else:
+        ways_out.granted("shell", grant)
+    assert len(grants.of("shell")) == (kept or 0)
