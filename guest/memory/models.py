@@ -264,8 +264,8 @@ class Filter:
 class Only:
     """Limits a search to some notes. `session_id` is the session that searches: it never sees
     notes scoped to another session. Empty `types` means every type. Of conversations, the turn
-    `asked_in` is left out, which holds the very question; with `this_conversation`, they are
-    limited to the session that searches, and notes are left out."""
+    `asked_in` is left out, and wherever the user said `asked`, the very question; with
+    `this_conversation`, they are limited to the session that searches, and notes are left out."""
 
     session_id: str = ""
     types: tuple[NoteType, ...] = ()
@@ -273,6 +273,7 @@ class Only:
     superseded: bool = False
     chosen: Filter = Filter()
     asked_in: str = ""
+    asked: str = ""
     this_conversation: bool = False
 
 

@@ -59,6 +59,7 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
     CROSS JOIN conversation_events AS event USING (session_id, sequence)
     WHERE chunks.namespace = ?2 AND NOT {HIDDEN}
         AND NOT (event.session_id = ?3 AND event.turn_id = ?4)
+        AND NOT (event.role = 'user' AND event.text = ?7)
         AND (event.session_id = ?3 OR NOT ?5) AND CASE
         WHEN event.role = 'tool' AND json_valid(event.payload)
             THEN COALESCE(json_extract(event.payload, {_TOOL}), '')
@@ -175,6 +176,7 @@ async def conversation(
             only.asked_in,
             only.this_conversation,
             _REPORTING,
+            only.asked,
         ),
     )
     found = {}

@@ -116,6 +116,7 @@ class _MemoryTools:
             only=Only(
                 session_id=context.session_id,
                 asked_in=context.turn_id,
+                asked=context.asked,
                 this_conversation=arguments.this_conversation,
             ),
             weak=True,
