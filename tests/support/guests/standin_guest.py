@@ -74,6 +74,8 @@ async def serve(behaviour: str) -> None:
     log.info("serving")
     await ended.wait()
     await server.stop(0)
+    loop.remove_signal_handler(signal.SIGTERM)  # as the loop's end would, but to the default:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever is slow to end is asked again
 
 
 if __name__ == "__main__":
