@@ -148,6 +148,21 @@ async def test_another_answer_is_told_and_the_call_not_repeated(
         assert server.begun == 1
 
 
+@pytest.mark.parametrize("code", [-32000, -32001])
+async def test_an_error_of_the_server_is_told_in_its_words_whatever_its_code(
+    tmp_path: Path, code: int
+) -> None:
+    server = Server()
+    async with agent_of(server, tmp_path) as agent:
+        await agent.until("docs_echo")
+        body = {**LOST_WITH_JSON, "error": {"code": code, "message": "no such page"}}
+        server.answers = [web.json_response(body, status=400)]
+        result = await agent.call("docs_echo", text="x")
+        assert "no such page" in result.text
+        assert "within" not in result.text
+        assert result.material == ("mcp: docs_echo",)
+
+
 @pytest.mark.parametrize("location", ["/mcp/", "http://mcp.example/mcp/", "mcp/"])
 async def test_a_redirect_below_the_address_is_followed(tmp_path: Path, location: str) -> None:
     server = Server()
@@ -189,7 +204,8 @@ async def test_a_redirect_below_the_address_is_followed(tmp_path: Path, location
         ({"status": 404}, "there is no MCP server at this address: correct mcp.servers.docs.url"),
         ({"status": 405}, "there is no MCP server at this address: correct mcp.servers.docs.url"),
         ({"status": 502, "text": "<html>"}, "it fails (HTTP 502): see its own log"),
-        ({"status": 200, "text": "<html>"}, "is away: it "),
+        ({"status": 200, "text": "<html>"}, "what it answered is no message of MCP (text/plain"),
+        ({"status": 307, "headers": {"location": "http://[::1/"}}, "it fails (HTTP 307): see its"),
     ],
 )
 async def test_a_server_that_cannot_be_used_says_why(

@@ -139,6 +139,7 @@ class Connection:
                 asked is not None and asked in self._open
             ):
                 self._open.discard(asked)
+                not_the_sdks(message, types.REQUEST_TIMEOUT, types.CONNECTION_CLOSED)
                 await to_client.send(SessionMessage(message))
                 return
             case types.JSONRPCRequest():
@@ -162,6 +163,12 @@ def _message(line: bytes) -> types.JSONRPCMessage | None:
         return types.jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValueError:
         return None
+
+
+def not_the_sdks(message: types.JSONRPCMessage, *codes: int) -> None:
+    """Give a server's error another code than those by which the SDK tells what it met itself."""
+    if isinstance(message, types.JSONRPCError) and message.error.code in codes:
+        message.error.code = types.INTERNAL_ERROR
 
 
 def _unusable(request: Any, said: str) -> types.JSONRPCError:

@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 from wire.text import parsed_json, visible
 
 from guest.door import REFUSED, Door, refusal, refusal_in, url_of
-from guest.tools.mcp.connection import MESSAGE_MAX_BYTES, TOOLS_CHANGED, Unasked
+from guest.tools.mcp.connection import MESSAGE_MAX_BYTES, TOOLS_CHANGED, Unasked, not_the_sdks
 from guest.tools.shell.program import ProgramLostError
 
 _CONNECT_S: Final = 10.0
@@ -35,6 +35,7 @@ _TOGETHER_S: Final = 0.2
 """After that a forgotten session is ended: calls that were sent together are told the same."""
 _SESSION: Final = "mcp-session-id"
 _LOCATION_MAX_CHARS: Final = 500
+_TYPE_MAX_CHARS: Final = 100
 _MEANINGS: Final = {
     401: "it wants a login (401): name a variable that holds one in {setting}.headers_env",
     403: "it refuses that login (403): correct the variable in {setting}.headers_env",
@@ -96,6 +97,7 @@ class HttpConnection:
                         continue
                     match message := each.message:
                         case types.JSONRPCResponse() | types.JSONRPCError():
+                            not_the_sdks(message, types.REQUEST_TIMEOUT)
                             await to_client.send(each)
                             continue
                         case types.JSONRPCRequest():
@@ -136,7 +138,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _Cut(response.stream)
             if request.method == "POST":
-                self.refused = ""
+                kind = response.headers.get("content-type", "no type")[:_TYPE_MAX_CHARS]
+                self.refused = f"what it answered is no message of MCP ({visible(kind)})"
                 if response.status_code >= 300:
                     return await self._told(request, response)
         return response
@@ -144,16 +147,15 @@ class _Bounded(httpx2.AsyncBaseTransport):
     async def _told(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """An answer that is no success, as a message that says what it is."""
         status = response.status_code
-        if location := response.headers.get("location"):
-            there = urljoin(self._url, location)
+        said = _MEANINGS.get(status, f"it fails (HTTP {status}): see its own log")
+        with suppress(KeyError, ValueError):
+            there = urljoin(self._url, response.headers["location"])
             if status in (307, 308) and there.startswith(self._url.rstrip("/") + "/"):
                 response.headers["location"] = _by_door(self._name, self._url, there)
                 if response.headers["location"] != str(request.url):
                     return response
             there = visible(urlsplit(there)._replace(query="", fragment="").geturl())
             said = f"it redirects to {there[:_LOCATION_MAX_CHARS]}: correct {{setting}}.url"
-        else:
-            said = _MEANINGS.get(status, f"it fails (HTTP {status}): see its own log")
         code = None
         with suppress(httpx2.HTTPError, httpx2.StreamError, ValueError, TypeError, KeyError):
             code = parsed_json(await response.aread())["error"]["code"]
@@ -163,9 +165,9 @@ class _Bounded(httpx2.AsyncBaseTransport):
         if status == 404 and _SESSION in request.headers and code != types.METHOD_NOT_FOUND:
             error = types.ErrorData(code=FORGOTTEN, message="it has forgotten the session")
             asyncio.get_running_loop().call_later(_TOGETHER_S, self._lose, error.message)
-        elif code is not None and status not in (401, 403):
-            return response
         self.refused = error.message
+        if error.code == HTTP_ERROR and code is not None and status not in (401, 403):
+            return response
         message = {"jsonrpc": "2.0", "id": None, "error": error.model_dump(exclude_none=True)}
         return httpx2.Response(status if status >= 400 else 502, json=message, request=request)
 

@@ -298,8 +298,10 @@ class McpServer:
         except _SessionForgotten:
             raise self._failed("forgets its sessions at once; nothing was done") from None
 
-    def _failed(self, said: str, code: Code = Code.UNAVAILABLE) -> ToolError:
-        return ToolError(f"the MCP server {self._name} {said}", code)
+    def _failed(
+        self, said: str, code: Code = Code.UNAVAILABLE, material: tuple[str, ...] = ()
+    ) -> ToolError:
+        return ToolError(f"the MCP server {self._name} {said}", code, material)
 
     async def _after(self, client: Client) -> Client:
         """The client of the next session."""
@@ -331,7 +333,8 @@ class McpServer:
                 late = f"did not answer within {self._settings.timeout_s:g} s; {_UNSURE}"
                 raise self._failed(late, Code.TIMEOUT) from None
             if error.code == types.CONNECTION_CLOSED:
-                raise self._failed(f"went away during the call; {_UNSURE}") from None
+                gone = f"went away during the call ({_words(error)}); {_UNSURE}"
+                raise self._failed(gone, material=(material,)) from None
             if error.code == FORGOTTEN and self._settings.url:
                 raise _SessionForgotten from None
             if error.code == HTTP_ERROR:

@@ -129,7 +129,7 @@ class Nested(Server):
         found = {
             "structured": f'"result":{{"content":[],"structuredContent":{deep}}}',
             "parts": f'"result":{{"content":[{deep}]}}',
-            "error": f'"error":{{"code":1,"message":"no","data":{deep}}}',
+            "error": f'"error":{{"code":-32000,"message":"no","data":{deep}}}',
         }
         sys.stdout.write(f'{{"jsonrpc":"2.0","id":{asked},{found[name]}}}\n')
         sys.stdout.flush()
