@@ -1,7 +1,7 @@
 """What memory did in one turn, from the tools' results and never from anybody's words."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from wire.errors import Code, WireError
@@ -110,18 +110,7 @@ class Ledger:
 
 def to_message(receipt: Receipt, turn_id: str) -> pb.MemoryReceipt:
     """`receipt` as the surfaces get it."""
-    return pb.MemoryReceipt(
-        turn_id=turn_id,
-        action=receipt.action,
-        outcome=receipt.outcome,
-        note_id=receipt.note_id,
-        version=receipt.version,
-        searchable=receipt.searchable,
-        durable=receipt.durable,
-        asked_by=receipt.asked_by,
-        reason=receipt.reason,
-        created_at=receipt.created_at,
-    )
+    return pb.MemoryReceipt(turn_id=turn_id, **asdict(receipt))
 
 
 def parsed(arguments: Any) -> dict[str, Any]:
@@ -154,9 +143,8 @@ def _receipt(
 
 def _failure(receipt: Receipt) -> tuple[str, ...] | None:
     """What is told once of attempts that failed alike; None for one that did not fail."""
-    return (
-        (receipt.action, receipt.note_id, receipt.reason) if receipt.outcome == "failed" else None
-    )
+    alike = receipt.action, receipt.note_id, receipt.reason
+    return alike if receipt.outcome == "failed" else None
 
 
 def _failed(result: ToolResult) -> bool:

@@ -24,6 +24,7 @@ _WORDS_MAX_CHARS: Final = 500
 """What is longer in one line was pasted, and may be anybody's words."""
 _COMMENT_MAX_WORDS: Final = 12
 PREVIOUS: Final = "my previous answer"
+_QUESTION: Final = re.compile("[?？]|[吗呢么]$")
 
 _TELLS: Final = re.compile(
     r"\b(?:I|I'\w+|me|my|mine|we|our|ich|mir|mein\w*|wir|unser\w*|je|j'\w+|m'\w+|moi|mon|ma|mes|nous"
@@ -56,7 +57,7 @@ def request_in(message: str) -> Request | None:
         return Request(previous=own_sentence and not _tells_something(before))
     line = text.split("\n", 1)[0].strip()
     begins = BEGINNING.match(line)
-    if begins is None or line.endswith(("?", "？")) or len(line) > _WORDS_MAX_CHARS:
+    if begins is None or _QUESTION.search(line) or len(line) > _WORDS_MAX_CHARS:
         return None
     words = line[begins.end() :].strip()
     return Request(words) if any(map(str.isalnum, words)) else None

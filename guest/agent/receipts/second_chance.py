@@ -6,7 +6,7 @@ it. How much it sees and how often it is wrong is measured (docs/guide/save-prom
 """
 
 import re
-from collections.abc import Sequence
+import unicodedata
 from typing import Final
 
 from guest.agent.receipts.ledger import Ledger
@@ -23,78 +23,95 @@ STEPS_MAX: Final = 3
 _GREETING_MAX_CHARS: Final = 20
 _CROP_CHARS: Final = 200
 """The part of a sentence that is looked at: the expressions take quadratic time."""
+_SIMPLIFIED: Final = str.maketrans("請記幫別備註這將個", "请记帮别备注这将个")
+_QUOTED: Final = re.compile(r'"[^"\n]*"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」')
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 
 
+def _plain(text: str) -> str:
+    """`text` as people type it in a hurry: without accents on Latin letters, and in simplified
+    characters."""
+    text = re.sub("(?<=[a-zA-Z])[\u0300-\u036f]+", "", unicodedata.normalize("NFD", text))
+    return unicodedata.normalize("NFC", text).translate(_SIMPLIFIED)
+
+
 def _any(alternatives: str) -> str:
-    return f"(?:{alternatives.replace(chr(10), '|')})"
+    return f"(?:{_plain(alternatives).replace(chr(10), '|')})"
 
 
 _LEAD: Final = r"""please|pls|plz|just|hey|hi|hello|ok(?:ay)?|so|and|also|oh|well|now|um+|uh+|do
-always|kindly|help me|try to|thanks|(?:can|could|would|will) you
-i(?:'d| would)? (?:want|like|need) you to
-(?:you|be|make) (?:should|must|need to|have to|sure (?:to|you))
-for (?:the future|later|next time|(?:future|later) reference)|from now on|bitte|hallo|also|und
-übrigens|(?:kannst|könntest|würdest|merkst) du|(?:können|könnten) sie|ich (?:möchte|will), dass du
-du sollst|s'il (?:te|vous) pla[iî]t|bonjour|salut|alors|et
-(?:est-ce que |que )?(?:tu (?:peux|pourrais|pourras)|vous (?:pouvez|pourriez))|(?:peux|pourrais)-tu
-(?:pouvez|pourriez)-vous|(?:je veux|j'aimerais|je voudrais|il faut) que tu|merci de|por favor|que
-hola|oye|y|(?:puedes|podrías|puede|podría)|(?:quiero|necesito|me gustaría) que"""
-_REQUEST: Final = r"""remember\b(?! (?:to|when|how|where|what|who|why|me|those|them|the time)\b)
-(?:don'?t|do not|never) (?:ever )?forget\b(?! (?:to|about|the|a|an|me)\b)
-(?:keep|bear) (?:\w+ )?in mind|(?:make|take) (?:a )?note(?: that|:)
-(?:save|store|note|record) that (?:i|my)\b|memori[sz]e(?: that|:| this)
-(?:save|add|store|commit) .{0,20}to (?:your )?memory|store .{0,20}in (?:your )?memory
-(?:dir|sich) (?:\w+ ){0,3}merk(?:en|st)\b|(?:\w+,? ){0,4}merke? (?:es )?(?:dir|euch)\b
-merken(?::| sie sich\b)|(?:nicht vergessen|präge? dir ein)[:,]
-(?:notiere?|speichere?)(?:,| bitte,?| dir\b|:)|vergiss (?:\w+ )?(?:nicht|nie)(?:,? dass|[:.!,]|$)
-(?:denke?|erinnere?) (?:dich )?(?:bitte )?(?:daran|dran)(?:,? dass|:)
-behalte?,? (?:bitte,? )?(?:dass|.*(?:kopf|gedächtnis))|halte? fest, dass
-@F(?: bien| toujours| ceci| cela| ça|,? s'il te plaît)*,?(?: que\b| qu'|\s*:| m(?:on|a|es)\b)
-@S(?:,? (?:por favor|siempre|de|esto|eso|lo siguiente|este dato)\b,?)*(?: que\b|\s*:| mis?\b)
-@P(?:记(?:住|下|好|着|一下|录一下)|牢记|[把将].+记(?:下|住|好)|(?:存入|保存到|存到)(?:你的)?记忆)
-@P(?:记得|别忘[了记]?|不要忘[了记]?|勿忘记?)[我：，:,]
-(?:覚えて(?:おいて)?|忘れないで|(?:記憶|メモ|記録)して(?:おいて)?)(?:ください)?[：:、]"""
-_FRENCH: Final = r"""souviens[- ]toi|souvenez[- ]vous|rappelle[- ]toi|rappelez[- ]vous|retiens
-retenez|retenir|(?:n')?oubli(?:e|ez) (?:\w+ )?(?:pas|jamais)
-(?:gard|conserv)(?:e|ez|er) .*(?:mémoire|tête|esprit)|mémorise[rz]?|note[rz]?|prends? (?:\w+ )?note
-[àa] (?:retenir|noter)|[mt]e (?:souvenir|rappeler|souviennes|rappelles)|retiennes|enregistre"""
-_SPANISH: Final = r"""(?:te )?(?:recuerd[ae]s?|recordar(?:as)?|recordá|ac(?:u[eé]|o)rda(?:te|se))
-acord(?:arte|aras)|te acuerdes|memori(?:za|zar|ces)|(?:no|nunca) (?:te |se te )?olvid(?:es|e)
-(?:ten|tenga|toma|mant[eé]n) .*(?:cuenta|presente|mente)|ap[uú]nta(?:te|r)?|an[oó]ta(?:te|r)?
-toma nota|guardar?(?: en (?:tu )?memoria)?"""
+always|kindly|help me|try to|thanks|(?:can|could|would|will) you|from now on|bitte|hallo|und|danke
+i(?:'d| would)? (?:want|like|need) you to|(?:you|be|make) (?:should|must|need to|have to|sure (?:to
+you))|for (?:the future|later|next time|(?:future|later) reference)|gracias|merci(?: de)?|du sollst
+(?:kannst|könntest|würdest|merkst) du|(?:können|könnten|würden) sie|s'il (?:te|vous) plaît|stp|svp
+ich (?:möchte|will|hätte gern),? dass? (?:du|sie)|salut|alors|et|pense[sz]? à|por favor|porfa|hola
+(?:est-ce que |que )?(?:tu (?:peux|pourrais|pourras)|vous (?:pouvez|pourriez))|que|oye|y|deja
+(?:peu[xt]|pourrais|pouvez|pourriez)[- ](?:tu|vous)|(?:puedes?|podrías?)(?: usted)?
+(?:je ve?ux|j'aimerais|je voudrais|il faut) que (?:tu|vous)|(?:quiero|necesito|me gustaría) que"""
+_REQUEST: Final = r"""rem+e?m?b?e?m?e?r\b(?! (?:to|when|how|where|what|who|why|me|those|them
+the time)\b)|(?:don'?t|do not|never) (?:ever )?forget\b(?! (?:to|about|the|a|an|me)\b)
+(?:keep|bear) (?:\w+ )?in mind|(?:make|take) (?:a )?note(?: that|:)|memori[sz]e(?: that|:| this)
+(?:note|write|jot|put|take)(?: this| it)? down(?: please)?(?: that|:)|note (?:please|for \w+):
+(?:save|store|note|record)(?: please)? that (?:i|my)\b
+(?:save|note|store|record|keep) this(?: for \w+)?:
+(?:save|add|store|commit|put|keep) .{0,20}(?:to|in) (?:your )?memory
+@G(?:,? (?:dass\b|das (?:ich|mein\w*|wir|unser\w*)\b)|:)|(?:\w+,? ){0,4}merke? (?:dir|euch)\b
+(?:nimm|nehmen sie|speicher|behalt)\w* .{0,30}(?:gedächtnis|kopf)\b
+@F(?: que\b| qu'|\s*:| m(?:on|a|es)\b)|@S(?: (?:que|[qk])\b|\s*:| mis?\b)
+(?:ajoute|mets|garde|enregistre|añad|agreg|pon|guard)\w* .{0,20}mémoi?r\w+
+@P(?:记(?:住|下|好|着|一下|录一下)|牢记|[把将].+记(?:下|住|好)|备注一下|[做写]个?(?:笔记|备注))
+@P.{0,8}[存放加记写保][存入到进在].{0,3}记忆|@P(?:记得|(?:别|不要|勿)忘[了记]?)[哈哦啊]?[我：，:,]"""
+_GERMAN: Final = r"""merk(?:en?|st)?|notier(?:en?)?|speicher[en]?n?|(?:be)?halte?n?|präge?n?
+denke?n?|(?:schreib|halt)e?n?(?: \w+){0,3} (?:auf|fest)|(?:auf|fest|ab)(?:schreib|halt|speicher)e?n
+(?:mach|leg|erstell)\w*(?: \w+){0,3} (?:notiz|vermerk)
+(?:nicht )?vergessen|erinnere? dich|verg(?:iss|essen sie)(?: \w+){0,2} (?:nicht|nie|niemals)"""
+_BETWEEN: Final = r"""dir|sie|sich|bitte|mal|doch|das|es|dies|diese info(?:rmation)?|ab|auf|an|ein
+fest|gut|kurz|immer|dran|daran|für (?:später|mich|die zukunft)"""
+_FRENCH: Final = r"""souviens[- ](?:toi|t'en)|souvenez[- ]vous|rappel(?:le|ez)[- ](?:toi|vous)
+retiens|retenez|retenir|(?:ne |n'|l')*oubli(?:e|ez) (?:\w+ )?(?:pas|jamais)|mémorise[rz]?|note[rz]?
+(?:gard|conserv)(?:e|ez|er) .*(?:mémoire|tête|esprit)|prend(?:s|ez|re)? (?:\w+ )?note|retiennes
+[àa] (?:retenir|noter)(?: pour \w+ \w+)?|[mt]e (?:souvenir|rappeler|souviennes|rappelles)
+enregistre[rz]?|écris"""
+_SPANISH: Final = r"""(?:te )?(?:recu[eé]rd[ae]s?|recordar(?:as)?|recordá|ac(?:u[eé]|o)rda(?:te|se))
+acord(?:arte|aras)|te acuerdes|memori(?:za|zar|ces|ce)|(?:no|nunca) (?:te |lo |se )*olvid(?:es|e)
+(?:ten|tenga|toma|tome|mant[eé]n)(?:lo)? .*(?:cuenta|presente|mente)|ap[uú]nt[ae](?:te|r|s)?
+an[oó]t[ae](?:te|r|s)?|anotado|tom[ae] nota|gu[aá]rd[ae](?:te|r|s)?|registr[ae]r?"""
+_MORE: Final = r"""bien|toujours|surtout|ceci|cela|ça|siempre|a?de|es[ot]o|lo siguiente|este dato
+stp|svp|porfa|por favor|s'il (?:te|vous) plaît"""
 _PLEASE: Final = (
     "(?:请|麻烦|那|好|你|您|帮忙|[帮替给]我|要|可?不?可以|能不?|务必"
-    "|一定|千万|以后|我希望|我要你|，|嗯)"
+    "|一定|千万|以后|我希望|我想|我要你|让|，|嗯)"
 )
 _LAST_WORDS: Final = r"""remember(?: that| it| this)?(?: about me| for \w+(?: \w+)?)?
 (?:don'?t|never) forget(?: that| it| this)?|(?:keep|bear) (?:that|it|this) in (?:mind|memory)
-commit (?:that|it|this) to memory|make a note(?: of (?:that|it|this))?|merke? (?:es )?dir(?: das)?
-merk's dir|vergiss (?:das|es) (?:\w+ )?nicht|(?:nicht )?(?:merken|vergessen)|denk (?:daran|dran)
-(?:retiens|note|mémorise)-le(?: bien)?|retiens(?: bien)? (?:ça|cela)|souviens-t'en
-souviens-toi(?: bien)?(?:-en| de ça)?|(?:ne l'|n'|l')?oublie (?:surtout )?pas(?: ça)?
-garde .*(?:tête|mémoire)|recu[eé]rd(?:alo|a esto|a eso)(?: siempre| bien)?|recordarlo
-no (?:lo|te|se te) olvid(?:es|e)|(?:tenlo|ten eso) .*|acuérdate(?: de eso)?
-(?:ap[uú]nta|an[oó]ta|memoríza)lo|guárdalo en .*memoria
+commit (?:that|it|this) to memory|make a note(?: of (?:that|it|this))?|@G|@F|@S
+(?:write|jot|note) (?:that|it|this) down|merk's dir
 (?:记(?:住|下来?|一下|好|得)|别忘[了记]?|不要忘[了记]?)(?:了|这一点|这个|它|这件事)*"""
 _JAPANESE: Final = (
-    r"(?:覚えて(?:おいて|いて|て)?|覚えとい?て|覚えておくように|忘れ(?:ないで|ないように|ずに)"
-    r"|(?:記憶|メモ)して(?:おいて)?|メモ(?:っ|し)といて|(?:記録し|控え|書き留め)ておいて"
-    r"|(?:念頭に置い|頭に入れ|心に留め)て(?:おいて)?)"
-    r"(?:ください|くれ|もら|って|いい|いただけ|頂け|ほしい|お願い|します|して|ません|[ますえかねよなる]|です)*"
+    r"(?:(?:(?:覚|憶|おぼ)え|(?:記憶|メモ)し|念頭に置い|頭に入れ|心に留め)て|(?:記憶|メモ)を?お願い"
+    r"|(?<![うくすつぬむるぐぶ]のを)忘れ(?:ないで|ないように|ずに)|(?:覚え|おぼえ|メモ[っし])とい?て"
+    r"|(?:覚えておくように|(?:記録し|控え|書き留め)ておいて)|(?:(?<=と)|(?<=って)|\A\W*)(?:記録|保存)して)"
+    r"(?:おいて|いて|て)?(?:ください|下さい|くれ|もら|って|いい|いただけ|頂け|[ほ欲]しい|お願い|します"
+    r"|して|ません|[ますえかねよなるとり]|助か|です)*"
 )
+
+
+def _with_verbs(pattern: str) -> str:
+    for mark, verbs, more in (("@F", _FRENCH, _MORE), ("@S", _SPANISH, _MORE)):
+        pattern = pattern.replace(mark, rf"{_any(verbs)}(?:-l[ea]|lo)?(?:,? {_any(more)}\b,?)*")
+    between = _any(_BETWEEN)
+    german = rf"(?:{between} )*{_any(_GERMAN)}(?:,? {between}\b)*"
+    return pattern.replace("@G", german).replace("@P", f"{_PLEASE}*")
+
+
+_LEADS: Final = rf"(?:{_any(_LEAD)}\b[\s,，]*)*"
 _BEGINS: Final = re.compile(
-    rf"\W*(?:{_any(_LEAD)}\b[\s,，]*)*"
-    + _any(_REQUEST)
-    .replace("@F", _any(_FRENCH))
-    .replace("@S", _any(_SPANISH))
-    .replace("@P", f"{_PLEASE}*"),
-    re.IGNORECASE,
+    rf"\W*(?:[^.,:，：]{{1,24}}[,，:] ?){{0,2}}{_LEADS}{_with_verbs(_any(_REQUEST))}", re.IGNORECASE
 )
 _ENDS: Final = re.compile(
-    rf"(?:(?:[,;:，、—–-] ?|\A\W*)(?:{_any(_LEAD)}[ ,]*|{_PLEASE})*{_any(_LAST_WORDS)}"
-    rf"(?:[ ,，]*(?:please|bitte|por favor|[吧哦啊吗]|好吗|谢谢))*\W*\Z"
-    rf"|{_JAPANESE}(?:のですが)?(?:\W*\Z|[、：:]))",
+    rf"(?:(?:[,;:，、—–-] ?|\A\W*)(?:{_LEADS}|{_PLEASE}*){_with_verbs(_any(_LAST_WORDS))}"
+    rf"(?:[ ,，]*(?:{_any(_LEAD)}|[吧哦啊吗呢哈]|好吗|谢谢))*\W*\Z"
+    rf"|{_plain(_JAPANESE)}(?:のですが|んだけど)?(?:\W*\Z|[、：:,]))",
     re.IGNORECASE,
 )
 _I_HAVE: Final = r"\bi(?:'ve|'ll| have| will) (?:just |now |also |always |(?:be|make) sure to )*"
@@ -102,20 +119,18 @@ _CLAIM: Final = r"""@I(?:remember(?:ed)?\b(?! to\b)|memori[sz]ed|committed .*mem
 @Ikeep (?:that|this|it) in mind(?! (?:while|when|as))|\bi won't forget (?:that|this|it|you)
 \bi(?:'ve| have)? (?:\w+ )?(?:saved|stored|noted|added|deleted) .*\b(?:memory|(?:my|your) notes)\b
 \bi(?:'ve| have)? (?:\w+ )?(?:saved|stored|noted) (?:that|this|it)(?: down| for you)?\W*\Z
-merke ich mir\b|\bich merke? mir\b|\bich (?:habe?|werde) (?:\w+ )*mir (?:\w+ )*(?:ge)?merk
-habe? ich mir (?:\w+ )*gemerkt
+merke ich mir\b|\bich merke? mir\b|\b(?:ich (?:habe?|werde) .*mir|habe? ich mir) .*(?:ge)?merk
 \bich (?:habe )?(?:mir )?(?:das|es) (?:mir )?(?:gespeichert|notiert)\W*\Z
 \bich behalte .*(?:kopf|gedächtnis)|\bje (?:m'en |me )?(?:souviendrai|retiens que|retiendrai)
 \bj'ai (?:bien )?(?:retenu|mémorisé)|\bje garde .*en tête
 \bj(?:e l'ai|'ai) (?:noté|enregistré)(?: (?:ça|cela))?\W*\Z|\brecordaré\b|\bno lo olvidaré
 \bme acordaré|\bhe memorizado|\blo he (?:guardado|anotado|apuntado)\W*\Z
-(?:我|已|会)[^，。]{0,6}(?:记住|牢记)|我会记得|我记下|不会忘记
-\A\W*我(?:已经?)?(?:保存|记录)了\W*\Z|覚え(?:ました|ておきます)|記憶し(?:ました|ておきます)
-忘れません|\A\W*メモし(?:ました|ておきます)\W*\Z"""
+(?:我|已|会)[^，。]{0,6}(?:记住|牢记)|我会记得|我记下|不会忘记|(?:覚え|記憶し)(?:ました|ておきます)
+忘れません|\A\W*(?:我(?:已经?)?(?:保存|记录)了|メモし(?:ました|ておきます))\W*\Z"""
 _CLAIMS: Final = re.compile(_any(_CLAIM).replace("@I", _I_HAVE), re.IGNORECASE)
 _MODAL: Final = re.compile(
-    r"\b(?:can|could|would|will) you\b|kannst|könnte|würde|können|peux|pourr|pouvez|pued|podrí"
-    r"|能|可以|くれ|もらえ",
+    r"\b(?:can|could|would) you\b|\bk[ao]nn(?:st|te|en)|wurde|\bpeu[xt]|pourr|pouvez|\bpued|podria"
+    r"|能|可以|くれ|もらえ|いただけ|頂け",
     re.IGNORECASE,
 )
 _CONDITION: Final = re.compile(r"\b(?:if|wenn|si|als|se)\b|如果|なら", re.IGNORECASE)
@@ -155,15 +170,12 @@ def asks(message: str) -> bool:
     """Whether `message` begins or ends with a plain request to remember something; a greeting may
     stand before it, and thanks behind it."""
     sentences = _sentences(message)
-    return _first_is_request(sentences) or _first_is_request(sentences[::-1])
-
-
-def _first_is_request(sentences: Sequence[str]) -> bool:
-    for sentence in sentences:
-        if _is_request(sentence):
-            return True
-        if len(sentence) > _GREETING_MAX_CHARS:
-            break
+    for ordered in (sentences, sentences[::-1]):
+        for sentence in ordered:
+            if _is_request(sentence):
+                return True
+            if len(sentence) > _GREETING_MAX_CHARS:
+                break
     return False
 
 
@@ -176,7 +188,7 @@ def claims(answer: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    text = text.replace("’", "'")
+    text = _QUOTED.sub("x", _plain(text.replace("’", "'")))
     return [found[0].strip() for found in _SENTENCE.finditer(text) if found[0].strip()]
 
 

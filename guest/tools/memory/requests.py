@@ -8,7 +8,8 @@ import re
 from typing import Final
 
 _BEGINNINGS: Final = (
-    r"(?:don't forget|remember)(?: that\b|\s*[:：])",
+    r"(?:don't forget|remember)(?: that(?= (?:i|my|we|our|you|your|he|his|she|her|it|they|their"
+    r"|there|the|an?|this|all|\w+ (?:is|are|has|have))\b| (?-i:[A-Z\d]))|\s*[:：])",
     r"merk(?:e)? dir(?:,? dass\b|\s*:)",
     r"(?:souviens-toi|rappelle-toi|retiens)(?: que\b| qu'|\s*:)",
     r"recuerda(?: que\b|\s*:)",
@@ -17,7 +18,7 @@ _BEGINNINGS: Final = (
     r"onthoud(?: dat\b|\s*:)",
     r"zapamiętaj(?:,? że\b|\s*:)",
     r"запомни(?:те)?(?:,? что\b|\s*:)",
-    r"记住[,，:：]?",
+    r"记住(?:[,，:：]|(?=我))",
     r"覚えて(?:おいて)?(?:ください)?[:：]",
 )
 """How a message begins whose words are to be kept."""

