@@ -60,23 +60,26 @@ _SELF: Final = re.compile(
     r"|用户|用戶|使用者|我|ユーザー|私|僕|俺|사용자|ผู้ใช้|ฉัน"
 )
 _VERBS: Final = frozenset(
-    {("am", "is"), ("have", "has"), ("bin", "ist"), ("habe", "hat"), ("suis", "est"), ("ai", "a")}
+    {("am", "is"), ("have", "has"), ("go", "goes"), ("do", "does"), ("bin", "ist")}
+    | {("habe", "hat"), ("suis", "est"), ("ai", "a")}
 )
+_RAISED: Final = re.compile("[²³¹¼-¾⁰-₉⅐-⅟]")
 _QUESTIONS: Final = frozenset("?？؟՞;‽")
-_QUOTED: Final = re.compile(
-    r'"[^"]*(?:"|$)|“[^”]*(?:”|$)|„[^“”]*(?:[“”]|$)|«[^»]*(?:»|$)|「[^」]*(?:」|$)|『[^』]*(?:』|$)'
-    r"|`[^`]*(?:`|$)"
+_OPENS: Final = re.compile(
+    r"[\"“”„‟«»‹›‘‚《〈「『【〝״＂`|<~–—：]|(?<!\w)['’]|:(?!//|\d)| --? "
+    r"|[(\[{（](?![^)\]}）]{0,200}[)\]}）])|^\s*(?:>|[-*•+]\s|\w{1,3}[.)]\s)",
+    re.MULTILINE,
 )
+"""What may open somebody else's words, or be their head: a quotation, a colon, a list, code."""
 _END: Final = re.compile(
-    r"(?:[!?؟۔।॥։።။។‽]|(?<![.…])(?<!\s\d)(?<!\s\d\d)\.)[\"'”’»)\]]{0,3}(?=\s(?!\d)|$)|[。！？｡．]"
-    r"|(?<![:,;：，、])\n\n(?![-*•\d])"
+    r"(?:[!?؟۔।॥։።។‽]|(?<![.…])(?<!\s\d)(?<!\s\d\d)\.)[\"'”’»)\]]{0,3}(?=\s(?!\d)|$)|[。！？｡．]"
 )
-"""Where a sentence ends. A pause ("…"), an ordinal ("5."), the end of a line within a paragraph and
-an item of a list end none."""
+"""Where a sentence ends. A pause ("…"), an ordinal ("5.") and the end of a line end none."""
 _ABBREVIATION_MAX_CHARS: Final = 8
 _ABBREVIATION: Final = re.compile(
-    r"(?<!\w)(?:\w|\w\.\w|mrs?|ms|dr|prof|st|vs|etc|approx|inc|ltd|co|corp|bzw|ca|usw|evtl"
-    r"|sra?|mme|mlle|av|núm|тел|ул|им)$",
+    r"(?<!\w)(?:\w|\w\.\w|mrs?|ms|dr|prof|st|[js]r|gov|sen|rep|gen|capt|lt|rev|vs|etc|approx|inc|ltd"
+    r"|co|corp|dept|no|nr|jan|feb|mar|apr|ju[nl]|aug|sept?|o[ck]t|nov|de[cz]|bzw|ca|usw|evtl|sra|mme"
+    r"|mlle|av|núm|тел|ул|им)$",
     re.IGNORECASE,
 )
 
@@ -142,18 +145,20 @@ def _statements(text: str) -> Iterator[str]:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The sentences of `text`, without lines quoted from a mail ("> …")."""
-    lines = [line.strip() for line in text.splitlines()]
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join("" if at[:1] == ">" else at for at in lines))
-    masked = _QUOTED.sub(lambda quote: "x" * (len(quote[0]) - 2) + quote[0][-2:], text)
+    """The sentences of `text`, until one has somebody else's words in it, or the head of some."""
     start = 0
-    for end in _END.finditer(masked):
+    for end in _END.finditer(text):
         at = end.start()
-        if text[at] != "." or not _ABBREVIATION.search(
-            text, max(0, at - _ABBREVIATION_MAX_CHARS), at
-        ):
-            yield text[start : end.end()]
-            start = end.end()
+        if text[at] == "." and _ABBREVIATION.search(text, max(0, at - _ABBREVIATION_MAX_CHARS), at):
+            continue
+        sentence = text[start : end.end()]
+        begins = BEGINNING.match(sentence)
+        opens = _OPENS.search(sentence, begins.end() if begins else 0)
+        if opens is None or sentence[: opens.start()].strip():
+            yield sentence
+        if opens is not None:
+            return
+        start = end.end()
     yield text[start:]
 
 
@@ -168,13 +173,15 @@ def _same(said: list[str], wanted: list[str]) -> bool:
 
 def _is_third_person(verb: str, other: str) -> bool:
     """Whether `other` is the form of `verb` for somebody else: "prefers", "goes", "wohnt"."""
-    forms = (f"{verb}s", f"{verb}es", f"{verb}t", f"{verb.removesuffix('e')}t")
-    return (verb, other) in _VERBS or (verb.isalpha() and other in forms)
+    german = f"{verb[:-1]}t" if verb.endswith("e") and verb[-2] not in "ei" else ""
+    regular = len(verb) > 2 and verb.isalpha() and other in (f"{verb}s", f"{verb}es", german)
+    return regular or (verb, other) in _VERBS
 
 
 def _tokens(text: str) -> list[str]:
     """Everything that stands in a text, in order, but its quotation marks and its end."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    text = _RAISED.sub(r" \g<0> ", text)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
     folded = folded.replace("’", "'").replace("n't", " not").replace("i'm ", "i am ")
     folded = re.sub(r"\b(?:(?:the )?user's|my)\b", f" {_USERS} ", folded.rstrip(" \n.!。।"))
     folded = _SELF.sub(f" {_USER} ", folded)
