@@ -9,7 +9,7 @@ from typing import Any, Final
 from wire.text import HIDDEN
 
 _BLANKS: Final = r"\t\u00a0\u1680\u2000-\u200f\u202f\u205f\u3000"
-_UNCLEAR: Final = re.compile(rf"[{_BLANKS}\ufe0e\ufe0f{HIDDEN}]")
+_UNCLEAR: Final = re.compile(rf"[{_BLANKS}\u23ce\ufe0e\ufe0f{HIDDEN}]")
 _BLANKS_AT_END: Final = re.compile(r" +$", re.MULTILINE)
 _PLAIN_NAME: Final = re.compile(r"[\w.$@/\[\]-]+", re.ASCII)
 _TOLD_CHARS: Final = 500
@@ -35,8 +35,8 @@ def told(arguments_json: str, name: str) -> str:
     value = _parsed(arguments_json).get(name)
     if not isinstance(value, str):
         return ""
-    lines = (" ".join(each.split()) for each in value.splitlines())
-    line = _exact(" ⏎ ".join(filter(None, lines)))
+    lines = (_exact(" ".join(each.split())) for each in value.splitlines())
+    line = " ⏎ ".join(filter(None, lines))
     return line if len(line) <= _TOLD_CHARS else f"{line[:_TOLD_CHARS]}…"
 
 

@@ -9,6 +9,8 @@ from acp import schema
 from acp.helpers import SessionUpdate
 from wire.v1 import gateway_pb2 as pb
 
+from runner.client.gateway import wording
+
 _KINDS: Final[dict[str, schema.ToolKind]] = {
     "file_read": "read",
     "file_list": "read",
@@ -51,10 +53,10 @@ class Updates:
         begun = next(reversed(self._open.values()), approval.approval_id)
         return schema.ToolCallUpdate(
             tool_call_id=approval.approval_id if approval.question else begun,
-            title=" ".join(line.strip() for line in approval.text.split("\n")),
+            title=" ⏎ ".join(line.strip() for line in wording(approval).split("\n")),
             kind="fetch" if approval.question else _KINDS.get(approval.tool, "other"),
             status="pending",
-            content=[acp.tool_content(acp.text_block(_verbatim(approval.text)))],
+            content=[acp.tool_content(acp.text_block(_verbatim(wording(approval))))],
         )
 
     def _started(self, index: int, started: pb.ToolCallStarted) -> SessionUpdate:

@@ -33,6 +33,11 @@ _T = TypeVar("_T")
 _P = TypeVar("_P", gateway_pb2.ListNotesReply, gateway_pb2.ListChangesReply)
 
 
+def wording(approval: gateway_pb2.ApprovalRequested) -> str:
+    """What a person decides on, as every face shows it. An older agent leaves the words to us."""
+    return approval.text or f"allow {approval.tool}?\n{approval.arguments_json}"
+
+
 class GatewayLost(WireError):  # noqa: N818 - a condition, not a bug
     """The gateway is gone, or another launch has taken its place."""
 

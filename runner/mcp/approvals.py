@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from wire.v1 import gateway_pb2
 
-from runner.client.gateway import GatewayClient
+from runner.client.gateway import GatewayClient, wording
 
 WAIT_MAX_S: Final = 3600.0
 """For how long a question may be answered; the gateway's own limit is shorter."""
@@ -39,7 +39,7 @@ async def ask(
     """Ask, and decide as the person says. Older clients are asked at once; for newer ones the
     question is the result, and they call again with the answer."""
     question = types.ElicitRequestFormParams(
-        message=approval.text, requested_schema={"type": "object", "properties": {}}
+        message=wording(approval), requested_schema={"type": "object", "properties": {}}
     )
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return types.InputRequiredResult(

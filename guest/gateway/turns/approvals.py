@@ -95,9 +95,7 @@ class Approvals:
         approval = self._open.get(approval_id)
         if approval is None:
             return False
-        if (
-            now() >= approval.request.expires_at
-        ):  # the clock of timers stands while a machine sleeps
+        if now() >= approval.request.expires_at:  # timers stand while a machine sleeps
             self._settle(approval, Decision(False, "expiry"))
             return False
         self._settle(approval, Decision(approved, "person", channel))

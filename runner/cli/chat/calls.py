@@ -9,6 +9,7 @@ from rich.cells import cell_len, chop_cells
 from wire.v1 import gateway_pb2
 
 from runner.cli.output import clip, neutralise, one_line
+from runner.client.gateway import wording
 
 _ROW: Final = "  │ "
 _SAME_ROW: Final = "  ┆ "
@@ -93,14 +94,14 @@ def in_full(call: Call, width: int) -> str:
     shown.append(f"  {'→' if finished.ok else '✗'} {neutralise(finished.summary)}")
     if finished.output.strip():
         printed = neutralise(finished.output).expandtabs(4).rstrip("\n")
-        shown += ["  printed", *_block(printed, width)]
+        shown += ["  printed", *_fitted(_ROW + printed.replace("\n", f"\n{_ROW}"), width)]
     shown.append(f"  took {finished.duration_ms / 1000:.1f} s")
     return "\n".join(shown)
 
 
 def question(approval: gateway_pb2.ApprovalRequested, width: int) -> str:
     """What a person decides on, as the gateway words it."""
-    return "\n".join(_fitted(approval.text, width))
+    return "\n".join(_fitted(wording(approval), width))
 
 
 def _telling(started: gateway_pb2.ToolCallStarted) -> str:
@@ -108,16 +109,10 @@ def _telling(started: gateway_pb2.ToolCallStarted) -> str:
 
 
 def _fitted(text: str, width: int) -> Iterator[str]:
-    """`text` in lines that fit: what stands behind a bar goes on behind another one."""
+    """`text` in lines that fit. A longer one goes on behind a bar with which none begins."""
+    room = max(width - len(_ROW), 1)
     for line in neutralise(text).split("\n"):
-        if line.startswith(_ROW):
-            yield from _block(line.removeprefix(_ROW), width)
-        else:
-            yield line
-
-
-def _block(text: str, width: int) -> Iterator[str]:
-    for line in text.split("\n"):
-        first, *others = chop_cells(line, max(width - len(_ROW), 1)) or [""]
-        yield _ROW + first
+        start = line[: len(_ROW)]
+        first, *others = chop_cells(line[len(_ROW) :], room) or [""]
+        yield start + first
         yield from (_SAME_ROW + other for other in others)

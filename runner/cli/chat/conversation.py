@@ -23,7 +23,7 @@ from runner.client.following import (
     followed,
     started,
 )
-from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
+from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id, wording
 
 INTERRUPT = "interrupted by the person"
 """Why a task is cancelled by Ctrl-C: not only the talk ends, but also the turn."""
@@ -267,7 +267,7 @@ class Conversation:
                 if is_open and (own or self._screen.answers):
                     await self._decide(approval)
                 elif is_open:
-                    asked = one_line(approval.text.split("\n", 1)[0])
+                    asked = one_line(wording(approval).split("\n", 1)[0])
                     await self._screen.status(f"{asked} waits for a person")
                 return
             except GatewayLost:  # whoever follows the turn connects again

@@ -106,6 +106,13 @@ EXACTLY = (
 ) % ("x" * 500)
 
 
+LEFT_ENDS = """each => {
+  const all = document.createRange();
+  all.selectNodeContents(each);
+  return [...all.getClientRects()].map(({ left }) => left);
+}"""
+
+
 def test_what_is_asked_is_what_is_called(new_window: NewWindow, script: Script) -> None:
     def call(_: object) -> provider.Reply:
         return provider.calls(("c1", "ledger_take", EXACTLY))
@@ -121,6 +128,8 @@ def test_what_is_asked_is_what_is_called(new_window: NewWindow, script: Script) 
     for line in ("number 9007199254740997", "until null", "a 2", "│ a<U+202E>b<U+FE0F><U+2800>c"):
         assert f"  {line}\n" in text
     assert asked.locator("pre").evaluate("each => each.scrollWidth <= each.clientWidth")
+    begins, *goes_on = asked.locator(".line", has_text="xxx").evaluate(LEFT_ENDS)
+    assert min(goes_on, default=0) > begins, "a line that goes on looks like one that begins"
     asked.get_by_role("button", name="Allow").click()
     expect(answered(page, "Done.")).to_be_visible()
     assert "no infinite number" in script.seen[-2].results[-1]

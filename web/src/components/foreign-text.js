@@ -14,9 +14,14 @@ export function ForeignText({ text }) {
 }
 
 /**
- * A call as the gateway tells it to people. Nothing of it is read here.
+ * A call as the gateway tells it to people. Nothing of it is read here; a line that is too long goes
+ * on further in, where none begins.
  *
  * @param {{text: string}} props
  */
 export const CallText = ({ text }) =>
-  html`<pre class="call-text" tabindex="0"><${ForeignText} text=${text} /></pre>`;
+  html`<pre class="call-text" tabindex="0">${text.split(/^(.{13,})$/m).map((each, index) =>
+    index % 2
+      ? html`<span class="line"><${ForeignText} text=${each} /></span>`
+      : html`<${ForeignText} text=${each} />`,
+  )}</pre>`;

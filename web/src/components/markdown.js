@@ -31,8 +31,6 @@ const ALLOWED = {
 
 const INLINE_MOST = 200;
 
-const SHARED = /^\/shared\//;
-
 /**
  * @param {string} source of HTML
  * @param {string} user whose shared directory paths mean
@@ -87,7 +85,7 @@ function cutLines(element) {
  */
 function prepareLink(link, user) {
   const target = link.getAttribute("href") || "";
-  if (SHARED.test(target)) {
+  if (target.startsWith("/shared/")) {
     link.dataset.shared = decodedPath(target);
     link.href = "#";
     if (link.dataset.image !== undefined && imageType(link.dataset.shared)) showImage(link, user);
@@ -99,7 +97,7 @@ function prepareLink(link, user) {
     link.title = target;
     const shown = document.createElement("span");
     shown.className = "target";
-    shown.textContent = ` (${hostOf(link)})`;
+    shown.textContent = ` (${link.host || link.protocol + link.pathname})`;
     link.append(shown);
   }
 }
@@ -128,9 +126,6 @@ function decodedPath(path) {
     return path;
   }
 }
-
-/** @param {HTMLAnchorElement} link */
-const hostOf = (link) => link.host || link.protocol + link.pathname;
 
 /** @param {HTMLPreElement} block */
 function prepareCode(block) {

@@ -73,6 +73,6 @@ def test_different_arguments_are_never_shown_alike(arguments: dict[str, object])
 
 
 def test_a_call_in_one_line_is_short() -> None:
-    assert told('{"x": "a\\n\\n  b\\u0000"}', "x") == "a ⏎ b<U+0000>"
+    assert told('{"x": "a\\n\\n  b\\u0000⏎"}', "x") == "a ⏎ b<U+0000><U+23CE>"
     assert len(told(json.dumps({"x": "y" * 9999}), "x")) == 501
     assert told('{"x": 5}', "x") == told("[1]", "x") == told("no JSON", "x") == ""

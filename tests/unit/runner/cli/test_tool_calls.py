@@ -85,13 +85,18 @@ def test_details_are_everything() -> None:
 
 
 def test_a_question_is_what_the_gateway_says_in_lines_that_fit() -> None:
-    text = f"allow t?\n  command\n  │ {'x' * 50}\n  │ \x1b[8mrm\n  cwd\n  │ /shared"
+    nested = f'  opts ["{"y" * 29}  │ a"]'
+    text = f"allow t?\n  command\n  │ {'x' * 50}\n  │ \x1b[8mrm\n{nested}\n  cwd\n  │ /shared"
     assert question(gateway_pb2.ApprovalRequested(text=text), 40).split("\n") == [
         "allow t?",
         "  command",
         f"  │ {'x' * 36}",
         f"  ┆ {'x' * 14}",
         "  │ ␛[8mrm",
+        f'  opts ["{"y" * 29}  ',
+        '  ┆ │ a"]',
         "  cwd",
         "  │ /shared",
     ]
+    older = gateway_pb2.ApprovalRequested(tool="t", arguments_json='{"a": 1}')
+    assert question(older, 40) == 'allow t?\n{"a": 1}'

@@ -50,6 +50,7 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
   const [late, setLate] = useState(false);
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [expired, setExpired] = useState(false);
+  const asked = approval.text || `allow ${approval.tool}?\n${approval.arguments_json}`; // of an older agent
   const until = Date.parse(approval.expires_at || "");
   useEffect(() => {
     if (decided || Number.isNaN(until)) return undefined;
@@ -85,7 +86,7 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
       <summary>${outcome}${" "}
         ${approval.question ? html`<${ForeignText} text=${approval.question} />` : html`<code>${approval.tool}</code>`}
       </summary>
-      <${CallText} text=${approval.text} />
+      <${CallText} text=${asked} />
     </details>`;
   return html`<section class="approval" aria-label="Call that needs your approval">
     <p>
@@ -94,7 +95,7 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
       html`<span class="muted">Without an answer it is refused at ${fullTime(approval.expires_at)}.</span>`}
     </p>
     ${children}
-    <${CallText} text=${approval.text} />
+    <${CallText} text=${asked} />
     ${problem && html`<${FailureNotice} failure=${problem} />`}
     <p class="actions">
       <button type="button" class="primary" disabled=${sent !== null} onClick=${() => decide(true)}>Allow</button>
