@@ -14,7 +14,7 @@ from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from tests.support.guests.on_ports import on_ports
 
-GUARD_S = 25
+GUARD_S = 60
 
 
 async def test_a_call_to_one_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ async def test_connections_at_once(site: Site) -> None:
     assert b"3 connections at once" in body
     for _, writer in held:
         writer.transport.abort()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await site.get())[0] != 200:
             await asyncio.sleep(0.05)
 

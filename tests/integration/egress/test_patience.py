@@ -98,7 +98,7 @@ async def test_connections_over_the_limit_are_refused_with_the_reason(egress: Eg
         assert "egress.limits.connections" in one_more.body.decode()
         writer.transport.abort()
         open_ones[0][1][1].transport.abort()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (again := (await egress.tunnel(target)))[0].status != 200:
                 again[1][1].transport.abort()
                 await asyncio.sleep(0.05)

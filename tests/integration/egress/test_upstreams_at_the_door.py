@@ -115,7 +115,7 @@ async def test_an_answer_comes_piece_by_piece_as_it_is_said(egress: Egress) -> N
         assert (await head(reader)).headers["content-type"] == "text/event-stream"
         for number in range(20):
             turn.release()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await reader.readuntil(b"\n\n\r\n") == (
                     f"{len(f'data: {number}') + 2:x}\r\ndata: {number}\n\n\r\n".encode()
                 )

@@ -302,7 +302,7 @@ async def test_a_deleted_pod_is_asked_first_and_its_exit_code_is_seen(pods: Pods
     watch_task = asyncio.create_task(watch(watching))
     await watching.wait()
     await asyncio.to_thread(pods.cluster.request, "DELETE", f"{pods.path}/slow")
-    await asyncio.wait_for(watch_task, 20)
+    await asyncio.wait_for(watch_task, 60)
     assert seen[0] == 5
     assert pods.is_gone("slow")
     assert await log == "here\nasked\n"
@@ -315,7 +315,7 @@ def test_who_does_not_go_is_killed_after_its_grace(pods: Pods) -> None:
     pods.cluster.request("DELETE", f"{pods.path}/stays", {"gracePeriodSeconds": 2})
     while not pods.is_gone("stays"):
         time.sleep(0.05)
-    assert 1.5 < time.monotonic() - began < 10
+    assert 1.5 < time.monotonic() - began < 25
 
 
 def test_grace_may_be_cut_short(pods: Pods) -> None:
@@ -325,7 +325,7 @@ def test_grace_may_be_cut_short(pods: Pods) -> None:
     for grace in (60, 1):
         pods.cluster.request("DELETE", f"{pods.path}/stays", {"gracePeriodSeconds": grace})
     while not pods.is_gone("stays"):
-        assert time.monotonic() < began + 20
+        assert time.monotonic() < began + 45
         time.sleep(0.05)
 
 
@@ -469,7 +469,7 @@ def test_policies_may_come_late(pods: Pods) -> None:
         began = time.monotonic()
         assert pods.reaches(address, PORT, {})
         while pods.reaches(address, PORT, {}):
-            assert time.monotonic() < began + 20
+            assert time.monotonic() < began + 45
 
 
 def test_a_runtime_class(pods: Pods) -> None:

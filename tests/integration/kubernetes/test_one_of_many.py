@@ -236,13 +236,13 @@ async def test_one_of_two_runners_holds_the_lease(
     async with runner.api() as first, runner.api() as second:
         async with leading(first, "one", told.append) as lost:
             waiting = asyncio.create_task(_lead(second, "two", told))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not told:
                     await asyncio.sleep(0.05)
             assert await holder(second) == "one"
             assert not waiting.done()
             assert not lost.is_set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await waiting
     assert told == ["one", "two leads"]
 
