@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -96,10 +97,12 @@ def searched(house: Household, key: str) -> dict[str, list[bytes]]:
     found = {}
     for role, pids in guests(house).items():
         assert pids, f"no {role} guest"
-        held = [word for pid in pids for word in memory_holds(pid, forms(key))]
+        held = []
         for pid in pids:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-            held += [word for word in forms(key) if word in environment]
+            with suppress(FileNotFoundError, ProcessLookupError):  # a child may just end
+                environment = Path(f"/proc/{pid}/environ").read_bytes()
+                held += [word for word in forms(key) if word in environment]
+                held += memory_holds(pid, forms(key))
         found[role] = held
     return found
 

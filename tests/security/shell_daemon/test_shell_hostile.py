@@ -2,6 +2,7 @@
 user as its commands, without capabilities."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import time
@@ -42,11 +43,12 @@ class Target(Guest):
 
     def ours(self) -> list[int]:
         """The daemon, its zygote and its supervisors."""
-        return [self.pid] + [
-            pid
-            for pid in tree.descendants(self.pid)
-            if Path(f"/proc/{pid}/comm").read_text().startswith("oxydra-")
-        ]
+        found = [self.pid]
+        for pid in tree.descendants(self.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may just end
+                if Path(f"/proc/{pid}/comm").read_text().startswith("oxydra-"):
+                    found.append(pid)
+        return found
 
     def resident(self) -> int:
         """Bytes of memory that the daemon itself holds."""

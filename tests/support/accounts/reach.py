@@ -175,9 +175,9 @@ def listeners(pids: Iterable[int]) -> set[str]:
 def _sockets(pid: int) -> set[str]:
     """The numbers of all sockets that a process, which may just end, has open."""
     found = set()
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ProcessLookupError):
         for path in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, ProcessLookupError):
                 kind, _, number = os.readlink(path).partition(":")
                 found |= {number.strip("[]")} if kind == "socket" else set()
     return found
@@ -186,6 +186,6 @@ def _sockets(pid: int) -> set[str]:
 def _table(pid: int, kind: str) -> list[list[str]]:
     try:
         lines = Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]
-    except FileNotFoundError:
+    except OSError:  # it has ended
         return []
     return [line.split() for line in lines]
