@@ -83,19 +83,19 @@ def file_system(path: Path, mounts: Sequence[tuple[str, str]] | None = None) -> 
     """
     name = "file system"
     kind = file_system_kind(path, mounts)
-    if kind in NETWORK or kind.startswith("fuse."):
-        return warning(
-            name,
-            f"{path} lies on {kind}: locks and durable writes of a database cannot be "
-            "relied on over a network",
-            "put workspace_root on a local disk",
-        )
     if kind in PASSING:
         return warning(
             name,
             f"{path} lies on {kind}, which does not outlive this machine or container: local "
             "memory must lie on a persistent volume",
             "put workspace_root on a disk, or mount a volume there",
+        )
+    if kind in NETWORK or kind.startswith("fuse."):
+        return warning(
+            name,
+            f"{path} lies on {kind}: locks and durable writes of a database cannot be "
+            "relied on over a network",
+            "put workspace_root on a local disk",
         )
     return ok(name, f"{path} lies on {kind or 'an unknown kind'}")
 

@@ -10,7 +10,7 @@ import psutil
 
 log = logging.getLogger(__name__)
 
-PASSING: Final = frozenset(["tmpfs", "ramfs", "overlay", "aufs"])
+PASSING: Final = frozenset(["tmpfs", "ramfs", "overlay", "aufs", "fuse.fuse-overlayfs"])
 """What is on these does not outlive the machine or container."""
 
 

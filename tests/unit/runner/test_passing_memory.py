@@ -7,7 +7,7 @@ import pytest
 from runner.workspace import file_systems
 
 
-@pytest.mark.parametrize("kind", ["overlay", "tmpfs", "ramfs", "aufs"])
+@pytest.mark.parametrize("kind", ["overlay", "tmpfs", "ramfs", "aufs", "fuse.fuse-overlayfs"])
 def test_a_place_that_goes_with_its_container_is_named_with_both_ways_out(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

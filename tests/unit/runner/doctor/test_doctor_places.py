@@ -132,6 +132,7 @@ def test_room_is_measured(root: Path) -> None:
         ("fuse.sshfs", State.WARNING, "over a network"),
         ("tmpfs", State.WARNING, "local memory must lie on a persistent volume"),
         ("overlay", State.WARNING, "local memory must lie on a persistent volume"),
+        ("fuse.fuse-overlayfs", State.WARNING, "local memory must lie on a persistent volume"),
     ],
 )
 def test_the_kind_of_file_system(root: Path, kind: str, state: State, told: str) -> None:
