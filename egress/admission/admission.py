@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from wire.egress import hosts
 from wire.egress.policy import Attempt, Verdict
+from wire.identity import Party
 from wire.v1 import egress_pb2
 
 from egress.admission.allowance import Allowance
@@ -193,8 +194,15 @@ class Admission:
             verdict = self._decide(passage.caller, passage.attempt, passage.upstream)
             if verdict.decision != "allow":
                 return f"it is not allowed any more: {verdict.reason}"
-            dialer = self._state.current.outside.dialer
-            dialer.check(passage.attempt.host, passage.addresses)
+            current, attempt = self._state.current, passage.attempt
+            current.outside.dialer.check(attempt.host, passage.addresses)
+            before, now = (
+                each.credentials.hidden(attempt.host, attempt.port).forms
+                for each in (passage.configuration, current)
+            )
+            of_commands = passage.caller.role == Party.SHELL
+            if of_commands and passage in self._open and not set(before) <= set(now):
+                return "a key for its host was changed or taken away"
         except Refused as refused:
             return refused.why
         return ""

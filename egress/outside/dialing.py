@@ -28,6 +28,8 @@ CONNECT_S: Final = 10.0
 FRESH_S: Final = 30.0
 """How long the addresses of a name count, so that a client's many requests ask for it once."""
 NAMES_MAX: Final = 1_000
+ADDRESSES_MAX: Final = 16
+"""How many addresses of a name count, of the thousands that an answer may have."""
 POOLED_S: Final = 30.0
 """How long a connection to a server stays open for its next request."""
 READ_BYTES: Final = 32 * 1024
@@ -159,7 +161,8 @@ class Dialer:
             return f"no name server answers about {host}: {error.args[-1]}"
         except TimeoutError:
             return f"no name server answers about {host} within {RESOLVE_S:g} seconds"
-        addresses = tuple(dict.fromkeys(node.addr[0].decode() for node in answer.nodes))
+        found = dict.fromkeys(node.addr[0].decode() for node in answer.nodes)
+        addresses = tuple(found)[:ADDRESSES_MAX]
         if not addresses:
             return f"the name {host} has no address"
         if len(self._fresh) >= NAMES_MAX:

@@ -7,7 +7,7 @@ import os
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,30 @@ async def outside(
             credentials=[credential(server.port, place)],
         )
         yield World(egress, server, configured, at)
+
+
+@pytest.mark.parametrize("change", [{"value": "another-Value"}, {"hosts": ["example.org"]}, {}])
+async def test_what_goes_out_with_a_key_ends_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    """A change of something else ends nothing."""
+    monkeypatch.setattr(sys.modules[__name__], "NEXT", asyncio.Semaphore(0))
+    reader, writer = await world.streams()
+    writer.write(f"GET /slow HTTP/1.1\r\nHost: {world.target}\r\n\r\n".encode())
+    assert (await head(reader)).status == 200
+    await world.egress.configure(
+        shell=pb.EgressPolicy(allow=[world.target, "example.net"]),
+        name_servers=[world.at],
+        credentials=[credential(world.server.port, **change)],
+    )
+    for _ in range(0 if change else 3):
+        NEXT.release()
+    rest = b""
+    with suppress(ConnectionError, asyncio.IncompleteReadError):
+        rest = await asyncio.wait_for(reader.readuntil(b"/slow"), 30)
+    ended = await world.egress.end_of(HOST) if change else None
+    assert (b"/slow" in rest, ended and ended.outcome) == (not change, "cut" if change else None)
+    writer.transport.abort()
 
 
 async def test_the_value_goes_out_and_does_not_come_back(world: World) -> None:

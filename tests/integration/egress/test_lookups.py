@@ -1,6 +1,7 @@
 """Whom the real program asks for the addresses of names, how often, and what it says of answers."""
 
 import asyncio
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from wire.v1 import egress_pb2 as pb
 
+from egress.outside.dialing import ADDRESSES_MAX, Dialer
 from tests.support.egress.origins import names, origin
 from tests.support.egress.program import Egress
 from tests.support.internet.arrivals import Arrivals
@@ -91,6 +93,13 @@ async def test_what_name_servers_say_is_told(egress: Egress) -> None:
             target = f"{host}:{server.port}"
             answer = await egress.say(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")
             assert (answer.status, words in answer.body) == (status, True), answer
+
+
+async def test_of_a_name_with_thousands_of_addresses_a_few_count() -> None:
+    """All of them were kept, for a thousand names, and looked at for each request."""
+    async with names({"files.example.org": [f"192.0.2.{n}" for n in range(1, 60)]}) as (at, _):
+        dialer = Dialer((), (at,), ssl.create_default_context())
+        assert len(await dialer.lookup("files.example.org")) == ADDRESSES_MAX
 
 
 @pytest.mark.root
