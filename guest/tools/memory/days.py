@@ -12,11 +12,12 @@ _WORDS: Final = {
     0: "today|tonight|heute|aujourd['’]hui|hoy|今天|今晚|今日|今夜|きょう",
 }
 _DAY: Final = re.compile(
-    "(?<![a-zà-ÿß])(?:"
+    r"(?<![a-zà-ÿß@/.#`_=&\\-])(?:"
     + "|".join(f"(?P<_{index}>{words})" for index, words in enumerate(_WORDS.values()))
-    + r")(?:['’]s)?(?![a-zà-ÿß])(?!\s*\(\d{4}-)",
+    + r")(?:['’]s)?(?![a-zà-ÿß@/`_=&(])(?![.-][a-z\d])(?!(?<=[a-zñ])\d)(?!\s*\(\d{4}-)",
     re.IGNORECASE,
 )
+"""Not within a name, such as an address, a path or code."""
 _MORNING: Final = re.compile(
     r"\b(?:guten|jeden|de[rnms]|am|diese[nrs]|heute|gestern|la|esta|cada|una)\s+$", re.IGNORECASE
 )

@@ -27,6 +27,14 @@ FRIDAY = date(2026, 11, 27)
         ("tomorrow (2026-11-28) I fly", "tomorrow (2026-11-28) I fly"),
         ("guten Morgen sagt sie immer", "guten Morgen sagt sie immer"),
         ("der Schlüssel ist hier", "der Schlüssel ist hier"),
+        ("see you tomorrow... 明天9点", "see you tomorrow (2026-11-28)... 明天 (2026-11-28)9点"),
+        *(
+            (name, name)
+            for name in (
+                *("my mail is tomorrow@example.org", "a@tomorrow.org", "https://x.org/today-2/"),
+                *("in today.txt", "x?day=today&z", r"C:\today\x", "`today()`", "#today", "today2"),
+            )
+        ),
         (
             "morgens Tee, the tomorrowland, heutige Post",
             "morgens Tee, the tomorrowland, heutige Post",
