@@ -16,7 +16,7 @@ AGAIN_MAX: Final = 3
 _NEVER_AGAIN: Final = re.compile(
     r"^tests\.(security|faults)\."
     r"|\.test_(database|(\w+_)?crash)(_\w+)?(\.|::)"
-    r"|::test_\w*(claimed_falsely|killed_at_any_moment|loses_no_|nothing_is_lost)"
+    r"|::test_\w*(claimed_falsely|killed_at_any_moment|_loses_no_|nothing_is_lost)"
 )
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.root]
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 IMAGES = os.environ.get("TESTS_IMAGES", "oxydra")
 SECRET = "sk-compose-secret-0123456789"
-LIMIT_S = 150.0
+LIMIT_S = 240.0
 
 
 def as_run_options(service: dict[str, Any], home: Path) -> list[str]:

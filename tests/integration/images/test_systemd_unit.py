@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.root]
 UNIT: Final = Path(__file__).resolve().parents[3] / "deploy/systemd/oxydra.service"
 IMAGES: Final = os.environ.get("TESTS_IMAGES", "oxydra")
 HOME: Final = Path("/var/lib/oxydra")
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 240.0
 CGROUPS: Final = "/sys/fs/cgroup"
 
 DOCKERFILE: Final = f"""

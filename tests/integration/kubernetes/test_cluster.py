@@ -639,7 +639,7 @@ def test_a_pod_that_gets_another_label_is_another_one_to_policies(pods: Pods) ->
     found = pods.cluster.request("GET", where)
     found["metadata"]["labels"] = _labels("shell")
     pods.cluster.request("PUT", where, found)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while pods.reaches(address, PORT, {}):
         assert time.monotonic() < deadline
 
@@ -701,7 +701,7 @@ def test_a_volume_outlives_its_claim_only_where_its_class_says_so(pods: Pods, po
         assert (place / "a").read_text() == "x"
         ask("DELETE", volume)
     else:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while place.exists():
             assert time.monotonic() < deadline
             time.sleep(0.1)
