@@ -49,6 +49,7 @@ class Egress:
         self.role = role
         self.launcher = launcher
         self._watcher = watcher
+        self._let_out = driver.capabilities.let_out
         self._on_handle = on_handle
         self._configured = configured
         self._handle: Handle | None = None
@@ -192,6 +193,8 @@ class Egress:
         configure = egress_pb2_grpc.EgressStub(channel).Configure
         request = part(self.launcher.configuration(), self.role)
         request.spent.extend(self._watcher.spent)
+        if self._let_out is not None:
+            await self._let_out(request, self.role)
         reply: egress_pb2.EgressConfigured = await answered(
             configure(request, timeout=_CONFIGURE_S)
         )

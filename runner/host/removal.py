@@ -141,16 +141,11 @@ async def _in_cluster(config: Config, user_id: str) -> list[str]:
 
     owner = Owner(user_id)
     async with Cluster(config.kubernetes) as cluster:
-        pods = await cluster.ask(
-            "list pods",
-            cluster.core.list_namespaced_pod,
-            cluster.namespace,
-            label_selector=selector(owner.labels),
-        )
+        pods = await cluster.pods(selector(owner.labels))
         claims = await claims_of(cluster, owner)
     fate = "stays, with what it holds" if config.kubernetes.keep_claims else "goes"
     return [
-        *(f"pod {pod['metadata']['name']}" for pod in pods["items"]),
+        *(f"pod {pod['metadata']['name']}" for pod in pods),
         *(
             f"claim {name} of {size_of(claim)}, which {fate}"
             for name, claim in claims.items()

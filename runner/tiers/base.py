@@ -5,11 +5,13 @@ whether a guest answers is the supervisor's business. `tests/conformance/test_ti
 one suite against every driver.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.workspace.mounts import BoundMount, Role
 
@@ -106,6 +108,8 @@ class Capabilities:
     """Guests run on other machines. Their directories are the tier's own affair, they listen on an
     address of their own, which their handle tells, and they outlive the runner for as long as
     another one hears of them."""
+    let_out: Callable[[EgressConfiguration, Role], Awaitable[None]] | None = None
+    """Opens for an egress guest what its configuration needs; where the tier's network shuts it."""
     own_network: bool = True
     """Agents have a network namespace of their own. Otherwise only a filter of system calls keeps
     them from the host's network, and nothing from its abstract Unix sockets."""

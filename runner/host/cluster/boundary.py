@@ -118,9 +118,9 @@ class PodBoundary:
         others = f"{selector(OURS)},{LABEL_USER}!={self._owner.slug}"
         api, own, strangers, embedders = await asyncio.gather(
             asyncio.to_thread(self._api),
-            self._pods(selector(self._owner.labels), resource_version=_FROM_MEMORY),
-            self._pods(others, limit=OTHERS_MAX),
-            self._pods(selector(EMBEDDER), resource_version=_FROM_MEMORY),
+            self._cluster.pods(selector(self._owner.labels), resource_version=_FROM_MEMORY),
+            self._cluster.pods(others, limit=OTHERS_MAX),
+            self._cluster.pods(selector(EMBEDDER), resource_version=_FROM_MEMORY),
         )
         guests: dict[Role, tuple[str, ...]] = {
             Role.EMBEDDER: tuple(each for pod in embedders for each in _addresses(pod))
@@ -144,17 +144,6 @@ class PodBoundary:
                 details=str(error),
                 resolution="run the runner as a pod: deploy/kubernetes",
             ) from None
-
-    async def _pods(self, select: str, **options: Any) -> list[Pod]:
-        core = self._cluster.core
-        found = await self._cluster.ask(
-            "list pods",
-            core.list_namespaced_pod,
-            self._cluster.namespace,
-            label_selector=select,
-            **options,
-        )
-        return list(found["items"])
 
     def _api(self) -> tuple[Target, ...]:
         """Where the API server is for the runner, and where pods are told that it is. Blocks."""

@@ -193,6 +193,12 @@ class Cluster:
                 raise
             return None
 
+    async def pods(self, labels: str, **options: Any) -> list[dict[str, Any]]:
+        """The pods of guests with such labels, as a selector. Raises like `ask`."""
+        listing = self.core.list_namespaced_pod
+        options["label_selector"] = labels
+        return list((await self.ask("list pods", listing, self.namespace, **options))["items"])
+
     async def made(
         self,
         what: str,

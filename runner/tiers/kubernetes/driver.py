@@ -9,6 +9,7 @@ from typing import Final
 
 from wire.errors import Code, WireError
 from wire.settings import ContainerSettings, KubernetesSettings
+from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.errors import TierError
 from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec
@@ -31,7 +32,7 @@ from runner.tiers.kubernetes.watching import (
     why_waiting,
 )
 from runner.tiers.output import OutputLog
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import SERVED, Role
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class KubernetesDriver:
         self._settings = settings
         self._container = container
         self.cluster = Cluster(settings)
+        self._ports: dict[tuple[str, Role], policies.Ports] = {}
         self._pods: dict[str, Pods] = {}
         self._guests: dict[str, _Guest] = {}
 
@@ -74,6 +76,7 @@ class KubernetesDriver:
             own_files=frozenset(Role),
             own_programs=True,
             remote=True,
+            let_out=self._let_out,
         )
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
@@ -124,7 +127,8 @@ class KubernetesDriver:
             undo.callback(output.close)
             if spec.user_id:
                 await claims.ensure(self.cluster, owner, spec.role, self._settings)
-                await policies.ensure(self.cluster, owner, spec.role, self._settings)
+                key = spec.user_id, spec.role
+                await self._open_ports(key, self._ports.get(key, policies.USUAL))
             wanted = pod_of(spec, self._settings, self._container.images)
             name = wanted["metadata"]["name"]
             pod = await self._create(wanted, pods)
@@ -210,8 +214,9 @@ class KubernetesDriver:
             return False
         if launch_in(pod) != handle.launch_id:
             return False
-        if handle.user_id:  # what is allowed may be set otherwise than when it was started
-            await policies.ensure(self.cluster, owner, handle.role, self._settings)
+        # What is allowed may be set otherwise than when it was started. Egress hears of it later.
+        if handle.user_id and handle.role not in SERVED:
+            await self._open_ports((handle.user_id, handle.role), None)
         output = OutputLog(Path(data["log"]), Path(data["home"]), handle.role, handle.user_id)
         following = Output(self.cluster, data["pod"], output)
         following.begin(adopted=True)
@@ -229,6 +234,17 @@ class KubernetesDriver:
             await pods.close()
         self._pods.clear()
         await self.cluster.close()
+
+    async def _let_out(self, told: EgressConfiguration, role: Role) -> None:
+        """See `Capabilities.let_out`. Raises `TierError`."""
+        key, ports = (told.user_id, role), policies.ports_of(told)
+        if key not in self._ports or self._ports[key] != ports:
+            await self._open_ports(key, ports)
+
+    async def _open_ports(self, of: tuple[str, Role], ports: policies.Ports) -> None:
+        user_id, role = of
+        await policies.ensure(self.cluster, Owner(user_id), role, self._settings, ports)
+        self._ports[of] = ports
 
     async def _watched(self, owner: Owner) -> Pods:
         key = selector(owner.labels)

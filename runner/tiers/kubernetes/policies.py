@@ -6,8 +6,11 @@ names both directions.
 
 from ipaddress import IPv6Network, ip_network
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from wire.egress.rules import DEFAULT_PORTS, Rule
 from wire.settings import KubernetesSettings
+from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.tiers.base import Port
 from runner.tiers.kubernetes.cluster import Cluster, as_json
@@ -32,6 +35,9 @@ _PRIVATE_4: Final = (
     *("168.63.129.16/32", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15"),
     *("224.0.0.0/4", "240.0.0.0/4"),
 )
+Ports = tuple[int, ...] | None
+"""Ports of TCP; None for any port of any protocol."""
+USUAL: Final = tuple(sorted({*DEFAULT_PORTS.values()}))
 _NODE_NAMES: Final = "169.254.20.10/32"
 """Where NodeLocal DNSCache listens on each node."""
 _PUBLIC_6: Final = "2000::/3"
@@ -39,10 +45,26 @@ _NOT_PUBLIC_6: Final = ("2001::/32", "2001:db8::/32", "2002::/16")
 """Addresses in it that stand for others, and those of examples."""
 
 
-def policies(owner: Owner, settings: KubernetesSettings, home: str = "") -> list[dict[str, Any]]:
+def ports_of(told: EgressConfiguration) -> Ports:
+    """The ports that an egress guest may need, so configured. None if it may need any: what a
+    person allows who is asked, or name servers of its own."""
+    each_policy = (told.agent, told.shell)
+    if told.name_servers or any(policy.ask for policy in each_policy):
+        return None
+    rules = [rule for policy in each_policy for rule in policy.allow]
+    rules += [grant.rule for policy in each_policy for grant in policy.grants if not grant.denied]
+    urls = [urlsplit(url) for url in (*(each.url for each in told.upstreams), told.proxy)]
+    named = (*(Rule.parse(rule).port for rule in rules), *(url.port for url in urls))
+    return tuple(sorted({*USUAL, *filter(None, named)}))
+
+
+def policies(
+    owner: Owner, settings: KubernetesSettings, home: str = "", ports: Ports = None
+) -> list[dict[str, Any]]:
     """The policies of one user's guests. The agent's egress alone reaches the memory server.
 
     `home` is the namespace of the runner and of memory servers; empty if guests are in it, too.
+    `ports` are those of the world that egress may reach.
     """
 
     def own(role: Role) -> dict[str, Any]:
@@ -53,7 +75,7 @@ def policies(owner: Owner, settings: KubernetesSettings, home: str = "") -> list
 
     runner, embedder = at_home(RUNNER), _pods(EMBEDDER)
     agent, shell = own(Role.AGENT), own(Role.SHELL)
-    world = [{"to": outside(settings)}, _names(settings)]
+    world = [{"to": outside(settings), **_open(ports)}, _names(settings)]
     return [
         _policy(
             owner,
@@ -103,10 +125,12 @@ def outside(settings: KubernetesSettings) -> list[dict[str, Any]]:
     ]
 
 
-async def ensure(cluster: Cluster, owner: Owner, role: Role, settings: KubernetesSettings) -> None:
+async def ensure(
+    cluster: Cluster, owner: Owner, role: Role, settings: KubernetesSettings, ports: Ports
+) -> None:
     """Bring the policy of one of the user's guests to what it is to be. Raises `TierError`."""
     networking, name = cluster.networking, owner.name(role.value)
-    made = policies(owner, settings, cluster.home if cluster.apart else "")
+    made = policies(owner, settings, cluster.home if cluster.apart else "", ports)
     (wanted,) = (each for each in made if each["metadata"]["name"] == name)
     found = await cluster.made(
         "policy",
@@ -176,6 +200,11 @@ def _names(settings: KubernetesSettings) -> dict[str, Any]:
         "to": [pods, {"ipBlock": {"cidr": _NODE_NAMES}}],
         "ports": [{"protocol": each, "port": DNS_PORT} for each in ("UDP", "TCP")],
     }
+
+
+def _open(ports: Ports) -> dict[str, Any]:
+    found = [{"protocol": "TCP", "port": port} for port in ports or ()]
+    return {"ports": found} if found else {}
 
 
 def _block(everything: str, but: list[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from wire.errors import Code
+from wire.v1.egress_pb2 import EgressGrant
 
 from runner.config.models import Config
 from runner.errors import TierError
@@ -62,6 +63,10 @@ async def test_commands_have_their_door_and_no_other_way_out(
                 ("shell", "not-allowed.example", 1)
             ]
             assert (await host.check_boundary()).passed
+            assert open_ports(cluster, namespace) == [80, 443]
+            grant = EgressGrant(rule="https://later.example:9443")
+            assert await host.grant_egress("shell", grant, withdraw=False)
+            assert open_ports(cluster, namespace) == [80, 443, 9443]
 
             killed = cluster.container(f"{namespace}/{Owner('alice').name('shell-egress')}")
             subprocess.run(["docker", "kill", "--signal", "KILL", killed], check=True)
@@ -74,6 +79,18 @@ async def test_commands_have_their_door_and_no_other_way_out(
 
             await host.restart("shell")
             assert "403" in await said()
+            assert open_ports(cluster, namespace) == [80, 443, 9443]
+            assert await host.grant_egress("shell", grant, withdraw=True)
+            assert open_ports(cluster, namespace) == [80, 443]
+
+
+def open_ports(cluster: Cluster, namespace: str) -> list[int]:
+    """The ports of the world that the egress of alice's commands may reach."""
+    name = Owner("alice").name("shell-egress")
+    path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/{name}"
+    world = cluster.request("GET", path)["spec"]["egress"][0]
+    assert "ipBlock" in world["to"][0]
+    return [each["port"] for each in world["ports"]]
 
 
 async def test_guests_end_when_policies_are_no_longer_enforced(

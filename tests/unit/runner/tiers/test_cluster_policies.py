@@ -1,12 +1,15 @@
 """What the policy of a user's egress lets out."""
 
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 import pytest
+from google.protobuf.json_format import ParseDict
 from wire.settings import KubernetesSettings
+from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.tiers.kubernetes.names import Owner
-from runner.tiers.kubernetes.policies import outside, policies
+from runner.tiers.kubernetes.policies import Ports, outside, policies, ports_of
 
 
 def test_names_are_asked_where_the_cluster_resolves_them() -> None:
@@ -48,6 +51,31 @@ def test_what_is_not_the_worlds_is_closed_to_egress(address: str) -> None:
 @pytest.mark.parametrize("address", ["1.1.1.1", "168.63.129.15", "168.63.129.17", "2606:4700::1"])
 def test_the_world_is_open(address: str) -> None:
     assert _open(address)
+
+
+@pytest.mark.parametrize(
+    ("told", "ports"),
+    [
+        ({}, (80, 443)),
+        ({"shell": {"allow": ["pypi.org", "GET https://a.example:8443/x"]}}, (80, 443, 8443)),
+        ({"agent": {"allow": ["b.example:25"], "deny": ["c.example:26"]}}, (25, 80, 443)),
+        ({"upstreams": [{"name": "m", "url": "https://h.example:7000/v1"}]}, (80, 443, 7000)),
+        ({"proxy": "http://proxy.example:3128"}, (80, 443, 3128)),
+        ({"shell": {"grants": [{"rule": "https://d.example:9000"}]}}, (80, 443, 9000)),
+        ({"shell": {"grants": [{"rule": "e.example:9000", "denied": True}]}}, (80, 443)),
+        ({"shell": {"ask": True}}, None),
+        ({"name_servers": ["9.9.9.9"]}, None),
+    ],
+)
+def test_of_the_world_egress_reaches_the_ports_of_its_rules(
+    told: dict[str, Any], ports: Ports
+) -> None:
+    found = ports_of(ParseDict(told, EgressConfiguration()))
+    assert found == ports
+    for made in policies(Owner("alice"), KubernetesSettings(), ports=found)[2:]:
+        (world,) = (e for e in made["spec"]["egress"] if e["to"] == outside(KubernetesSettings()))
+        opened = [(each["protocol"], each["port"]) for each in world.get("ports", ())]
+        assert opened == [("TCP", port) for port in ports or ()]
 
 
 def _open(address: str) -> bool:
