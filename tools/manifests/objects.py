@@ -27,6 +27,8 @@ from .values import defaults
 NAMESPACE: Final = "oxydra"
 UID: Final = 10001
 MEMORY_UID: Final = 10002
+_CERTIFICATE: Final = "name a Secret with the certificate (kubectl create secret tls)"
+_SQLD: Final = "name an image with sqld by its digest (docker buildx imagetools inspect IMAGE)"
 READER: Final = "oxydra-doctor"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
@@ -142,6 +144,7 @@ class Objects:
 
     def runner(self) -> Node:
         served = Set("serve.enabled")
+        certificate = Either("", _required("serve.secret", _CERTIFICATE))
         env_from = [{"secretRef": {"name": Value("runner.secret"), "optional": True}}]
         mounts = [
             {"name": "records", "mountPath": "/var/lib/oxydra"},
@@ -180,7 +183,7 @@ class Objects:
                 {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
                 If(
                     served,
-                    {"name": "tls", "secret": {"secretName": _certificate(), "defaultMode": 0o440}},
+                    {"name": "tls", "secret": {"secretName": certificate, "defaultMode": 0o440}},
                 ),
             ],
         }
@@ -314,7 +317,7 @@ class Objects:
         key = {"configMapKeyRef": {"name": name, "key": "public.pem"}}
         container = {
             "name": "sqld",
-            "image": Value("memoryServer.image"),
+            "image": Either("NAME@sha256:DIGEST", _required("memoryServer.image", _SQLD)),
             "imagePullPolicy": Value("images.pullPolicy"),
             "command": [
                 *("sqld", "--no-welcome", "--db-path=/var/lib/sqld"),
@@ -507,6 +510,6 @@ def _together(role: str) -> Node:
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _certificate() -> Node:
-    what = "serve.secret: name a Secret with the certificate (kubectl create secret tls)"
-    return Either("", f'{{{{ required "{what}" $.Values.serve.secret | toJson }}}}')
+def _required(path: str, what: str) -> str:
+    """The template of a value that is not empty; `what` says what it is to be."""
+    return f'{{{{ required "{path}: {what}" $.Values.{path} | toJson }}}}'

@@ -272,10 +272,11 @@ SETTINGS: Final = (
     ),
     Setting(
         "memoryServer.image",
-        "ghcr.io/tursodatabase/libsql-server:v0.24.32",
-        "An image with sqld; name it by digest (NAME@sha256:…), a tag can be moved. "
-        "deploy/compose/sqld.Dockerfile makes one too.",
-        _TEXT,
+        "",
+        "An image with sqld by its digest, NAME@sha256:…, as a tag can be moved; such as that of "
+        "ghcr.io/tursodatabase/libsql-server:v0.24.32, or one that deploy/compose/sqld.Dockerfile "
+        "makes.",
+        {"type": "string", "pattern": "^((.+@)?sha256:[0-9a-f]{64})?$"},
     ),
     Setting("memoryServer.storageClass", "", "Empty for the cluster's default class.", _NAME),
     Setting("memoryServer.size", "5Gi", "The size of each server's volume.", _SIZE),

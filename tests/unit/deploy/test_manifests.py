@@ -81,11 +81,14 @@ EVERYTHING: dict[str, Any] = {
         "from": [{"ipBlock": {"cidr": "198.51.100.0/24"}}],
     },
     "embedder": {"replicas": 3, "reranker": "cross-encoder/some", "nodeSelector": {"a": "b"}},
-    "memoryServer": {"enabled": True, "storageClass": "fast"},
+    "memoryServer": {"enabled": True, "storageClass": "fast", "image": f"sqld@{DIGEST}"},
     "rbac": {"clusterReader": True},
     "quota": {"pods": "200"},
     "limits": [{"type": "Container", "max": {"memory": "4Gi"}}],
 }
+
+
+MEMORY = {"memoryServer": {"enabled": True, "image": f"sqld@{DIGEST}"}}
 
 
 @cache
@@ -160,8 +163,11 @@ def test_the_files_are_what_their_source_makes(folder: str, made: Any) -> None:
 def test_the_chart_makes_what_the_manifests_are() -> None:
     expected = compared(plain(*(name for name in listed() if name != "namespace.yaml")))
     assert compared(from_chart()) == expected
-    extras = {"memoryServer": {"enabled": True}, "rbac": {"clusterReader": True}}
+    extras = {**MEMORY, "rbac": {"clusterReader": True}}
     expected |= compared(plain("memory-server.yaml", "doctor-role.yaml"))
+    container = expected["StatefulSet", "memory-default"]["spec"]["template"]["spec"]["containers"]
+    assert container[0]["image"] == "NAME@sha256:DIGEST", "which no cluster runs"
+    container[0]["image"] = f"sqld@{DIGEST}"
     assert compared(from_chart(extras)) == expected
 
 
@@ -225,6 +231,8 @@ def test_the_chart_stays_in_its_namespace_and_that_of_the_guests(
         ({"images": {"agent": {"digest": "latest"}}}, "digest"),
         ({"kubernetes": {"stateSize": "5"}}, "stateSize"),
         ({"serve": {"enabled": True}}, "serve.secret"),
+        ({"memoryServer": {"enabled": True}}, "memoryServer.image"),
+        ({"memoryServer": {"enabled": True, "image": "sqld:v0.24.32"}}, "image"),
     ],
 )
 def test_values_that_mean_nothing_are_refused_by_their_names(
@@ -330,7 +338,7 @@ def test_the_runner_may_do_what_it_needs_and_nothing_else() -> None:
     assert {verb for rule in cluster["rules"] for verb in rule["verbs"]} == {"get", "list"}
 
 
-@pytest.mark.parametrize("values", [{"memoryServer": {"enabled": True}}, EVERYTHING])
+@pytest.mark.parametrize("values", [MEMORY, EVERYTHING])
 def test_every_pod_has_the_restricted_profile_and_limits(values: dict[str, Any]) -> None:
     seen = set()
     for name, pod in pods_in(from_chart(values)):
@@ -403,7 +411,7 @@ def test_only_agents_and_runners_reach_the_embedder() -> None:
 @pytest.mark.parametrize("user", ["alice", "bob-2", "7", "a--b", "oxydra"])
 def test_a_users_egress_and_nobody_else_reaches_the_users_memory_server(user: str) -> None:
     """The labels of the chart are those that the runner gives to the user's guests."""
-    objects = from_chart({"users": ["someone", user], "memoryServer": {"enabled": True}})
+    objects = from_chart({"users": ["someone", user], **MEMORY})
     name, owner = f"memory-{user}", names.Owner(user)
     theirs = {"matchLabels": {**policies.MEMORY, names.LABEL_USER: owner.slug}}
     server = one(objects, "StatefulSet", name)["spec"]
