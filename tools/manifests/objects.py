@@ -3,6 +3,7 @@
 Only kinds and versions that Kubernetes has had since 1.20 and still has.
 """
 
+import zlib
 from typing import Any, Final
 
 from runner.tiers.base import Port
@@ -26,7 +27,9 @@ from .values import defaults
 
 NAMESPACE: Final = "oxydra"
 UID: Final = 10001
-MEMORY_UID: Final = 10002
+EMBEDDER_UID: Final = 20001
+MEMORY_UIDS: Final = range(20002, 30001)
+"""Users' memory servers have them, by their user ids. Users' guests have those from 10002 on."""
 _CERTIFICATE: Final = "name a Secret with the certificate (kubectl create secret tls)"
 _SQLD: Final = "name an image with sqld by its digest (docker buildx imagetools inspect IMAGE)"
 READER: Final = "oxydra-doctor"
@@ -274,7 +277,7 @@ class Objects:
         }
         pod = {
             "automountServiceAccountToken": False,
-            **_common("embedder", UID),
+            **_common("embedder", EMBEDDER_UID),
             "terminationGracePeriodSeconds": 10,
             "containers": [container],
             "volumes": [
@@ -335,7 +338,7 @@ class Objects:
         }
         pod = {
             "automountServiceAccountToken": False,
-            **_common(None, MEMORY_UID),
+            **_common(None, _memory_uid(user)),
             "terminationGracePeriodSeconds": 30,
             "containers": [container],
             "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
@@ -458,6 +461,14 @@ def _memory_of(user: Node) -> Node:
     return f"memory-{user}" if isinstance(user, str) else Either("", '"memory-{{ . }}"')
 
 
+def _memory_uid(user: Node) -> Node:
+    """The uid of a user's memory server. A volume of another one is given to it by its group."""
+    if isinstance(user, str):
+        return MEMORY_UIDS[zlib.adler32(user.encode()) % len(MEMORY_UIDS)]
+    first, count = MEMORY_UIDS[0], len(MEMORY_UIDS)
+    return Either("", f"{{{{ add {first} (mod (adler32sum . | int64) {count}) }}}}")
+
+
 def _slug_of(user: Node) -> Node:
     """`Owner.slug`, by which the runner labels the user's guests."""
     chart = '"{{ include "oxydra.slug" . }}"'
@@ -477,7 +488,7 @@ def _claim(place: str, mode: Node = None) -> Node:
     }
 
 
-def _common(place: str | None, uid: int) -> dict[str, Node]:
+def _common(place: str | None, uid: Node) -> dict[str, Node]:
     """What all pods are like."""
     found: dict[str, Node] = {
         "enableServiceLinks": False,

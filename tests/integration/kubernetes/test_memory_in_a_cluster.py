@@ -56,6 +56,15 @@ class Servers:
     def pod(self, user: str) -> str:
         return f"{self._pods}/memory-{user}-0"
 
+    def give_uid(self, user: str, uid: int) -> None:
+        """The next pod has another uid than the one to whom the files on the volume belong."""
+        namespace = self._variables["NAMESPACE"]
+        path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/memory-{user}"
+        found = self.cluster.request("GET", path)
+        ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), uid)
+        found["spec"]["template"]["spec"]["securityContext"] |= ids
+        self.cluster.request("PUT", path, found)
+
     def until_ready(self, user: str, *, but: str = "") -> str:
         """The address of the server's pod, once that is ready and another one than `but`."""
 
@@ -99,6 +108,7 @@ def test_memory_is_on_the_users_server_and_survives_its_pod(
     assert stores == dict.fromkeys(USERS, "remote")
 
     before = servers.cluster.request("GET", servers.pod("bob"))
+    servers.give_uid("bob", before["spec"]["securityContext"]["runAsUser"] + 1)
     servers.kubectl.run("delete", "pod", "memory-bob-0", "--grace-period=1")
     addresses = {
         "bob": servers.until_ready("bob", but=before["metadata"]["uid"]),

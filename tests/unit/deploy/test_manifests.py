@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from manifests.files import PLACE, chart, manifests, version
 from manifests.values import SETTINGS
 from typer.testing import CliRunner
-from wire.settings import KubernetesSettings
+from wire.settings import ContainerSettings, KubernetesSettings
 
 from runner.cli.app import app
 from runner.config.models import Config
@@ -452,6 +452,13 @@ def test_no_pod_but_the_runners_needs_a_secret() -> None:
     for name, text in texts.items():
         named = set(re.findall(r'"(?:secretName|secretKeyRef|secretRef)": ("[^"]*"|{[^}]*})', text))
         assert bool(named) is (name == "oxydra-runner"), named
+
+
+def test_runner_embedder_and_each_memory_server_have_uids_of_their_own() -> None:
+    found = [pod["spec"]["securityContext"] for _, pod in pods_in(from_chart(EVERYTHING))]
+    assert len({each["runAsUser"] for each in found}) == len(found) == 4
+    guests = range(ContainerSettings().guest_uid + 1, 20_001)
+    assert not [each for each in found if each["runAsUser"] in guests]
 
 
 def test_a_server_has_its_users_key_and_nobody_elses() -> None:
