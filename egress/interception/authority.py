@@ -1,5 +1,5 @@
 """The authority of one user's intercepted hosts. Commands trust it, and it can vouch for nothing
-but those hosts and names below them, which X.509 cannot tell apart."""
+but those very hosts."""
 
 import ssl
 from collections.abc import Iterable
@@ -20,37 +20,35 @@ _LAST_DAY: Final = datetime(9999, 12, 31, 23, 59, 59)  # noqa: DTZ001
 whole, and a clock that is wrong must not lock anybody out."""
 _AUTHORITY: Final = "Oxydra egress"
 _LEAF: Final = "Oxydra egress host"
+_ADDRESSES: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 _SERVER: Final = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
 
 
 class Authority:
-    """Issues certificates of `hosts`, which are DNS names. Its key is in this process alone."""
+    """Issues certificates of `hosts`, which are DNS names. Its key is in this process alone.
+
+    Attributes:
+        pem: For those that are to trust it: for each host a certificate of its key by a name of
+            its own, because what lies below one host may be another one.
+    """
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self.hosts = frozenset(hosts)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._leaf_key = ec.generate_private_key(ec.SECP256R1())
         self._contexts: dict[str, ssl.SSLContext] = {}
-        constraints = x509.NameConstraints(
-            permitted_subtrees=[x509.DNSName(host) for host in sorted(self.hosts)],
-            excluded_subtrees=[
-                x509.IPAddress(ip_network("0.0.0.0/0")),
-                x509.IPAddress(ip_network("::/0")),
-            ],
-        )
-        draft = (
-            self._draft(_AUTHORITY, self._key.public_key())
-            .add_extension(x509.BasicConstraints(True, 0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(_SERVER, critical=False)
-            .add_extension(constraints, critical=True)
-        )
-        self._certificate = draft.sign(self._key, hashes.SHA256())
+        numbered = enumerate(sorted(self.hosts), 1)
+        self._names = {host: _named(f"{_AUTHORITY} {number}") for number, host in numbered}
+        self.pem = "".join(map(self._vouching_for, self._names))
 
-    @property
-    def pem(self) -> str:
-        """The certificate for those that are to trust it."""
-        return self._certificate.public_bytes(Encoding.PEM).decode()
+    def _vouching_for(self, host: str) -> str:
+        """The authority's certificate for one host. As clients read them, what is permitted
+        includes all names below it, and with a dot what is excluded means those alone."""
+        excluded = [x509.DNSName(f".{host}"), *map(x509.IPAddress, _ADDRESSES)]
+        constraints = x509.NameConstraints([x509.DNSName(host)], excluded)
+        draft = self._draft(self._names[host], self._names[host], self._key, signs=True)
+        made = draft.add_extension(constraints, critical=True).sign(self._key, hashes.SHA256())
+        return made.public_bytes(Encoding.PEM).decode()
 
     def context(self, host: str) -> ssl.SSLContext:
         """How to serve as `host`: HTTP/1.1 alone, to clients that ask for this very name.
@@ -73,35 +71,34 @@ class Authority:
 
         context.sni_callback = check
         key = self._leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        load_key(context, (key + self.issue(host).public_bytes(Encoding.PEM)).decode())
+        load_key(context, (key + self.issue(host, host).public_bytes(Encoding.PEM)).decode())
         return context
 
-    def issue(self, host: str) -> x509.Certificate:
-        """A certificate for a host. Clients believe none for a host that the authority is not
-        for."""
-        draft = (
-            self._draft(_LEAF, self._leaf_key.public_key())
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-            .add_extension(x509.BasicConstraints(False, None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(_SERVER, critical=False)
-        )
-        return draft.sign(self._key, hashes.SHA256())
+    def issue(self, name: str, host: str) -> x509.Certificate:
+        """A certificate for a name by the authority for a host. Clients believe none for another
+        name than that host's."""
+        draft = self._draft(_named(_LEAF), self._names[host], self._leaf_key, signs=False)
+        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        return draft.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
 
-    def _draft(self, subject: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _draft(
+        self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, *, signs: bool
+    ) -> x509.CertificateBuilder:
+        public, ours = key.public_key(), self._key.public_key()
+        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ours)
         return (
             x509.CertificateBuilder()
-            .subject_name(_named(subject))
-            .issuer_name(_named(_AUTHORITY))
-            .public_key(key)
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(_FIRST_DAY)
             .not_valid_after(_LAST_DAY)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
-                critical=False,
-            )
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(identifier, critical=False)
+            .add_extension(x509.BasicConstraints(signs, 0 if signs else None), critical=True)
+            .add_extension(_usage(signs_certificates=signs), critical=True)
+            .add_extension(_SERVER, critical=False)
         )
 
 

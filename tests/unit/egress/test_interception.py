@@ -104,24 +104,37 @@ def test_the_authority_goes_on_as_long_as_it_is_for_the_same_hosts() -> None:
     assert Interception({(HOST, 443)}, none).authority_pem
 
 
-def verified(tmp_path: Path, authority: Authority, host: str) -> subprocess.CompletedProcess[str]:
+def verified(
+    tmp_path: Path, authority: Authority, host: str, by: str = HOST
+) -> subprocess.CompletedProcess[str]:
     """What OpenSSL says of a certificate that the authority's own key has signed."""
     trusted, leaf = tmp_path / "authority.pem", tmp_path / "leaf.pem"
     trusted.write_text(authority.pem)
-    leaf.write_bytes(authority.issue(host).public_bytes(Encoding.PEM))
+    leaf.write_bytes(authority.issue(host, by).public_bytes(Encoding.PEM))
     command = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver"]
     command += ["-CAfile", str(trusted), "-verify_hostname", host, str(leaf)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_authority_cannot_vouch_for_any_other_host(tmp_path: Path) -> None:
-    """Even whoever has its key."""
-    authority = Authority([HOST])
-    good = verified(tmp_path, authority, HOST)
-    assert good.returncode == 0, good.stderr
+    """Even whoever has its key; also where one host lies below another one."""
+    nested = f"v2.{HOST}"
+    authority = Authority([HOST, nested])
+    for host in (HOST, nested):
+        good = verified(tmp_path, authority, host, by=host)
+        assert good.returncode == 0, good.stderr
     for host in ("www.example.org", "example.org", "evil.example", "xapi.example.org"):
         bad = verified(tmp_path, authority, host)
         assert bad.returncode != 0
         assert "permitted subtree violation" in bad.stderr
+    for host, by in (
+        (f"www.{HOST}", HOST),
+        (nested, HOST),
+        (f"*.{HOST}", HOST),
+        (f"a.{nested}", nested),
+    ):
+        bad = verified(tmp_path, authority, host, by)
+        assert bad.returncode != 0
+        assert "excluded subtree violation" in bad.stderr
     with pytest.raises(ValueError, match="not intercepted"):
         authority.context("evil.example")
