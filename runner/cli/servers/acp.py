@@ -2,9 +2,12 @@
 output."""
 
 import logging
+import os
+import stat
 from typing import Final, cast
 
 import acp
+from wire.errors import Code, WireError
 
 from runner.acp.agent import EditorAgent
 from runner.cli.agent import lasting_agent, running_agent
@@ -23,7 +26,15 @@ def in_one_line(record: logging.LogRecord) -> bool:
 
 
 async def serve(options: Options) -> None:
-    """Serve one editor until it leaves. Raises `WireError` if there is no agent to begin with."""
+    """Serve one editor until it leaves. Raises `WireError` if there is none at the other end of the
+    standard streams, or no agent to begin with."""
+    modes = [os.fstat(number).st_mode for number in (0, 1)]
+    if not all(stat.S_ISFIFO(each) or stat.S_ISSOCK(each) for each in modes):
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "no editor has started this: standard input and output are no pipes",
+            resolution="name this command in the editor's settings (docs/guide/editors.md)",
+        )
     lines = logging.StreamHandler()
     lines.addFilter(in_one_line)
     logging.getLogger().addHandler(lines)

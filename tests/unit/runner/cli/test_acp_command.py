@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
+import os
 import sys
+from pathlib import Path
 
 import pytest
 from acp._transport import NdjsonTransport
+from wire.errors import WireError
 
-from runner.cli.servers.acp import in_one_line
+from runner.cli.options import Options
+from runner.cli.servers.acp import in_one_line, serve
 
 
 async def test_a_message_that_is_no_json_is_told_in_one_line(
@@ -25,3 +29,9 @@ async def test_a_message_that_is_no_json_is_told_in_one_line(
     assert received == {"a": 1}
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("Error parsing JSON-RPC message: 'utf-8' codec can't decode byte 0xf6")
+
+
+async def test_without_an_editor_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fstat", lambda _: Path(os.devnull).stat())
+    with pytest.raises(WireError, match="no editor has started this"):
+        await serve(Options())

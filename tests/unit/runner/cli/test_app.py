@@ -171,6 +171,13 @@ def test_terminal_tricks_in_errors_are_shown_and_not_sent(command: Command) -> N
     assert "\x1b" not in done.err
 
 
+def test_a_closed_standard_input_is_an_empty_one(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert command("memory", "save", "-").err.startswith("there is no text: nothing was changed")
+
+
 def test_status_of_nothing_is_3(command: Command, tmp_path: Path) -> None:
     done = command("--user", "bob", "status")
     assert done.code == 3
