@@ -84,7 +84,7 @@ async def _keep_copy(database: LocalDatabase, migrations: Sequence[Migration]) -
     copies.drop_surplus(database.path)
     version = await found_version(database)
     if 0 < version < migrations[-1].version:
-        copy = copies.before_migration(database.path, version + 1)
+        copy = copies.before(f"v{version + 1}", database.path)
         log.info("the memory database is copied to %s before its schema changes", copy)
         await database.copy_to(copy)
         copies.drop_surplus(database.path)

@@ -25,6 +25,7 @@ from typing import (
     get_args,
     get_origin,
 )
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -316,6 +317,8 @@ class MemorySettings(Section):
     def _without_secrets(cls, value: Any) -> Any:
         if isinstance(value, str) and ("@" in value or "?" in value):
             raise PydanticCustomError("secret_in_url", "may hold no credentials and no options")
+        if isinstance(value, str):
+            _ = urlsplit(value).port  # raises ValueError where that is no number of a port
         return value
 
     @model_validator(mode="after")

@@ -32,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -205,12 +206,8 @@ def _tried(name: str, way: Callable[[_Trial], str], trial: _Trial) -> WayOut:
     return WayOut(name, not found, found)
 
 
-def _ipv4(trial: _Trial) -> str:
-    return trial.answered([Target(_PUBLIC["ipv4"], _HTTPS)])
-
-
-def _ipv6(trial: _Trial) -> str:
-    return trial.answered([Target(_PUBLIC["ipv6"], _HTTPS)])
+def _public(name: str, trial: _Trial) -> str:
+    return trial.answered([Target(_PUBLIC[name], _HTTPS)])
 
 
 def _metadata(trial: _Trial) -> str:
@@ -357,8 +354,8 @@ def _address_of(door: str) -> Any:
 
 
 _WAYS: Final[Mapping[str, Callable[[_Trial], str]]] = {
-    "ipv4": _ipv4,
-    "ipv6": _ipv6,
+    "ipv4": partial(_public, "ipv4"),
+    "ipv6": partial(_public, "ipv6"),
     "dns": _dns,
     "resolver": _resolver,
     "quic": _quic,

@@ -1,5 +1,7 @@
 """Who the users of this machine are."""
 
+from urllib.parse import urlsplit
+
 from wire.errors import Code
 
 from runner.config.models import Config
@@ -28,7 +30,7 @@ def check_servers(config: Config, user_id: str) -> None:
         return
     for other in known_users(config):
         theirs = config.for_user(other).memory.server_of(other)
-        if other != user_id and theirs.rstrip("/").lower() == url.rstrip("/").lower():
+        if other != user_id and theirs and _place(theirs) == _place(url):
             raise ConfigError(
                 Code.INVALID_ARGUMENT,
                 f"users {user_id} and {other} have the same memory server, {url}",
@@ -36,3 +38,10 @@ def check_servers(config: Config, user_id: str) -> None:
                 resolution="give each a server (deploy/compose/sqld-users.sh add USER), and put "
                 "{user_id} into memory.remote_url",
             )
+
+
+def _place(url: str) -> tuple[str, int, str]:
+    """Where an address leads: what else it says does not choose a server."""
+    parts = urlsplit(url.lower())
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    return (parts.hostname or "").rstrip("."), port, parts.path.rstrip("/")

@@ -25,19 +25,9 @@ _VECTORS: Final = ".vectors-"
 _BLOCK_BYTES: Final = 1024 * 1024
 
 
-def before_migration(database: Path, version: int) -> Path:
-    """The path of the copy made before the migration to `version`."""
-    return database.with_name(f"{database.name}.before-v{version}")
-
-
-def before_restore(database: Path, time: str) -> Path:
-    """The path to which a restore moves the database at `time`."""
-    return database.with_name(f"{database.name}.before-restore-{time}")
-
-
-def before_rekey(database: Path) -> Path:
-    """The path of the file with the old key until it is overwritten."""
-    return beside_of(database, _REKEYED)
+def before(step: str, database: Path) -> Path:
+    """The path of what `database` was before a step: `v2`, `restore-<time>` or `rekey`."""
+    return beside_of(database, f".before-{step}")
 
 
 def incoming(database: Path) -> Path:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire.settings import MemorySettings
+from wire.settings import MemorySettings, UserSettings
 
 from runner.config.models import Config
 from runner.config.users import check_servers
@@ -17,10 +17,19 @@ def config(tmp_path: Path, url: str, **memory: Any) -> Config:
     return Config(workspace_root=tmp_path, memory=settings)
 
 
+@pytest.mark.parametrize(
+    "theirs", [None, "https://memory.example.:443/", "libsql://MEMORY.example#bob"]
+)
 @pytest.mark.parametrize("url", ["https://memory.example", "libsql://memory.example"])
-def test_a_server_that_holds_one_user_is_not_given_to_two(tmp_path: Path, url: str) -> None:
+def test_a_server_that_holds_one_user_is_not_given_to_two(
+    tmp_path: Path, url: str, theirs: str | None
+) -> None:
+    made = config(tmp_path, url)
+    if theirs is not None:
+        bobs = UserSettings(memory=MemorySettings(remote_url=theirs))
+        made = made.model_copy(update={"users": {"bob": bobs}})
     with pytest.raises(ConfigError, match="users alice and bob have the same") as raised:
-        check_servers(config(tmp_path, url), "alice")
+        check_servers(made, "alice")
     assert "{user_id}" in raised.value.resolution
 
 

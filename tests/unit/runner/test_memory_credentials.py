@@ -91,7 +91,17 @@ def test_a_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["memory.example", "ftp://x", "http://", "https://{name}.x", "https://u:p@x", "http://x?a=b"],
+    [
+        *(
+            "memory.example",
+            "ftp://x",
+            "http://",
+            "https://{name}.x",
+            "https://u:p@x",
+            "http://x?a=b",
+        ),
+        *("http://[::1", "https://x:99999", "libsql://x:port"),
+    ],
 )
 def test_other_addresses_are_refused(tmp_path: Path, url: str) -> None:
     file = tmp_path / "runner.toml"

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -252,7 +251,7 @@ def _make_way(database: Path, key: str) -> Path:
 
     A log that cannot be written back stays with its file: the new file must never meet it.
     """
-    kept = _unused(partial(copies.before_restore, database))
+    kept = _unused(lambda time: copies.before(f"restore-{time}", database))
     if not database.exists():
         return kept
     with suppress(StorageError):

@@ -43,7 +43,7 @@ def rekey(path: Path, from_key: str, to_key: str) -> None:
             raise errors.locked(path, "its log could not be brought into it")
         draft = copies.incoming(path)
         copy_under(path, from_key, draft, to_key)
-        old = copies.before_rekey(path)
+        old = copies.before("rekey", path)
         copies.replace(draft, path, old)
         copies.erase(old)
     except OSError as error:
