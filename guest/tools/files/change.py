@@ -20,6 +20,7 @@ from guest.tools.files.roots import Location, NoSuchFileError, Roots, parse
 
 CONTENT_MAX_CHARS: Final = 1_000_000
 _EDIT_MAX_BYTES: Final = 8 * 1024 * 1024
+_OCCURRENCES_MAX: Final = 100
 _NEW_MODE: Final = 0o644
 
 
@@ -88,6 +89,8 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
                 content = file.read()
         if not is_text(content):
             raise ToolError(f"{location.given} is not UTF-8 text and cannot be edited")
+        if b"\r" in content and b"\n" not in content and b"\r" not in old + new:
+            old, new = old.replace(b"\n", b"\r"), new.replace(b"\n", b"\r")
         count, begin, end = _found(content, old)
         now = roots.existing(location, directory, name)
         must_be_replaceable(location, now)
@@ -157,9 +160,10 @@ def _line_end(content: bytes, begin: int, end: int) -> bytes:
 
 
 def _occurrences(content: bytes, old: bytes) -> int:
-    """How often `old` occurs in `content`, counting overlapping occurrences."""
+    """How often `old` occurs in `content`, counting overlapping occurrences, up to a bound: looking
+    for each of very many takes minutes."""
     count, place = 0, content.find(old)
-    while place >= 0:
+    while place >= 0 and count < _OCCURRENCES_MAX:
         count, place = count + 1, content.find(old, place + 1)
     return count
 
@@ -168,8 +172,8 @@ def _wrong_count(location: Location, count: int) -> str:
     if count == 0:
         return f"the text to replace is not in {location.given}; read the file and copy it exactly"
     return (
-        f"the text to replace occurs {count} times in {location.given}; give more of its "
-        "surroundings, so that it occurs once"
+        f"the text to replace occurs {count} times{' or more' * (count == _OCCURRENCES_MAX)} in "
+        f"{location.given}; give more of its surroundings, so that it occurs once"
     )
 
 

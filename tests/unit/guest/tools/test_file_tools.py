@@ -289,6 +289,8 @@ async def test_an_edit_needs_exactly_one_place(
         ("a\nb\nc\r\nd\r\n", "c\nd", "x\ny", "a\nb\nx\r\ny\r\n"),
         ("a\nb\r\nc\n", "b\nc", "b\nx\nc", "a\nb\r\nx\r\nc\n"),
         ("a\nb\n", "a\r\nb", "x", "x\n"),
+        ("a\rb\rc\r", "a\nb", "x\ny\nz", "x\ry\rz\rc\r"),
+        ("a\rb\nc\n", "b\nc", "x\ny", "a\rx\ny\n"),
         ("a\r\nb\r\n", "a\r\nb\r\n", "a\nb\n", "a\nb\n"),
         ("a\nb\n", "b", "b\r\n", "a\nb\r\n\n"),
         ("\ufeffa\r\nb", "a\nb", "x\ny", "\ufeffx\r\ny"),
@@ -306,6 +308,12 @@ async def test_an_edit_matches_either_line_end_and_keeps_the_files(
     done = await files("file_edit", "/shared/f", old=old, new=new)
     assert file.read_bytes().decode() == after
     assert done["bytes"] == len(after.encode())
+
+
+async def test_a_text_that_occurs_very_often_is_refused_at_once(files: Files) -> None:
+    (files.base / "shared" / "f").write_bytes(b"a" * 900_000)
+    said = await files("file_edit", "/shared/f", old="a" * 300_000, new="x")
+    assert "occurs 100 times or more in /shared/f" in said
 
 
 async def test_a_text_that_occurs_twice_with_either_line_end_is_not_replaced(files: Files) -> None:
