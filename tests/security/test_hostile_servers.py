@@ -84,6 +84,18 @@ async def test_it_harms_one_call(daemon: Daemon, tmp_path: Path, way: tuple[str,
 
 
 @pytest.mark.attempt(
+    "writing lines that are too long, whose ends come apart",
+    stopped_by="what is thrown away counts as well; " + HUNG_UP,
+)
+async def test_lines_that_are_too_long_are_counted_whole(daemon: Daemon, tmp_path: Path) -> None:
+    async with served(daemon, tmp_path, bad=settings("wide")) as servers:
+        await servers.until("bad_echo")
+        result = await servers.call("bad_echo", text="x")
+        assert "the answer is longer than 1024 KiB" in result.text
+        await servers.notice("it said too much that nobody had asked for")
+
+
+@pytest.mark.attempt(
     "flooding standard error", stopped_by="it is read slowly, and only its end is kept"
 )
 async def test_standard_error_is_read_slowly(daemon: Daemon, tmp_path: Path) -> None:

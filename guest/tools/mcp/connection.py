@@ -92,18 +92,18 @@ class Connection:
 
     async def _read(self, to_client: _Incoming) -> None:
         async with to_client:
-            line, is_cut, dropped = bytearray(), False, 0
+            line, dropped = bytearray(), 0
             try:
                 async with aclosing(self._program.output()) as output:
                     async for data in output:
                         *whole, rest = data.split(b"\n")
                         for end in whole:
-                            await self._take(bytes(line) + end, to_client, is_cut=is_cut)
+                            await self._take(bytes(line) + end, to_client, dropped)
                             line.clear()
-                            is_cut, dropped = False, 0
+                            dropped = 0
                         line += rest
                         if len(line) > MESSAGE_MAX_BYTES:
-                            is_cut, dropped = True, dropped + len(line)
+                            dropped += len(line)
                             line.clear()
                         if dropped > LINE_MAX_BYTES:
                             most = LINE_MAX_BYTES // 1024 // 1024
@@ -125,9 +125,9 @@ class Connection:
             self._lose(str(lost))
             await to_client.aclose()
 
-    async def _take(self, line: bytes, to_client: _Incoming, *, is_cut: bool) -> None:
-        if is_cut or len(line) > MESSAGE_MAX_BYTES:
-            self._unasked.count(len(line))
+    async def _take(self, line: bytes, to_client: _Incoming, dropped: int) -> None:
+        if dropped or len(line) > MESSAGE_MAX_BYTES:
+            self._unasked.count(len(line) if self._open else len(line) + dropped)
             said = f"the answer is longer than {MESSAGE_MAX_BYTES // 1024} KiB"
             for request in list(self._open):
                 await to_client.send(SessionMessage(_unusable(request, said)))

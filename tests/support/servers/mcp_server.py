@@ -118,6 +118,17 @@ class Endless(Server):
             sys.stdout.write("x" * 1_000_000)
 
 
+class Wide(Server):
+    """Writes lines that are too long, and each end of line apart."""
+
+    def call(self, asked: Any, name: str, arguments: dict[str, Any]) -> None:
+        for _ in range(40):
+            for written in ("x" * 1_100_000, "\n"):
+                sys.stdout.write(written)
+                sys.stdout.flush()
+                time.sleep(0.1)
+
+
 class Nested(Server):
     """Answers with what is nested as deeply as it is asked to."""
 
