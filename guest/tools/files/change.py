@@ -160,8 +160,7 @@ def _line_end(content: bytes, begin: int, end: int) -> bytes:
 
 
 def _occurrences(content: bytes, old: bytes) -> int:
-    """How often `old` occurs in `content`, counting overlapping occurrences, up to a bound: looking
-    for each of very many takes minutes."""
+    """How often `old` occurs in `content`, overlapping too; to count very many takes minutes."""
     count, place = 0, content.find(old)
     while place >= 0 and count < _OCCURRENCES_MAX:
         count, place = count + 1, content.find(old, place + 1)

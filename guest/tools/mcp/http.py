@@ -34,8 +34,7 @@ FORGOTTEN: Final = -32_802
 _TOGETHER_S: Final = 0.2
 """After that a forgotten session is ended: calls that were sent together are told the same."""
 _SESSION: Final = "mcp-session-id"
-_LOCATION_MAX_CHARS: Final = 500
-_TYPE_MAX_CHARS: Final = 100
+_SHOWN_MAX_CHARS: Final = 500
 _MEANINGS: Final = {
     401: "it wants a login (401): name a variable that holds one in {setting}.headers_env",
     403: "it refuses that login (403): correct the variable in {setting}.headers_env",
@@ -138,7 +137,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _Cut(response.stream)
             if request.method == "POST":
-                kind = response.headers.get("content-type", "no type")[:_TYPE_MAX_CHARS]
+                kind = response.headers.get("content-type", "no type")[:_SHOWN_MAX_CHARS]
                 self.refused = f"what it answered is no message of MCP ({visible(kind)})"
                 if response.status_code >= 300:
                     return await self._told(request, response)
@@ -155,7 +154,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
                 if response.headers["location"] != str(request.url):
                     return response
             there = visible(urlsplit(there)._replace(query="", fragment="").geturl())
-            said = f"it redirects to {there[:_LOCATION_MAX_CHARS]}: correct {{setting}}.url"
+            said = f"it redirects to {there[:_SHOWN_MAX_CHARS]}: correct {{setting}}.url"
         code = None
         with suppress(httpx2.HTTPError, httpx2.StreamError, ValueError, TypeError, KeyError):
             code = parsed_json(await response.aread())["error"]["code"]

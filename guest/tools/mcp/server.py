@@ -54,7 +54,6 @@ _SETTLED_S: Final = 60.0
 _RELIST_S: Final = 5.0
 _BACKSTOP_S: Final = 5.0
 _NAMED_MAX: Final = 5
-
 _REASON_MAX_CHARS: Final = 300
 _UNSURE: Final = "it may or may not have taken effect: check before trying again"
 
@@ -298,9 +297,7 @@ class McpServer:
         except _SessionForgotten:
             raise self._failed("forgets its sessions at once; nothing was done") from None
 
-    def _failed(
-        self, said: str, code: Code = Code.UNAVAILABLE, material: tuple[str, ...] = ()
-    ) -> ToolError:
+    def _failed(self, said: str, code: Code = Code.UNAVAILABLE, *material: str) -> ToolError:
         return ToolError(f"the MCP server {self._name} {said}", code, material)
 
     async def _after(self, client: Client) -> Client:
@@ -334,7 +331,7 @@ class McpServer:
                 raise self._failed(late, Code.TIMEOUT) from None
             if error.code == types.CONNECTION_CLOSED:
                 gone = f"went away during the call ({_words(error)}); {_UNSURE}"
-                raise self._failed(gone, material=(material,)) from None
+                raise self._failed(gone, Code.UNAVAILABLE, material) from None
             if error.code == FORGOTTEN and self._settings.url:
                 raise _SessionForgotten from None
             if error.code == HTTP_ERROR:
