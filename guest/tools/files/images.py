@@ -62,7 +62,7 @@ def _number(content: bytes, first: int, last: int, *, little: bool = False) -> i
 
 
 def _png(content: bytes) -> tuple[int, int]:
-    place = 8
+    place = content.index(b"IHDR", 12, 16) - 4
     while content[place + 4 : place + 8] != b"IEND":
         place += _number(content, place, place + 4) + 12
     _number(content, place, place + 12)

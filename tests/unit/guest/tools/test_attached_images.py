@@ -42,6 +42,12 @@ def test_one_that_ends_before_its_end_is_damaged(made: str) -> None:
             assert fault(cut).startswith("it is damaged"), length
 
 
+def test_a_size_that_stands_before_the_header_is_none() -> None:
+    png = MAKE["image/png"](9_000, 9_000)
+    text = b"\0\0\0\x10tEXt" + b"\0\0\0\x05" * 5
+    assert fault(png[:8] + text + png[8:]).startswith("it is damaged")
+
+
 def test_the_end_of_a_thumbnail_is_not_that_of_the_picture() -> None:
     whole = jpeg(300, 200, thumbnail=jpeg(1, 1))
     assert fault(whole) == ""
