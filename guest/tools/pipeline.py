@@ -366,7 +366,8 @@ class ToolPipeline:
         """The command, the path or the note's id of a call, on one line without secrets. Of other
         arguments nothing is told: they may be the text of a note."""
         if tool.command:
-            return self._render.line(getattr(checked, tool.command))
+            command = self._render.text(getattr(checked, tool.command)).strip()
+            return self._render.line(command.replace("\n", " ⏎ "))
         fields = (*(path.field for path in tool.paths), "note_id", "memory_id")
         values = (str(getattr(checked, field, "")) for field in fields)
         fit = (each for each in values if each.startswith("/") or _ID.fullmatch(each))

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import tempfile
 import time
@@ -107,7 +108,7 @@ async def test_calls_through_every_door_are_recorded_and_nothing_that_they_say(
         await call(agent, "memory_search", query=WORDS)
         await call(agent, "memory_update", note_id=note_id, content=f"{WORDS}!")
         await call(agent, "file_write", path="/shared/plan.md", content=WORDS)
-        await call(agent, "shell_exec", command=f"echo {SECRET}")
+        await call(agent, "shell_exec", command=f"echo {SECRET} # a\nid")
         await call(agent, "file_read", path=WORDS)
         await call(agent, WORDS.replace(" ", "_"))
         session = await agent.CreateSession(pb.CreateSessionRequest(channel="chat"))
@@ -123,7 +124,7 @@ async def test_calls_through_every_door_are_recorded_and_nothing_that_they_say(
     assert found["file_write"].about == "/shared/plan.md"
     assert found["memory_update"].about == note_id
     assert found["memory_update"].notes == (note_id,)
-    assert found["shell_exec"].about.startswith("echo ")
+    assert re.fullmatch(r"echo \S+ # a ⏎ id", found["shell_exec"].about)
     assert found["unknown"].outcome == "refused"
     assert found["file_read"].outcome == "refused"
     of_the_turn = [each for each in recorded(host) if each.turn_id]

@@ -180,11 +180,10 @@ def _is_third_person(verb: str, other: str) -> bool:
 
 def _tokens(text: str) -> list[str]:
     """Everything that stands in a text, in order, but its quotation marks and its end."""
-    text = _RAISED.sub(r" \g<0> ", text)
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
-    folded = folded.replace("’", "'").replace("n't", " not").replace("i'm ", "i am ")
+    text = unicodedata.normalize("NFKC", _RAISED.sub(r" \g<0> ", text)).lower()
+    folded = unicodedata.normalize("NFKC", text).replace("’", "'").replace("n't", " not")
     folded = re.sub(r"\b(?:(?:the )?user's|my)\b", f" {_USERS} ", folded.rstrip(" \n.!。।"))
-    folded = _SELF.sub(f" {_USER} ", folded)
+    folded = _SELF.sub(f" {_USER} ", folded.replace("i'm ", "i am "))
     return re.findall(r"\w+|[^\w\s]", folded.strip(' \n"“”„«»'))
 
 
