@@ -36,7 +36,9 @@ def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | N
     return None
 
 
-_MODULES: Final = re.compile(r"(?<!\S)(guest|wire|openai|anthropic|google|pydantic_ai)\b")
+_MODULES: Final = re.compile(
+    r"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:openai|anthropic|google))\b"
+)
 _UNREADABLE: Final = f"ask again; if it persists, correct base_url {CONFIG}; runner logs has more"
 _KINDS: tuple[tuple[type[Exception], Code, str, str], ...] = (
     (
