@@ -109,15 +109,10 @@ async def recorded(gateway: GatewayClient, channel: str, talk: Sequence[Exchange
     sessions = await gateway.list_sessions(SESSIONS_LOOKED_AT)
     alike = [each for each in sessions if each.channel == channel and each.turns == len(before)]
     for session in alike[:_HISTORIES_READ]:
-        said = await exchanges_of(gateway, session.session_id)
-        if _goes_on(said, before):
+        events = (await gateway.get_session(session.session_id, EVENTS_READ)).events
+        if go_on(events, before, left=True):
             return session.session_id
     return ""
-
-
-async def exchanges_of(gateway: GatewayClient, session_id: str) -> list[Exchange]:
-    """What was said in a session. Raises NOT_FOUND."""
-    return exchanges((await gateway.get_session(session_id, EVENTS_READ)).events)
 
 
 def exchanges(events: Iterable[pb.HistoryEvent]) -> list[Exchange]:
@@ -173,14 +168,6 @@ def key_of(talk: Sequence[Exchange]) -> str:
 def plain(text: str) -> str:
     """`text` in one normal form, without spaces."""
     return "".join(unicodedata.normalize("NFC", text).split())
-
-
-def _goes_on(said: Sequence[Exchange], sent: Sequence[Exchange]) -> bool:
-    """Whether `sent` is what was said. Of the last answer the beginning is enough: the client may
-    have left before its end."""
-    if len(said) != len(sent) or key_of(said) != key_of(sent):
-        return False
-    return plain(said[-1].answered).startswith(plain(sent[-1].answered))
 
 
 def _joined(before: str, text: str) -> str:

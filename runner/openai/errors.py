@@ -10,6 +10,7 @@ _STATUS: Final[dict[Code, int]] = {
     Code.PERMISSION_DENIED: 403,
     Code.NOT_FOUND: 404,
     Code.TIMEOUT: 408,
+    Code.CANCELLED: 499,
     Code.CONFLICT: 409,
     Code.ALREADY_EXISTS: 409,
     Code.FAILED_PRECONDITION: 400,

@@ -1,15 +1,19 @@
 """The console's own files, from the wheel or from a clone."""
 
+import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 _FOLDERS: Final = ("src", "styles", "vendor")
+_PIECE_BYTES: Final = 16 * 1024
 _KINDS: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -52,11 +56,24 @@ class Assets:
 
     def _file(self, request: Request, path: Path, kind: str) -> Response:
         try:
-            content = path.read_bytes()
+            content, tag = _read(path, path.stat().st_mtime_ns)
         except OSError:
             raise HTTPException(404) from None
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        return Response(content, headers=headers, media_type=kind)
+        headers["Content-Length"] = str(len(content))
+        return StreamingResponse(_pieces(content), headers=headers, media_type=kind)
+
+
+@lru_cache
+def _read(path: Path, _changed: int) -> tuple[bytes, str]:
+    """A file's content and its tag: once for all who ask, since they need not be logged in."""
+    content = path.read_bytes()
+    return content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(content), _PIECE_BYTES):
+        yield content[begin : begin + _PIECE_BYTES]
+        await asyncio.sleep(0)  # who has gone is noticed

@@ -84,7 +84,7 @@ class Bridge:
         replies = self._callers.call(caller, user_id, method, message)
         read = GetMessageClass(described.output_type).FromString
         if described.server_streaming:
-            return Lines(self._callers, caller, replies, lambda reply: _line(read(reply)))
+            return Lines(self._callers, caller, replies, lambda reply: _json(_plain(read(reply))))
         try:
             async with self._callers.running(caller):
                 reply = await replies.read()
@@ -166,10 +166,6 @@ def _message(described: MethodDescriptor, request: Request, body: bytes) -> byte
 
 def _plain(message: Any) -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True)
-
-
-def _line(message: Any) -> bytes:
-    return _json(_plain(message))
 
 
 def _json(content: Any) -> bytes:

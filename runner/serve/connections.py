@@ -26,7 +26,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from wire.errors import Code, WireError
 
-WAITING_MAX: Final = 1_024
+WAITING_MAX: Final = 768
 WAITING_OF_PLACE_MAX: Final = 64
 """How many of one address may wait, where an address is one person's."""
 ADMITTED_MAX: Final = 64
@@ -44,7 +44,6 @@ STALL_S: Final = 60.0
 """How long a client may read nothing of what waits for it."""
 _READ_BYTES: Final = 16 * 1024
 """How much is read at once; with TLS, as much is held also for who has said nothing."""
-_READ_OF_ADMITTED_BYTES: Final = 256 * 1024
 _NO_DESCRIPTOR_S: Final = 0.05
 
 
@@ -194,7 +193,7 @@ class Connection(H11Protocol):
         if not self._key:
             self._crowd.admit(self, key)
             self._key = key
-            self.transport.max_size = _READ_OF_ADMITTED_BYTES
+            self.transport.max_size = 16 * _READ_BYTES
             self._stop(self._late)
 
     def cut(self) -> None:
@@ -208,6 +207,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         transport.max_size = _READ_BYTES
+        transport.set_write_buffer_limits(high=_READ_BYTES)
         super().connection_made(transport)
         self.client = self._accepted
 

@@ -27,7 +27,6 @@ from runner.serve.failures import answer
 
 log = logging.getLogger(__name__)
 
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FACES = ("api", "mcp", "v1")
 
 
@@ -105,7 +104,7 @@ class HttpMetrics:
             except WireError as error:
                 return answer(error)
             page = await metrics_of_all(config) + generate_latest(self._registry).decode()
-            return Response(page, media_type=_CONTENT_TYPE)
+            return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
         return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
 

@@ -10,7 +10,7 @@ from wire.text import bounded_json
 
 from runner.serve.failures import Refusal
 
-SMALL: Final = 64 * 1024
+SMALL: Final = 16 * 1024
 VALUES_MAX: Final = 1_000
 """How many values the JSON of a request may have; the largest messages have some hundreds."""
 PIECE_S: Final = 20.0

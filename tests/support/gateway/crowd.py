@@ -16,7 +16,9 @@ _HOST: Final = "127.0.0.1"
 
 
 async def main(port: int, seconds: float) -> None:
-    asked = f"GET /assets/src/api.js HTTP/1.1\r\nHost: {_HOST}:{port}\r\n\r\n".encode() * 20
+    asked = (
+        f"GET /assets/vendor/markdown-it.js HTTP/1.1\r\nHost: {_HOST}:{port}\r\n\r\n".encode() * 20
+    )
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     out = ssl.MemoryBIO()
@@ -24,11 +26,12 @@ async def main(port: int, seconds: float) -> None:
         trusting.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
     hello = out.read()
     named = f"Host: {_HOST}:{port}\r\n"
+    report = f"POST {_REPORTS} HTTP/1.1\r\n{named}"
     kinds = [
         (None, b""),
         (None, hello[: len(hello) // 2]),
         (trusting, f"GET /healthz HTTP/1.1\r\n{named}X-Slow: ".encode()),
-        (trusting, f"POST {_REPORTS} HTTP/1.1\r\n{named}Content-Length: 60000\r\n\r\nx".encode()),
+        (trusting, f"{report}Content-Length: 16000\r\n\r\n{'x' * 15_000}".encode()),
         (trusting, asked),
     ]
 
