@@ -76,7 +76,9 @@ class Place:
     @property
     def is_missing(self) -> bool:
         """Whether a log had begun here of which nothing is left."""
-        return self.begun.exists() and not self.head.exists() and not self.files()
+        if not self.begun.exists() or any(each.stat().st_size for each in self.files()):
+            return False
+        return not self.head.exists() or self.head.read_bytes() == Head().encoded()
 
     def files(self) -> list[Path]:
         """The files of lines, oldest first."""

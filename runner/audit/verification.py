@@ -44,13 +44,12 @@ def verify(place: Place, *, known: tuple[int, str] | None = None) -> Report:
 
 
 def _verified(place: Place, known: tuple[int, str] | None) -> Report:
-    findings: list[str] = []
+    findings = [MISSING] if place.is_missing else []
     files, before = place.files(), Head()
     try:
         before = Head.read(place.head)
     except FileNotFoundError:
         findings += ["the log has no head"] if files or known else []
-        findings += [MISSING] if place.is_missing else []
     except ValueError as error:
         findings.append(f"the head is damaged: {error}")
     wanted = [(before.last, before.hash, "the head says")]

@@ -46,13 +46,16 @@ def entries(place: Place) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("gone", ["files and head", "directory", "all directories"])
+@pytest.mark.parametrize("gone", ["files and head", "directory", "all directories", "lines"])
 def test_a_log_that_is_gone_as_a_whole_is_told_as_missing(place: Place, gone: str) -> None:
     assert verify(place).findings == ()  # none has begun
     opened(place).close()
     if gone == "files and head":
         for path in place.directory.iterdir():
             path.unlink()
+    elif gone == "lines":  # and the head is that of a log in which nothing has been written yet
+        place.files()[0].write_bytes(b"")
+        place.head.write_bytes(Head().encoded())
     else:
         shutil.rmtree(place.directory if gone == "directory" else place.directory.parent)
     assert verify(place).findings == (audit_log.MISSING,)
