@@ -3,13 +3,14 @@
 import asyncio
 import os
 import resource
+import ssl
 from collections.abc import Iterator
 
 import pytest
 from wire.v1 import egress_pb2 as pb
 
 from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX
-from tests.support.egress.origins import names, origin
+from tests.support.egress.origins import Certificates, names, origin
 from tests.support.egress.program import Egress, head
 
 HOST = "files.example.org"
@@ -127,23 +128,33 @@ async def test_a_limit_of_bytes_ends_a_download_in_its_middle(egress: Egress) ->
 
 
 @pytest.mark.usefixtures("descriptors")
-async def test_answers_that_nobody_reads_fit_into_the_memory(egress: Egress) -> None:
-    """Each connection takes what the start counts on, by requests and tunnels alike."""
-    async with origin() as server:
-        target = f"127.0.0.1:{server.port}"
-        await egress.configure(shell=pb.EgressPolicy(allow=[target]))
+async def test_answers_that_nobody_reads_fit_into_the_memory(
+    egress: Egress, certificates: Certificates
+) -> None:
+    """Each connection takes what the start counts on, also where its TLS ends at egress."""
+    async with (
+        origin(certificates.server(HOST)) as server,
+        names({HOST: ["127.0.0.1"]}) as (at, _),
+    ):
+        target = f"{HOST}:{server.port}"
+        opened, ca = pb.EgressPolicy(allow=[target]), certificates.pem
+        configured = await egress.configure(
+            shell=opened, name_servers=[at], ca_pem=ca, inspected=[target]
+        )
+        trusting = ssl.create_default_context(cadata=configured.authority_pem)
         before, held = resident_mb(egress), []
-        for _ in range(200):
-            reader, writer = await egress.at_shell_door()
+        for _ in range(100):
+            _, (reader, writer) = await egress.tunnel(target)
+            await writer.start_tls(trusting, server_hostname=HOST)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(f"GET http://{target}/bytes?1 HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+            writer.write(f"GET /bytes?2 HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
             held.append((reader, writer))
         received, earlier = 0, -1
-        while received != earlier or len(server.requests) < 200:
+        while received != earlier or len(server.requests) < 100:
             await asyncio.sleep(1)
             counters = await egress.stub.Counters(pb.EgressCountersRequest())
             received, earlier = sum(each.received for each in counters.counts), received
-        assert (resident_mb(egress) - before) * 2**20 < 200 * CONNECTION_BYTES
+        assert (resident_mb(egress) - before) * 2**20 < 100 * CONNECTION_BYTES
         for _, writer in held:
             writer.transport.abort()
 
