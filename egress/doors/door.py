@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 256
 """How many connections a door has at once, whatever the settings say."""
 CONNECTION_BYTES: Final = 704 * 1024
-"""How much memory a connection takes at most, with all that waits for whoever does not read: one
-whose TLS ends here 680 KiB, as measured, a request 450, and a tunnel 250."""
+"""How much memory a connection takes at most, with all that waits for whoever does not read. It is
+most where its TLS ends here (680 KiB); a request takes 450 KiB, a tunnel 250."""
 HANDSHAKE_S: Final = 10.0
 SESSION_HEADER: Final = "oxydra-session"
 TURN_HEADER: Final = "oxydra-turn"

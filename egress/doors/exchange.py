@@ -27,6 +27,7 @@ from egress.credentials.bodies import Incoming, Outgoing
 from egress.credentials.credential import Head, MisplacedError
 from egress.credentials.encodings import UnreadableError
 from egress.credentials.redaction import Values
+from egress.outside.dialing import CONNECT_S
 from egress.outside.upstreams import Upstream
 from egress.refusals import Refused
 
@@ -34,7 +35,6 @@ HEADERS_MAX: Final = 100
 HEAD_MAX: Final = 32 * 1024
 IDLE_S: Final = 300.0
 """How long a server may be silent in its answer to a command."""
-CONNECT_S: Final = 10.0
 
 _TARGET: Final = re.compile(r"(?P<path>/[!-\"$-~]*)")
 _ABSOLUTE: Final = re.compile(

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
 import aiohttp
+from wire.identity import Party
 
 from egress.outside.dialing import Dialer
-
-AGENT: Final = "agent"
 
 
 class Outside:
@@ -33,7 +31,9 @@ class Outside:
         addresses are not checked."""
         key = (role, upstream)
         if key not in self._clients:
-            self._clients[key] = self.dialer.client(checked=not upstream, pooled=role == AGENT)
+            self._clients[key] = self.dialer.client(
+                checked=not upstream, pooled=role == Party.AGENT
+            )
         self._users += 1
         try:
             yield self._clients[key]
