@@ -71,15 +71,11 @@ class Admission:
     """Decides by the configuration that counts, asks people, counts, and tells the runner."""
 
     def __init__(self, state: State, watch: Watch, allowance: Allowance) -> None:
-        self._state = state
+        self.state = state
         self._allowance = allowance
         self._record = Record(watch)
         self._questions = Questions(watch)
         self._open: set[Passage] = set()
-
-    @property
-    def state(self) -> State:
-        return self._state
 
     def counters(self) -> egress_pb2.EgressCountersReply:
         """What was let out and refused so far."""
@@ -112,9 +108,9 @@ class Admission:
                 verdict = self._decide(caller, attempt, upstream)
                 if verdict.asks_for == rule:  # a yes to what is not asked any more opens nothing
                     grant = egress_pb2.EgressGrant(rule=rule, session_id=caller.session_id)
-                    self._state.current.policies[caller.role].grant(grant)
+                    self.state.current.policies[caller.role].grant(grant)
                     verdict = self._decide(caller, attempt, upstream)
-        configuration = self._state.current
+        configuration = self.state.current
         name = upstream.name if upstream else ""
         refused: Refused | None = None
         addresses: tuple[str, ...] = ()
@@ -140,7 +136,7 @@ class Admission:
             refused = Refused(403, "policy", why)
             refused.recorded = True
             raise refused
-        passage.configuration = self._state.current
+        passage.configuration = self.state.current
         self._open.add(passage)
         return passage
 
@@ -180,7 +176,7 @@ class Admission:
 
     def _decide(self, caller: Caller, attempt: Attempt, upstream: Upstream | None) -> Verdict:
         """The verdict of the configuration that counts now. Raises `Refused` where none does."""
-        configuration = self._state.current
+        configuration = self.state.current
         if upstream is None:
             return configuration.policies[caller.role].decide(attempt, caller.session_id)
         rule = f"upstream {upstream.name}"
@@ -194,7 +190,7 @@ class Admission:
             verdict = self._decide(passage.caller, passage.attempt, passage.upstream)
             if verdict.decision != "allow":
                 return f"it is not allowed any more: {verdict.reason}"
-            current, attempt = self._state.current, passage.attempt
+            current, attempt = self.state.current, passage.attempt
             current.outside.dialer.check(attempt.host, passage.addresses)
             before, now = (
                 each.credentials.hidden(attempt.host, attempt.port).forms
