@@ -39,27 +39,29 @@ def _any(alternatives: str) -> str:
     return f"(?:{_plain(alternatives).replace(chr(10), '|')})"
 
 
-_LEAD: Final = r"""please|pls|plz|just|hey|hi|hello|ok(?:ay)?|so|and|also|oh|well|now|um+|uh+|do
-always|kindly|help me|try to|thanks|(?:can|could|would|will) you|from now on|bitte|hallo|und|danke
+_LEAD: Final = r"""pl[easz]{1,5}|btw|just|hey|hi|hello|ok(?:ay)?|so|and|also|oh|well|now|um+|uh+|do
+always|kindly|help me|try to|thanks|(?:can|could|would|will) y?o?u|from now on|bitte|hallo|und|danke
 i(?:'d| would)? (?:want|like|need) you to|(?:you|be|make) (?:should|must|need to|have to|sure (?:to
-you))|for (?:the future|later|next time|(?:future|later) reference)|gracias|merci(?: de)?|du sollst
+you))|for (?:the future|later|next time|(?:future|later) reference)|merci(?: de)?|du soll(?:te)?st
 (?:kannst|könntest|würdest|merkst) du|(?:können|könnten|würden) sie|s'il (?:te|vous) plaît|stp|svp
 ich (?:möchte|will|hätte gern),? dass? (?:du|sie)|salut|alors|et|pense[sz]? à|por favor|porfa|hola
-(?:est-ce que |que )?(?:tu (?:peux|pourrais|pourras)|vous (?:pouvez|pourriez))|que|oye|y|deja
-(?:peu[xt]|pourrais|pouvez|pourriez)[- ](?:tu|vous)|(?:puedes?|podrías?)(?: usted)?
-(?:je ve?ux|j'aimerais|je voudrais|il faut) que (?:tu|vous)|(?:quiero|necesito|me gustaría) que"""
-_REQUEST: Final = r"""rem+e?m?b?e?m?e?r\b(?! (?:to|when|how|where|what|who|why|me|those|them
-the time)\b)|(?:don'?t|do not|never) (?:ever )?forget\b(?! (?:to|about|the|a|an|me)\b)
-(?:keep|bear) (?:\w+ )?in mind|(?:make|take) (?:a )?note(?: that|:)|memori[sz]e(?: that|:| this)
-(?:note|write|jot|put|take)(?: this| it)? down(?: please)?(?: that|:)|note (?:please|for \w+):
-(?:save|store|note|record)(?: please)? that (?:i|my)\b
-(?:save|note|store|record|keep) this(?: for \w+)?:
+(?:est-ce que |que )?(?:tu (?:peux|pourrais|devrais)|vous (?:pouvez|pourriez))|que|oye|y|deja
+(?:peu[xt]|pourrais|pouvez|pourriez)[- ](?:tu|vous)|(?:puedes?|podrías?|deberías?)(?: usted)?
+(?:je ve?ux|j'aimerais|je voudrais|il faut) que (?:tu|vous)|il faut|hay que
+(?:quiero|necesito|me gustaría) que
+gracias|[^.,]{3,30} (?:if|wenn|si|que) (?:you|du|sie|tu|vous)(?: could)?"""
+_REQUEST: Final = r"""rem+e?m?b?e?m?e?r(?:ing)?\b(?! (?:to|when|how|where|what|who|why|me|those|them
+the time)\b)|(?:don'?t|do not|never) (?:ever |you )*forget\b(?! (?:to|about|the|a|an|me)\b)
+(?:keep|bear) (?:\w+ )?in mind|(?:make|take) (?:a (?:mental )?)?note(?: of this)?(?: that|:)
+(?:note|write|jot|put|take)(?: this| it)? down(?: please)?(?: that|:)
+note (?:please|(?:for|to) \w+):|(?:save|store|note|record)(?: please)? that (?:i|my)\b
+(?:save|note|store|record|keep) this(?: for \w+)?:|memori[sz]e(?: that|:| this)
 (?:save|add|store|commit|put|keep) .{0,20}(?:to|in) (?:your )?memory
-@G(?:,? (?:dass\b|das (?:ich|mein\w*|wir|unser\w*)\b)|:)|(?:\w+,? ){0,4}merke? (?:dir|euch)\b
+@G(?:,? (?:dass\b|(?:das )?(?:ich|mein\w*|wir|unser\w*)\b)|:)|(?:\w+,? ){0,4}merke? (?:dir|euch)\b
 (?:nimm|nehmen sie|speicher|behalt)\w* .{0,30}(?:gedächtnis|kopf)\b
 @F(?: que\b| qu'|\s*:| m(?:on|a|es)\b)|@S(?: (?:que|[qk])\b|\s*:| mis?\b)
 (?:ajoute|mets|garde|enregistre|añad|agreg|pon|guard)\w* .{0,20}mémoi?r\w+
-@P(?:记(?:住|下|好|着|一下|录一下)|牢记|[把将].+记(?:下|住|好)|备注一下|[做写]个?(?:笔记|备注))
+@P(?:记(?:住|下|好|着|一下|录一下|录我)|牢记|[把将].+记(?:下|住|好)|备注一下|[做写]个?(?:笔记|备注))
 @P.{0,8}[存放加记写保][存入到进在].{0,3}记忆|@P(?:记得|(?:别|不要|勿)忘[了记]?)[哈哦啊]?[我：，:,]"""
 _GERMAN: Final = r"""merk(?:en?|st)?|notier(?:en?)?|speicher[en]?n?|(?:be)?halte?n?|präge?n?
 denke?n?|(?:schreib|halt)e?n?(?: \w+){0,3} (?:auf|fest)|(?:auf|fest|ab)(?:schreib|halt|speicher)e?n
@@ -67,20 +69,20 @@ denke?n?|(?:schreib|halt)e?n?(?: \w+){0,3} (?:auf|fest)|(?:auf|fest|ab)(?:schrei
 (?:nicht )?vergessen|erinnere? dich|verg(?:iss|essen sie)(?: \w+){0,2} (?:nicht|nie|niemals)"""
 _BETWEEN: Final = r"""dir|sie|sich|bitte|mal|doch|das|es|dies|diese info(?:rmation)?|ab|auf|an|ein
 fest|gut|kurz|immer|dran|daran|für (?:später|mich|die zukunft)"""
-_FRENCH: Final = r"""souviens[- ](?:toi|t'en)|souvenez[- ]vous|rappel(?:le|ez)[- ](?:toi|vous)
+_FRENCH: Final = r"""souvien[st][- ](?:toi|t'en)|souvenez[- ]vous|rappel(?:le|ez)[- ](?:toi|vous)
 retiens|retenez|retenir|(?:ne |n'|l')*oubli(?:e|ez) (?:\w+ )?(?:pas|jamais)|mémorise[rz]?|note[rz]?
 (?:gard|conserv)(?:e|ez|er) .*(?:mémoire|tête|esprit)|prend(?:s|ez|re)? (?:\w+ )?note|retiennes
 [àa] (?:retenir|noter)(?: pour \w+ \w+)?|[mt]e (?:souvenir|rappeler|souviennes|rappelles)
 enregistre[rz]?|écris"""
 _SPANISH: Final = r"""(?:te )?(?:recu[eé]rd[ae]s?|recordar(?:as)?|recordá|ac(?:u[eé]|o)rda(?:te|se))
-acord(?:arte|aras)|te acuerdes|memori(?:za|zar|ces|ce)|(?:no|nunca) (?:te |lo |se )*olvid(?:es|e)
+(?:te )?acord(?:arte|aras)|te acuerdes|memori(?:zar?|ces?)|(?:no|nunca) (?:te |lo |se )*olvides?
 (?:ten|tenga|toma|tome|mant[eé]n)(?:lo)? .*(?:cuenta|presente|mente)|ap[uú]nt[ae](?:te|r|s)?
 an[oó]t[ae](?:te|r|s)?|anotado|tom[ae] nota|gu[aá]rd[ae](?:te|r|s)?|registr[ae]r?"""
-_MORE: Final = r"""bien|toujours|surtout|ceci|cela|ça|siempre|a?de|es[ot]o|lo siguiente|este dato
-stp|svp|porfa|por favor|s'il (?:te|vous) plaît"""
+_MORE: Final = r"""bien|nunca|toujours|surtout|ceci|cela|ça|siempre|a?de|es[ot]o|lo siguiente
+este dato|stp|svp|porfa|por favor|s'il (?:te|vous) plaît"""
 _PLEASE: Final = (
     "(?:请|麻烦|那|好|你|您|帮忙|[帮替给]我|要|可?不?可以|能不?|务必"
-    "|一定|千万|以后|我希望|我想|我要你|让|，|嗯)"
+    "|一定|千万|以后|我?希望|我想|我要你|牢牢|应该|让|，|嗯)"
 )
 _LAST_WORDS: Final = r"""remember(?: that| it| this)?(?: about me| for \w+(?: \w+)?)?
 (?:don'?t|never) forget(?: that| it| this)?|(?:keep|bear) (?:that|it|this) in (?:mind|memory)
@@ -89,10 +91,10 @@ commit (?:that|it|this) to memory|make a note(?: of (?:that|it|this))?|@G|@F|@S
 (?:记(?:住|下来?|一下|好|得)|别忘[了记]?|不要忘[了记]?)(?:了|这一点|这个|它|这件事)*"""
 _JAPANESE: Final = (
     r"(?:(?:(?:覚|憶|おぼ)え|(?:記憶|メモ)し|念頭に置い|頭に入れ|心に留め)て|(?:記憶|メモ)を?お願い"
-    r"|(?<![うくすつぬむるぐぶ]のを)忘れ(?:ないで|ないように|ずに)|(?:覚え|おぼえ|メモ[っし])とい?て"
-    r"|(?:覚えておくように|(?:記録し|控え|書き留め)ておいて)|(?:(?<=と)|(?<=って)|\A\W*)(?:記録|保存)して)"
+    r"|(?<![うくすつぬむるぐぶ]のを)忘れ(?:ないで|ないように|ずに)|(?:覚え|おぼえ|入れ|メモ[っし])とい?て"
+    r"|(?:覚えておく(?:ように|といい)|お忘れなく|(?:記録し|控え|書き留め)ておいて)|(?:(?<=と)|(?<=って)|\A\W*)(?:記録|保存)して)"
     r"(?:おいて|いて|て)?(?:ください|下さい|くれ|もら|って|いい|いただけ|頂け|[ほ欲]しい|お願い|します"
-    r"|して|ません|[ますえかねよなるとり]|助か|です)*"
+    r"|して|ません|[ますえかねよなるとり]|助か|嬉し|うれし|幸い|です)*"
 )
 
 
@@ -106,7 +108,8 @@ def _with_verbs(pattern: str) -> str:
 
 _LEADS: Final = rf"(?:{_any(_LEAD)}\b[\s,，]*)*"
 _BEGINS: Final = re.compile(
-    rf"\W*(?:[^.,:，：]{{1,24}}[,，:] ?){{0,2}}{_LEADS}{_with_verbs(_any(_REQUEST))}", re.IGNORECASE
+    rf"\W*(?:[^.,:，：]{{1,24}}(?:[,，:] ?| [-–—] )){{0,2}}{_LEADS}{_with_verbs(_any(_REQUEST))}",
+    re.IGNORECASE,
 )
 _ENDS: Final = re.compile(
     rf"(?:(?:[,;:，、—–-] ?|\A\W*)(?:{_LEADS}|{_PLEASE}*){_with_verbs(_any(_LAST_WORDS))}"
