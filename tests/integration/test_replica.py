@@ -77,6 +77,9 @@ async def test_another_guests_changes_are_in_the_next_search(server: Sqld, tmp_p
             "s", turn_id="t", role="user", text="some coffee grounds", payload="[]"
         )
         assert set(await found(a, "coffee grounds")) == {"said", note.note_id}
+        asked = Only(asked="some coffee grounds")
+        (hit,) = (await a.search(asked.asked, include_conversation=True, only=asked)).results
+        assert hit.note_id == note.note_id
         await b.sessions.forget("s")
         assert set(await found(a, "coffee grounds")) == {note.note_id}
         await a.delete(note.note_id)
