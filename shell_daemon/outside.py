@@ -108,8 +108,9 @@ class Outside:
             ) from None
         self._bundles.append(Path(name))
         for old in self._bundles[:-_BUNDLES_MAX]:  # commands that run may still read the others
-            old.unlink(missing_ok=True)
             self._bundles.remove(old)
+            with contextlib.suppress(OSError):  # a command may have put something else there
+                old.unlink()
         return self._bundles[-1]
 
     def _open_home(self) -> int:

@@ -233,8 +233,9 @@ async def test_no_name_that_a_command_takes_first_keeps_certificates_out(tmp_pat
     made: list[Path] = []
     for _ in range(6):
         for known in (*made, tmp_path / "run/oxydra-certificates.pem"):
-            known.unlink(missing_ok=True)
-            known.with_suffix(".new").mkdir(exist_ok=True)
+            if not known.is_dir():
+                known.unlink(missing_ok=True)
+                known.mkdir()
         authority = Authority.new().public
         outside.set(
             shell_pb2.SetEgressRequest(
