@@ -117,9 +117,7 @@ class Outside:
         """A descriptor of the directory that commands have as their home. Raises `WireError`."""
         home = self._settings.tmp
         try:
-            if (
-                home.is_symlink()
-            ):  # of the image, into the volume of a pod; nothing there is followed
+            if home.is_symlink():  # of the image, into a pod's volume; nothing there is followed
                 home = home.parent / home.readlink()
             return os.open(home, _DIRECTORY)
         except OSError as error:
