@@ -92,7 +92,7 @@ class CheckCalls(AbstractCapability[Any]):
             kept = cast("ToolCallPart[Any]", parts[last])
             parts[last] = without_arguments(kept)
             self._refusals[kept.tool_call_id] = (
-                f"one answer may have {CALLS_MAX} calls, and this had {calls}: this one and those "
+                f"one answer may have {CALLS_MAX} calls, and this had more: this one and those "
                 "behind it were not run; call them in your next answer"
             )
         return replace(response, parts=parts)

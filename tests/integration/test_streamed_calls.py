@@ -3,7 +3,12 @@
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from wire.settings import AgentSettings
 
+from guest.agent.calls import CALLS_MAX
+from guest.agent.models.providers import build_model
 from tests.support.gateway.gateways import open_gateways
 from tests.support.servers import openai_server as wire
 from tests.support.servers.openai_server import openai_server
@@ -119,6 +124,19 @@ async def test_two_calls_are_two_calls(shape: str, together: bool) -> None:
         ]
         results = [each for each in server.requests[1].body["messages"] if each["role"] == "tool"]
         assert len({each["tool_call_id"] for each in results}) == 2
+
+
+async def test_calls_beyond_the_most_make_no_more_work() -> None:
+    pieces = [piece(LIST, index=n, name="file_list", call=f"c{n}") for n in range(5 * CALLS_MAX)]
+    said = wire.stream({"role": "assistant", "tool_calls": pieces}, finish="tool_calls")
+    async with openai_server(said) as server:
+        settings = AgentSettings(provider="openai", model="m", base_url=server.base_url)
+        asked: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("hi")])]
+        asking = build_model(settings, "k").request_stream(asked, None, ModelRequestParameters())
+        async with asking as answer:
+            async for _ in answer:
+                pass
+            assert len(answer.get().parts) == CALLS_MAX + 1
 
 
 @pytest.mark.parametrize("call", [None, "file_list"])

@@ -13,6 +13,8 @@ from typing import Any
 from pydantic_ai.messages import ModelResponseStreamEvent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 
+from guest.agent.calls import CALLS_MAX
+
 
 @dataclass
 class _Call:
@@ -62,7 +64,8 @@ class _Stream(OpenAIStreamedResponse):
         for place in (both or (not name and same_id) or same_number)[-1:]:
             if not (name and self._calls[place].name and self._begins(piece, self._calls[place])):
                 return place
-        self._calls.append(_Call(piece.id or "", number))
+        if len(self._calls) <= CALLS_MAX:  # what is beyond one more is not run, and is put to that
+            self._calls.append(_Call(piece.id or "", number))
         return len(self._calls) - 1
 
     def _begins(self, piece: Any, last: _Call) -> bool:
