@@ -7,6 +7,7 @@ A piece of a call is put where its id and its number say, else its number, else 
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,11 +28,9 @@ class _Call:
 
     @property
     def is_whole(self) -> bool:
-        try:
-            json.loads(self.arguments)
-        except (ValueError, RecursionError):
-            return False
-        return True
+        with suppress(ValueError, RecursionError):
+            return json.loads(self.arguments) is not None
+        return False
 
 
 @dataclass

@@ -74,8 +74,7 @@ class _Reduction:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has too many characters. Then no more are looked at: references repeat them
-        as often as there are nodes."""
+        """Whether it has too many characters, which references repeat: no more are looked at."""
         return self._chars > SCHEMA_MAX_CHARS
 
     def of(self, schema: Any, depth: int, seen: tuple[str, ...]) -> dict[str, Any]:
@@ -147,10 +146,6 @@ def _is_number(value: object) -> bool:
     return is_one and -_NUMBER_MAX <= value <= _NUMBER_MAX  # type: ignore[operator]
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= _TEXT_MAX and visible(value) == value
 
@@ -178,7 +173,10 @@ _PLAIN: Final[Mapping[str, Callable[[object], bool]]] = {
     "required": _is_list_of(_is_text),
     "additionalProperties": lambda value: isinstance(value, bool),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems"),
+        lambda value: isinstance(value, int) and _is_number(value) and value >= 0,
+    ),
 }
 """Keywords whose values hold no schemas, and which values stay."""
 _KEYWORDS: Final = ("description", *_PLAIN, "properties", "items", "anyOf", "oneOf", "allOf")
