@@ -50,15 +50,15 @@ class Questions:
         """
         rule = verdict.asks_for
         if not caller.session_id or not rule:
-            return _no(rule, "nobody can be asked: the request belongs to no session")
+            return Verdict("deny", rule, "nobody can be asked: the request belongs to no session")
         await self._watch.ready()
         key = (caller.role, caller.session_id, rule)
         if (reason := self._refused.get((key, caller.turn_id))) is not None:
-            return _no(rule, reason)
+            return Verdict("deny", rule, reason)
         question = self._open.get(key)
         if question is None or question.answer.done():
             if sum(of[:2] == key[:2] for of in self._open) >= OPEN_MAX:
-                return _no(rule, f"{OPEN_MAX} other questions of this session are open")
+                return Verdict("deny", rule, f"{OPEN_MAX} other questions of this session are open")
             question = self._open[key] = self._asked(caller, attempt, rule)
             question.answer.add_done_callback(lambda answer: self._close(key, answer))
         answer = await self._awaited(question)
@@ -66,7 +66,7 @@ class Questions:
             reason = visible_name(answer.reason[:TEXT_CHARS]) or "a person said no"
             if caller.turn_id:
                 self._remember((key, caller.turn_id), reason)
-            return _no(rule, reason)
+            return Verdict("deny", rule, reason)
         return Verdict("allow", rule, "a person allowed it for this session")
 
     def _close(self, key: _Key, answer: "asyncio.Future[pb.EgressAnswer]") -> None:
@@ -108,7 +108,3 @@ class Questions:
         self._refused[refusal] = reason
         if len(self._refused) > REFUSALS_MAX:
             self._refused.popitem(last=False)
-
-
-def _no(rule: str, reason: str) -> Verdict:
-    return Verdict("deny", rule, reason)

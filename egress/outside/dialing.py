@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from wire.egress import hosts
 from wire.egress.addresses import Network, refusal
 
@@ -249,10 +249,11 @@ class _Receiver(ResponseHandler):
 
     aiohttp reads informational answers (1xx) before an answer for as long as they come, without
     letting anybody else go on, and bounds each header of a head but not all together. So a head is
-    taken in small pieces here, and counted.
+    taken in small pieces here, and counted, and so is what follows a body.
     """
 
     _awaited = False
+    _content: StreamReader = EMPTY_PAYLOAD
     _head_bytes = 0
     _informational = 0
 
@@ -267,7 +268,7 @@ class _Receiver(ResponseHandler):
         elif not self._awaited:
             self.close()  # an answer to nothing, which the next request would take for its own
         elif self._informational >= 0:
-            self._awaited = False
+            self._awaited, self._content = False, data[1]
             super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
@@ -276,12 +277,16 @@ class _Receiver(ResponseHandler):
             self._head_bytes -= len(piece)
             super().data_received(piece)
             if self._awaited and (self._head_bytes < 0 or self._informational < 0):
-                assert self.transport is not None
-                self.transport.abort()
+                self.abort()
                 self.set_exception(aiohttp.ClientPayloadError("the head of its answer has no end"))
                 return
         if self.is_connected():  # also without data: what was read before is read on
+            before = self._content.total_bytes
             super().data_received(data)
+            without_body = self._content.total_bytes == before
+            self._head_bytes = self._head_bytes - len(data) if without_body else HEAD_MAX
+            if self._head_bytes < 0 and self.transport is not None:
+                self.transport.abort()
 
 
 class _ProxyReply(asyncio.Protocol):

@@ -85,6 +85,15 @@ async def test_an_answer_in_more_pieces_than_are_buffered_comes_whole(egress: Eg
         assert (await egress.ask(f"http://{target}/", host=target)).body == b"ab" * 20_000
 
 
+async def test_an_answer_whose_end_has_no_end_is_cut(egress: Egress) -> None:
+    """Its trailers waited in the memory, and so did the client."""
+    begins = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n"
+    async with server(begins, *(b"a: " + b"b" * 30_000 + b"\r\n",) * 20) as target:
+        await egress.configure(agent=pb.EgressPolicy(allow=[target]))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError, ValueError)):
+            await egress.ask(f"http://{target}/", host=target)
+
+
 async def test_a_server_that_answers_to_nothing_is_left(egress: Egress) -> None:
     """The next request would take such an answer for its own."""
     heard, left = asyncio.Event(), asyncio.Event()
