@@ -11,7 +11,9 @@ of their own.
 """
 
 import asyncio
+import gc
 import ipaddress
+import itertools
 import resource
 import socket
 import ssl
@@ -34,7 +36,6 @@ ADMITTED_MAX: Final = 64
 DESCRIPTORS: Final = 8_192
 HEAD_MAX_BYTES: Final = 16 * 1024
 _LINES_MAX: Final = 200
-_SMALL_BYTES: Final = 1_024
 _SMALL_MAX: Final = 250
 """How many more pieces of a body than reads may be that small: they take longer to read than to
 send."""
@@ -44,7 +45,6 @@ STALL_S: Final = 60.0
 """How long a client may read nothing of what waits for it."""
 _READ_BYTES: Final = 16 * 1024
 """How much is read at once; with TLS, as much is held also for who has said nothing."""
-_NO_DESCRIPTOR_S: Final = 0.05
 
 
 def raise_descriptors() -> int:
@@ -138,7 +138,7 @@ class _Http(h11.Connection):
             if head.count(b"\n") > _LINES_MAX:
                 raise h11.RemoteProtocolError("the head has too many lines")
         event = super().next_event()
-        if isinstance(event, h11.Data) and len(event.data) < _SMALL_BYTES:
+        if isinstance(event, h11.Data) and len(event.data) < 1_024:
             self.small += 1
             if self.small > _SMALL_MAX:
                 raise h11.RemoteProtocolError("the body has too many small pieces")
@@ -292,12 +292,14 @@ class Listener(uvicorn.Server):
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for number in itertools.count(1):
+            if number % 256 == 0:
+                gc.collect()  # ended connections are cycles, of few objects and much memory
             try:
                 accepted, address = await loop.sock_accept(listening)
             except OSError:  # it has gone already, or no descriptor is left
                 self._crowd.make_room()
-                await asyncio.sleep(_NO_DESCRIPTOR_S)
+                await asyncio.sleep(0.05)
                 continue
             client = None if listening.family == socket.AF_UNIX else (str(address[0]), address[1])
             Connection(self, self._crowd, client, self._place(client)).open(
