@@ -11,20 +11,10 @@ import ipaddress
 import json
 import re
 import types
+import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    Self,
-    TypeGuard,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Final, Literal, Self, TypeGuard, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -259,7 +249,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     _Keys = Section
 else:
     _Keys = create_model(
