@@ -11,7 +11,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -329,8 +329,7 @@ class Server:
         return Path(self._place.path) if self._place.path else None
 
     async def start(self) -> None:
-        if self._socket is not None:
-            self._socket.unlink(missing_ok=True)
+        self._remove_socket()
         try:
             port = self.grpc.add_secure_port(self._place.for_grpc, self._credentials)
         except RuntimeError:
@@ -353,8 +352,12 @@ class Server:
         async with self._stopping:
             await self._health.enter_graceful_shutdown()
             await self.grpc.stop(grace)
+        self._remove_socket()
+
+    def _remove_socket(self) -> None:
         if self._socket is not None:
-            self._socket.unlink(missing_ok=True)
+            with suppress(OSError):  # whoever binds there is told
+                self._socket.unlink()
 
 
 def listening(endpoint: str, identity: Identity) -> Endpoint:

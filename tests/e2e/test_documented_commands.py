@@ -234,6 +234,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     'make test ARGS="tests/unit -k chat"': "would run tests within a test",
     "make test SEED=5": _BY_HAND,
     "make test-long": _BY_HAND,
+    "python -m tools.image_requirements": _BY_HAND,
     "make test-long PART=2/6": _BY_HAND,
     "make size": "a test: tests/unit/test_quality.py",
     "make check": "its four checks are tests: tests/unit/test_quality.py",

@@ -107,7 +107,7 @@ async def test_an_editor_asks_its_person(outside: Outside) -> None:
         await say(agent, session, outside.fetch)
     await asyncio.to_thread(outside.household.works, "stop")
     (asked,) = editor.asked
-    told = f"allow http://{outside.place} for this session? host │ files.example.org port "
+    told = f"allow http://{outside.place} for this session? ⏎ host ⏎ │ files.example.org ⏎ port "
     assert (asked.title or "").startswith(told)
     assert asked.kind == "fetch"
     assert "to /release-notes" in editor.said()

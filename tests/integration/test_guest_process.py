@@ -390,8 +390,10 @@ async def test_a_database_that_another_guest_holds(guest: Guest) -> None:
         assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
 
 
-def test_a_gateway_address_that_cannot_be_bound(guest: Guest) -> None:
-    guest.envelope.gateway = "unix:/nonexistent/gateway.sock"
+@pytest.mark.parametrize("place", ["absent", "a file"])
+def test_a_gateway_address_that_cannot_be_bound(guest: Guest, place: str) -> None:
+    (guest.place / "a file").touch()
+    guest.envelope.gateway = f"unix:{guest.place / place}/gateway.sock"
     assert "cannot listen" in guest.fails().brief
 
 
