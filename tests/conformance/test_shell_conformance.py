@@ -311,7 +311,7 @@ time.sleep(1000)'
         assert not guest.alive((guest.shared / "pid").read_text().strip())
 
     async def test_what_heeds_sigterm_may_tidy_up(self, guest: Guest) -> None:
-        await guest.start("a", "trap 'echo tidy; exit 9' TERM; echo set > trap; sleep 1000 & wait")
+        await guest.start("a", "trap 'echo tidy; exit 9' TERM; sleep 1000 & echo set > trap; wait")
         await guest.appears("trap")
         await guest.cancel("a")
         ran = await guest.collect("a")

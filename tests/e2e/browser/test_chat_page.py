@@ -10,6 +10,7 @@ from playwright.sync_api import JSHandle, Locator, Page, expect
 from guest.tools.call_text import arguments_text, asked_text
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser.console import Console
+from tests.support.browser.window import go
 from tests.support.memory import exports
 from tests.support.servers import openai_server as provider
 from tests.support.servers.scripted_provider import Script, calls, says
@@ -246,7 +247,7 @@ def test_two_users_do_not_see_each_other(
     pages = {}
     for user in ("alice", "bob"):
         page = pages[user] = new_window().page
-        page.goto(console.url)
+        go(page, console.url)
         page.get_by_label("Access token").fill(console.token(user, "chat", "memory"))
         page.get_by_role("button", name="Log in").click()
         ask(page, f"I am {user}")

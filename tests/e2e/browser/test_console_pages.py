@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser import tour
 from tests.support.browser.console import Console
+from tests.support.browser.window import go
 from tests.support.servers.scripted_provider import Script, calls, says
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console_pages")]
@@ -119,7 +120,7 @@ def test_no_button_moves_away_when_more_of_the_page_arrives(new_window: NewWindo
     window.page.route("**/MemoryStatistics", lambda route: late.append(route))
     page = window.enter("bob", "#/chat")
     with page.expect_request("**/MemoryStatistics"):
-        page.goto(f"{window.console.url}/#/memory?view=transfer")
+        go(page, f"{window.console.url}/#/memory?view=transfer")
     places = "[...document.querySelectorAll('main button')].map(each => each.offsetTop)"
     before = page.evaluate(places)
     late.pop().continue_()
@@ -175,7 +176,7 @@ def test_a_token_is_shown_once_lets_one_user_in_and_is_revoked(new_window: NewWi
     expect(tokens.get_by_role("row").filter(has_text="tablet")).to_contain_text("memory")
     assert secret not in page.content()
     other = new_window()
-    other.page.goto(other.console.url)
+    go(other.page, other.console.url)
     other.page.get_by_label("Access token").fill(secret)
     other.page.get_by_role("button", name="Log in").click()
     pages = other.page.get_by_role("navigation", name="Pages").get_by_role("link")
@@ -191,7 +192,7 @@ def test_a_link_works_in_a_tab_that_shows_the_login_already(
     new_window: NewWindow, console: Console
 ) -> None:
     window = new_window()
-    window.page.goto(console.url)
+    go(window.page, console.url)
     window.page.get_by_label("Access token").wait_for()
     window.enter("bob")
 
@@ -271,7 +272,7 @@ def test_usage_and_findings_are_shown_with_figures_and_fixes(
     expect(figures.get_by_role("row")).to_have_count(3)
     page.get_by_role("combobox", name="By").select_option("model")
     expect(figures).to_contain_text("openai:m")
-    page.goto(f"{console.url}/#/doctor")
+    go(page, f"{console.url}/#/doctor")
     expect(page.locator(".findings li").nth(3)).to_be_visible()
 
 
@@ -315,5 +316,5 @@ def test_a_page_that_never_arrives_is_not_tried_for_ever(new_window: NewWindow) 
 def test_a_part_that_never_arrives_is_told(new_window: NewWindow, console: Console) -> None:
     page = new_window().page
     page.route("**/assets/src/store.js", lambda route: route.abort())
-    page.goto(console.url)
+    go(page, console.url)
     expect(page.get_by_text("Parts of the console did not arrive")).to_be_visible()

@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser.console import Console
+from tests.support.browser.window import go
 from tests.support.memory import exports
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("memory_page")]
@@ -133,7 +134,7 @@ def test_a_note_that_would_be_a_page_is_text(new_window: NewWindow) -> None:
     assert page.locator("main img, main script, main b, a[href^=javascript]").count() == 0
     write(page, f"{HOSTILE} twice")
     for view in ("history", "review"):
-        page.goto(f"{page.url.partition('#')[0]}#/memory?view={view}")
+        go(page, f"{page.url.partition('#')[0]}#/memory?view={view}")
         expect(page.get_by_text("<script>alert(1)</script>").first).to_be_visible()
         assert page.locator("main img, main script, a[href^=javascript]").count() == 0
 
@@ -166,7 +167,7 @@ def test_a_search_without_the_embedder_finds_words_and_says_so(
 
 
 def import_file(page: Page, content: bytes) -> None:
-    page.goto(f"{page.url.partition('#')[0]}#/memory?view=transfer")
+    go(page, f"{page.url.partition('#')[0]}#/memory?view=transfer")
     page.get_by_label("File").set_input_files(
         {"name": "m.jsonl", "mimeType": "application/jsonl", "buffer": content}
     )
@@ -198,7 +199,7 @@ def test_what_a_page_planted_is_listed_by_page_and_vouched_for_or_forgotten(
     section.get_by_role("button", name="Forget").click()
     dialog(page).get_by_role("button", name="Forget for good").click()
     expect(page.get_by_text("There is no such note.")).to_be_visible()
-    page.goto(f"{page.url.partition('#')[0]}#/memory/planted-2")
+    go(page, f"{page.url.partition('#')[0]}#/memory/planted-2")
     expect(note(page)).to_contain_text("Written by you through console")
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from playwright.sync_api import Page, expect
 
 from tests.support.browser.console import Console
+from tests.support.browser.window import go
 from tests.support.memory import exports
 from tests.support.servers.scripted_provider import Script, calls, says
 
@@ -53,7 +54,7 @@ def furnish(console: Console, script: Script, page: Page) -> None:
         calls("memory_save", content="Anna's birthday is on 3 March"),
         says("I'll remember that: **3 March**.\n\n- cake\n- flowers\n"),
     )
-    page.goto(f"{console.url}/#/chat")
+    go(page, f"{console.url}/#/chat")
     page.get_by_role("textbox", name="Message").fill("Remember that Anna's birthday is on 3 March.")
     page.keyboard.press("Enter")
     expect(page.locator("li", has_text="flowers")).to_be_visible()
@@ -61,7 +62,7 @@ def furnish(console: Console, script: Script, page: Page) -> None:
 
 def visit(console: Console, page: Page, place: str) -> None:
     """Go to a place, and wait until it has what it shows."""
-    page.goto(f"{console.url}/{PLACES[place]}")
+    go(page, f"{console.url}/{PLACES[place]}")
     page.get_by_role("navigation", name="Pages").wait_for()
     if place == "chat":
         page.get_by_role("link", name="Remember that Anna").first.click()

@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Page,
+    sync_playwright,
+)
 
 from tests.support.browser.console import Console
 
@@ -47,12 +54,24 @@ class Window:
         self.page.goto(self.console.link(user))
         self.page.get_by_role("navigation", name="Pages").wait_for()
         if path:
-            self.page.goto(f"{self.console.url}/{path}")
+            go(self.page, f"{self.console.url}/{path}")
         return self.page
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not _UNREACHED.match(message.text):
             self.problems.append(message.text)
+
+
+def go(page: Page, url: str) -> None:
+    """Go to `url`, also while the page loads itself again because a part of it did not arrive."""
+    for patience in (True, False):
+        try:
+            page.goto(url)
+        except Error as error:
+            if patience and "interrupted by another navigation" in error.message:
+                continue
+            raise
+        return
 
 
 @contextmanager
