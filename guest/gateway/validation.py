@@ -18,6 +18,7 @@ from wire.limits import (
     TAGS_MAX,
     TURN_TEXT_MAX_CHARS,
 )
+from wire.text import shortened
 from wire.v1 import gateway_pb2 as pb
 from wire.ways_out import Spec
 from wire.zones import zone
@@ -228,7 +229,7 @@ def _text(field: str, value: str, maximum: int) -> str:
 
 
 def _seen(value: str) -> str:
-    return repr(value if len(value) <= 80 else f"{value[:80]}…")
+    return repr(shortened(value, 80))
 
 
 def _bad(field: str, why: str) -> GuestError:

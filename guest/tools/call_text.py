@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from wire.text import HIDDEN
+from wire.text import HIDDEN, shortened
 
 _BLANKS: Final = r"\t\u00a0\u1680\u2000-\u200f\u202f\u205f\u3000"
 _UNCLEAR: Final = re.compile(rf"[{_BLANKS}\u23ce\ufe0e\ufe0f{HIDDEN}]")
@@ -37,7 +37,7 @@ def told(arguments_json: str, name: str) -> str:
         return ""
     lines = (_exact(" ".join(each.split())) for each in value.splitlines())
     line = " ⏎ ".join(filter(None, lines))
-    return line if len(line) <= _TOLD_CHARS else f"{line[:_TOLD_CHARS]}…"
+    return shortened(line, _TOLD_CHARS)
 
 
 def _lines(arguments_json: str) -> Iterator[str]:

@@ -38,7 +38,7 @@ from wire.egress.rules import Rule
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
 from wire.providers import OFFLINE, PROVIDERS, ProviderName
-from wire.text import parsed_json
+from wire.text import parsed_json, shortened
 from wire.tools import FAMILIES, NAMES, TOOLS, offered
 
 INT64_MAX: Final = 2**63 - 1
@@ -1174,4 +1174,4 @@ def _shown(value: Any) -> str:
         text = repr(value)
     except ValueError:
         return "a number of thousands of digits"
-    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
+    return shortened(text, _SHOWN_CHARS)

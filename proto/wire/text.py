@@ -98,6 +98,11 @@ def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
 
+def shortened(text: str, most: int) -> str:
+    """`text`; of a longer one the first `most` characters, and an ellipsis."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def dollars(amount: float) -> str:
     """US dollars with as many places as a small amount needs: $12.50, $0.10, $0.0912."""
     for places in (2, 4, 6):

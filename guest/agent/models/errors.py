@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic_ai import exceptions
 from wire.errors import Code
+from wire.providers import PROVIDERS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.failures import CONFIG, failed
@@ -37,7 +38,7 @@ def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | N
 
 
 _MODULES: Final = re.compile(
-    r"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:openai|anthropic|google))\b"
+    rf"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:{'|'.join(PROVIDERS)}))\b"
 )
 _UNREADABLE: Final = f"ask again; if it persists, correct base_url {CONFIG}; runner logs has more"
 _KINDS: tuple[tuple[type[Exception], Code, str, str], ...] = (

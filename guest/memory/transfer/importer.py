@@ -124,7 +124,6 @@ class Batch:
     adding: list[int] = field(default_factory=list)
     removing: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    closed: int = 0
 
     def note(self, note_id: str, change: NoteChange, known: NoteLine | None) -> None:
         """Apply `change`; the batch fails if `known` is no longer what is stored."""
@@ -161,11 +160,9 @@ class Batch:
         self._add(repository.insert_passages(namespace, note.note_id, passages))
 
     def close(self) -> None:
-        """Let the notes that would be lost count again."""
+        """Let the notes that would be lost count again; the last statement."""
         if self.notes:
-            self.closed = len(self.statements)
-            ids = repository.to_json(self.notes)
-            self._add(Statement(_COUNT_AGAIN, (self.user.notes, ids)))
+            self._add(Statement(_COUNT_AGAIN, (self.user.notes, repository.to_json(self.notes))))
 
     def keep(self, more: Used) -> None:
         """Fail the batch if it adds `more` and exceeds the quota."""
@@ -206,7 +203,7 @@ class Batch:
 
     def counting_again(self, results: Sequence[Result]) -> list[str]:
         """The notes that were superseded, and count again."""
-        return [cast(str, row[0]) for row in results[self.closed].rows] if self.notes else []
+        return [cast(str, row[0]) for row in results[-1].rows] if self.notes else []
 
     def passages(self, results: Sequence[Result]) -> tuple[list[int], list[int]]:
         """The ids of added and of removed passages."""
@@ -340,8 +337,8 @@ async def _notes(
                 planned.settle(change.outcome, _continued(line))
             if change.told:
                 planned.problems.append((number, change.told))
-    planned.batch.close()
     planned.batch.keep(changes.used)
+    planned.batch.close()
 
 
 def _growth(change: NoteChange, known: NoteLine | None) -> Used:
