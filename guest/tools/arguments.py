@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict, ValidationError
+from wire.text import shortened
 
 from guest.errors import ToolError
 from guest.tools.base import Arguments, Tool
@@ -81,7 +82,7 @@ def check(
     if issubclass(tool.arguments, SchemaArguments):
         value = tool.arguments.restored(value)
         if wrong := list(islice(tool.arguments.problems(value), _PROBLEMS_MAX)):
-            raise ToolError(". ".join(scrub(each)[:_PROBLEM_CHARS] for each in wrong))
+            raise ToolError(". ".join(shortened(scrub(each), _PROBLEM_CHARS) for each in wrong))
         return tool.arguments.model_validate(value)
     unknown = (name for name in value if name not in tool.arguments.model_fields)
     for name in [*islice(unknown, _PROBLEMS_MAX, None)]:

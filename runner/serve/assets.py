@@ -62,6 +62,7 @@ class Assets:
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
+        headers["Content-Length"] = str(len(content))
         return StreamingResponse(_pieces(content), headers=headers, media_type=kind)
 
 

@@ -83,6 +83,16 @@ async def test_a_token_lets_its_user_in_by_login_or_as_a_header(
         assert (await program.post("/api/users/bob/Hello", json={})).status_code == 403
 
 
+async def test_a_file_of_the_console_says_how_long_it_is_and_is_sent_once(
+    server: HttpServer,
+) -> None:
+    async with page(server) as client:
+        whole = await client.get("/")
+        assert whole.headers["Content-Length"] == str(len(whole.content))
+        again = await client.get("/", headers={"If-None-Match": whole.headers["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
 async def test_a_stream_answers_line_by_line_and_ends_with_its_error(
     front: Front, server: HttpServer
 ) -> None:

@@ -120,6 +120,7 @@ class TestChecking:
         said = str(raised.value)
         assert "arguments: 'text' is a required property" in said
         assert "n: '[redacted]xxx" in said
+        assert "xxx…" in said
         assert len(said) < 700
 
 
