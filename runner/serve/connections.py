@@ -43,6 +43,7 @@ HEAD_S: Final = 10.0
 """How long it may take from the accept, or from the end of an answer, until somebody is let in."""
 STALL_S: Final = 60.0
 """How long a client may read nothing of what waits for it."""
+_NO_DESCRIPTOR_S: Final = 0.05
 _READ_BYTES: Final = 16 * 1024
 """How much is read at once; with TLS, as much is held also for who has said nothing."""
 
@@ -299,7 +300,7 @@ class Listener(uvicorn.Server):
                 accepted, address = await loop.sock_accept(listening)
             except OSError:  # it has gone already, or no descriptor is left
                 self._crowd.make_room()
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(_NO_DESCRIPTOR_S)
                 continue
             client = None if listening.family == socket.AF_UNIX else (str(address[0]), address[1])
             Connection(self, self._crowd, client, self._place(client)).open(

@@ -47,6 +47,7 @@ _HEADERS: Final = {
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _FROM_HERE: Final = frozenset({"same-origin", "none"})
 _REPORTS_LOGGED: Final = 20
+_REPORTS_WITHIN_S: Final = 60.0
 
 
 class Guard:
@@ -125,7 +126,7 @@ class Reports:
         body = await whole(request, SMALL)
         self.count += 1
         now = time.monotonic()
-        if now - self._since > 60:
+        if now - self._since > _REPORTS_WITHIN_S:
             self._since, self._logged = now, 0
         self._logged += 1
         if self._logged <= _REPORTS_LOGGED:

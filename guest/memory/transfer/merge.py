@@ -80,10 +80,6 @@ class StoredNotes:
     by_key: Mapping[str, Owner]
     used: Used
 
-    def versions_of(self, note_id: str) -> list[Version]:
-        """The versions of a note."""
-        return [each for (owner, _), each in self.versions.items() if owner == note_id]
-
 
 class Stored:
     """Looks up what is stored for one user."""
@@ -204,7 +200,8 @@ def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteCh
     if known.scope_session != line.scope_session:
         raise Conflict(f"scope_session: another session sees note {line.note_id} here")
     missing, told = _missing(line.note_id, line.history, stored)
-    note, kept = _joined(line, known, stored.versions_of(line.note_id))
+    here = [each for (note_id, _), each in stored.versions.items() if note_id == line.note_id]
+    note, kept = _joined(line, known, here)
     recalls = max(line.access_count, known.access_count)
     recalled = max(line.accessed_at or "", known.accessed_at or "") or None
     note = note.model_copy(update={"access_count": recalls, "accessed_at": recalled})
