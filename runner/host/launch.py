@@ -19,6 +19,7 @@ from wire.limits import ENVELOPE_VERSION
 from wire.settings import EgressSettings, UserSettings, to_json
 from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope, ServiceEnvelope
 
 from runner.config.models import Config
 from runner.egress.configuration import Kept, build, is_wanted, part
@@ -59,6 +60,13 @@ _SHELL_HOME: Final = "/run"
 EGRESS_LIMITS: Final = Limits(memory_bytes=256 * 1024 * 1024, processes=64, cpus=1.0)
 """Of each of the two egress guests."""
 _MIB: Final = 1024 * 1024
+_REACHED: Final = {
+    Role.AGENT: (Party.AGENT, Port.GATEWAY),
+    Role.SHELL: (Party.SHELL, Port.SHELL),
+    Role.EGRESS: (Party.EGRESS, Port.EGRESS),
+    Role.SHELL_EGRESS: (Party.EGRESS, Port.EGRESS),
+}
+"""Who each guest is to its callers, and its port where it is on another machine."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,82 @@ def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.defpath, **passed, **own}
 
 
-class AgentLauncher:
+class _Launcher:
+    """What a launch of any of a user's guests has: who issues its identity, and where it is."""
+
+    def __init__(
+        self, config: Config, workspace: Workspace, capabilities: Capabilities, authority: Authority
+    ) -> None:
+        self._config = config
+        self._workspace = workspace
+        self._capabilities = capabilities
+        self._authority = authority
+        self._settings = config.for_user(workspace.user_id)
+        self._placement = Placement.of(capabilities, config)
+
+    def _link_to(self, socket: Path, token: str) -> bootstrap_pb2.Link:
+        """Where the agent guest finds `socket`, as a path on the host, with an identity for it."""
+        identity = self._authority.issue(Party.AGENT).message()
+        return bootstrap_pb2.Link(endpoint=self._endpoint(socket), token=token, identity=identity)
+
+    def _endpoint(self, socket: Path) -> str:
+        """The endpoint of a socket on this machine; empty for guests on others."""
+        return "" if self._placement.remote else unix_endpoint(socket)
+
+    def _launch(
+        self,
+        role: Role,
+        socket: Path,
+        command: tuple[str, ...],
+        environment: Mapping[str, str],
+        working_directory: Path,
+        limits: Limits,
+        mounts: Sequence[BoundMount] | None = None,
+        message: BootstrapEnvelope | None = None,
+    ) -> Launch:
+        """A launch with its own token and id, reached at `socket`. `mounts` are the role's, and
+        `message` is the envelope of a service, unless they are given."""
+        party, port = _REACHED[role]
+        token, launch_id = new_token(), str(uuid.uuid4())
+        name = self._placement.name(launch_id)
+        received = message or ServiceEnvelope(version=ENVELOPE_VERSION)
+        received.token = token
+        received.identity.CopyFrom(self._authority.issue(party, name).message())
+        if message is not None:
+            message.launch_id = launch_id
+        spec = LaunchSpec(
+            role=role,
+            user_id=self._workspace.user_id,
+            home=self._workspace.path,
+            launch_id=launch_id,
+            command=command,
+            mounts=tuple(self._workspace.mounts(role) if mounts is None else mounts),
+            environment=environment,
+            envelope=envelope.encode(received),
+            log_path=self._workspace.log(role),
+            working_directory=working_directory,
+            owner=self._workspace.owner.ids,
+            network=self._placement.network if role not in SERVED else Network.OUTBOUND,
+            limits=limits,
+            directories=self._directories(role),
+        )
+        ours = self._authority.issue(Party.RUNNER)
+        peer = Peer(self._endpoint(socket), party, token, ours, name)
+        return Launch(spec, peer, port, _sameness(spec, message))
+
+    def _directories(self, role: Role) -> dict[str, tuple[int, int]]:
+        """See `LaunchSpec.directories`; empty where guests are on other machines."""
+        found: dict[str, tuple[int, int]] = {}
+        if self._placement.remote:
+            return found
+        for bound in self._workspace.mounts(role):
+            with directory_beneath(self._workspace.path, bound.host_path) as directory:
+                seen = os.fstat(directory)
+            found[bound.mount.virtual] = (seen.st_dev, seen.st_ino)
+        return found
+
+
+class AgentLauncher(_Launcher):
     """Prepares the launches of one user's agent guest.
 
     Creating it checks, without touching the disk, that the credential exists and that the database
@@ -114,14 +197,10 @@ class AgentLauncher:
         keys: Mapping[str, str] | None = None,
         command: tuple[str, ...] = AGENT_COMMAND,
     ) -> None:
-        self._config = config
-        self._authority = authority
-        self._workspace = workspace
-        self._settings, zone = _in_zone(config.for_user(workspace.user_id), environ)
-        self._capabilities = capabilities
+        super().__init__(config, workspace, capabilities, authority)
+        self._settings, zone = _in_zone(self._settings, environ)
         self._command = command
         self._own_files = Role.AGENT in capabilities.own_files
-        self._placement = Placement.of(capabilities, config)
         self._environment = {**guest_environment(workspace.internal, environ), **zone}
         if capabilities.own_programs:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
@@ -187,15 +266,10 @@ class AgentLauncher:
             for bound in self._workspace.mounts(Role.AGENT)
             if bound.mount.name in bootstrap_pb2.GuestPaths.DESCRIPTOR.fields_by_name
         }
-        directories = _found(self._placement, self._workspace, Role.AGENT)
-        launch_id = str(uuid.uuid4())
-        name = self._placement.name(launch_id)
-        message = bootstrap_pb2.BootstrapEnvelope(
+        message = BootstrapEnvelope(
             version=ENVELOPE_VERSION,
-            launch_id=launch_id,
             user_id=self._workspace.user_id,
             tier=self._capabilities.tier,
-            token=new_token(),
             gateway=Port.GATEWAY.listener
             if remote
             else seen.endpoint(self._workspace.gateway_socket),
@@ -209,45 +283,32 @@ class AgentLauncher:
             log_level=self._config.log_level,
             canary=canary,
             maintenance=maintenance,
-            identity=self._authority.issue(Party.AGENT, name).message(),
-            mounted=self._mounted(directories),
+            mounted=self._mounted(),
             witnessed=witnessed,
         )
         container = self._config.container
-        spec = LaunchSpec(
-            role=Role.AGENT,
-            user_id=self._workspace.user_id,
-            home=self._workspace.path,
-            launch_id=message.launch_id,
+        return self._launch(
+            Role.AGENT,
+            self._workspace.gateway_socket,
             command=self._command,
-            mounts=mounts,
             environment=self._environment,
-            envelope=envelope.encode(message),
-            log_path=self._workspace.log(Role.AGENT),
             working_directory=seen.path(self._workspace.internal)
             if self._own_files
             else self._workspace.path,
-            owner=self._workspace.owner.ids,
-            network=self._placement.network,
             limits=Limits(
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
             ),
-            directories=directories,
+            mounts=mounts,
+            message=message,
         )
-        ours = self._authority.issue(Party.RUNNER)
-        endpoint = _local(self._placement, self._workspace.gateway_socket)
-        peer = Peer(endpoint, Party.AGENT, message.token, ours, name)
-        return Launch(spec, peer, Port.GATEWAY, _sameness(spec, message))
 
-    def _mounted(
-        self, directories: Mapping[str, tuple[int, int]]
-    ) -> dict[str, bootstrap_pb2.Directory]:
+    def _mounted(self) -> dict[str, bootstrap_pb2.Directory]:
         """What the guest compares; nothing where it has no mounts, or a kernel of its own."""
         if not self._own_files or self._capabilities.tier == "micro_vm":
             return {}
         return {
             virtual: bootstrap_pb2.Directory(device=device, inode=inode)
-            for virtual, (device, inode) in directories.items()
+            for virtual, (device, inode) in self._directories(Role.AGENT).items()
         }
 
     def guest_path(self, path: Path) -> str:
@@ -290,7 +351,7 @@ def _agents_own(settings: UserSettings, secrets: Secrets, job_key: str) -> Secre
     return Secrets(memory_key=secrets.memory_key, job_key=job_key, servers=servers)
 
 
-class ShellLauncher:
+class ShellLauncher(_Launcher):
     """Prepares the launches of one user's shell guest.
 
     Each launch has its own token, for the runner. `agent_token` stays the same, because the agent
@@ -306,74 +367,47 @@ class ShellLauncher:
         capabilities: Capabilities,
         authority: Authority,
     ) -> None:
-        self._workspace = workspace
-        self._authority = authority
-        self._settings = config.for_user(workspace.user_id).shell
-        self._log_level = config.log_level
-        self._capabilities = capabilities
-        self._placement = Placement.of(capabilities, config)
+        super().__init__(config, workspace, capabilities, authority)
         self.agent_token = new_token()
         self.crowd_max = CROWD_MAX
 
     @property
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds it, as a path on the host, with an identity for it."""
-        return bootstrap_pb2.Link(
-            endpoint=_local(self._placement, self._workspace.shell_socket),
-            token=self.agent_token,
-            identity=self._authority.issue(Party.AGENT).message(),
-        )
+        return self._link_to(self._workspace.shell_socket, self.agent_token)
 
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No shell guest may run."""
         self._workspace.provision()
         if not self._placement.remote:
             thin_out(self._workspace, self.crowd_max, mounted=True)
-        token, launch_id = new_token(), str(uuid.uuid4())
-        mounts = self._workspace.mounts(Role.SHELL)
+        settings, socket = self._settings.shell, self._workspace.shell_socket
+        seen = GuestMounts(self._workspace.mounts(Role.SHELL), own_files=True)
         remote = self._placement.remote
-        place = Port.SHELL.listener
-        if not remote:
-            seen = GuestMounts(mounts, own_files=True)
-            place = str(seen.path(self._workspace.shell_socket))
-        name = self._placement.name(launch_id)
-        own_programs = self._capabilities.own_programs
-        program = ("oxydra-shell-daemon",) if own_programs else _SHELL_MODULE
-        memory = self._settings.memory_mb * _MIB
-        watching = () if self._capabilities.limits_memory else ("--memory-bytes", str(memory))
+        place = Port.SHELL.listener if remote else str(seen.path(socket))
+        memory = settings.memory_mb * _MIB
         environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
-        if not own_programs:
-            environment["PATH"] = os.defpath
-        spec = LaunchSpec(
-            role=Role.SHELL,
-            user_id=self._workspace.user_id,
-            home=self._workspace.path,
-            launch_id=launch_id,
+        program: tuple[str, ...] = ("oxydra-shell-daemon",)
+        if not self._capabilities.own_programs:
+            program, environment["PATH"] = _SHELL_MODULE, os.defpath
+        return self._launch(
+            Role.SHELL,
+            socket,
             command=(
                 *program,
                 *("--socket", place),
                 *("--bootstrap-stdin", "--sealed", *self._placement.until),
-                *("--log-level", self._log_level),
-                *("--default-timeout", f"{self._settings.timeout_s:g}"),
-                *watching,
+                *("--log-level", self._config.log_level),
+                *("--default-timeout", f"{settings.timeout_s:g}"),
+                *(() if self._capabilities.limits_memory else ("--memory-bytes", str(memory))),
             ),
-            mounts=mounts,
             environment=environment,
-            envelope=envelope.service(token, self._authority.issue(Party.SHELL, name)),
-            log_path=self._workspace.log(Role.SHELL),
             working_directory=Path("/run" if remote else "/shared"),
-            owner=self._workspace.owner.ids,
-            network=self._placement.network,
-            limits=Limits(memory, self._settings.processes, self._settings.cpus),
-            directories=_found(self._placement, self._workspace, Role.SHELL),
+            limits=Limits(memory, settings.processes, settings.cpus),
         )
-        endpoint = _local(self._placement, self._workspace.shell_socket)
-        ours = self._authority.issue(Party.RUNNER)
-        peer = Peer(endpoint, Party.SHELL, token, ours, name)
-        return Launch(spec, peer, Port.SHELL, _sameness(spec))
 
 
-class EgressLauncher:
+class EgressLauncher(_Launcher):
     """Prepares the launches of one user's egress guests, and what they are configured with.
 
     Each launch has its own token, for the runner. What is `kept` stays the same: the other guests
@@ -393,14 +427,9 @@ class EgressLauncher:
         environ: Mapping[str, str],
         no_shell: str = "",
     ) -> None:
-        self._workspace = workspace
-        self._authority = authority
-        self._log_level = config.log_level
-        self._own_programs = capabilities.own_programs
+        super().__init__(config, workspace, capabilities, authority)
         self._own_files = Role.EGRESS in capabilities.own_files
-        self._placement = Placement.of(capabilities, config)
         self._no_shell = no_shell
-        self._settings = config.for_user(workspace.user_id)
         self._secrets = secrets
         self.kept = Kept()
         self.memory_next = ""
@@ -410,11 +439,7 @@ class EgressLauncher:
     @property
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds its door, as a path on the host, with an identity for it."""
-        return bootstrap_pb2.Link(
-            endpoint=_local(self._placement, self._workspace.agent_door),
-            token=self.kept.agent_token,
-            identity=self._authority.issue(Party.AGENT).message(),
-        )
+        return self._link_to(self._workspace.agent_door, self.kept.agent_token)
 
     def way_out_of_shell(
         self, authority_pem: str, handle: Handle | None
@@ -473,10 +498,7 @@ class EgressLauncher:
     def prepare(self, role: Role) -> Launch:
         """A new launch of the egress guest `role` with its own token and id. None may run."""
         self._workspace.provision()
-        token, launch_id = new_token(), str(uuid.uuid4())
-        name = self._placement.name(launch_id)
-        mounts = self._workspace.mounts(role)
-        seen, remote = GuestMounts(mounts, self._own_files), self._placement.remote
+        seen = GuestMounts(self._workspace.mounts(role), self._own_files)
         control = self._workspace.egress_socket(role)
         door, door_port = self._workspace.agent_door, Port.AGENT_DOOR
         if SERVED[role] is Role.SHELL:
@@ -486,39 +508,27 @@ class EgressLauncher:
             (f"--{SERVED[role]}-door", door, door_port),
         )
         places = (
-            (flag, port.listener if remote else str(seen.path(socket)))
+            (flag, port.listener if self._placement.remote else str(seen.path(socket)))
             for flag, socket, port in listeners
         )
-        command, home = _EGRESS_MODULE, control.parent
+        program, home = _EGRESS_MODULE, control.parent
         environment = guest_environment(home, self._environ)
-        if self._own_programs:
-            command, home = ("oxydra-egress",), Path("/run")
+        if self._capabilities.own_programs:
+            program, home = ("oxydra-egress",), Path("/run")
             environment = {"HOME": str(home), **_clock(self._environ), **OWN_ENVIRONMENT}
-        spec = LaunchSpec(
-            role=role,
-            user_id=self._workspace.user_id,
-            home=self._workspace.path,
-            launch_id=launch_id,
+        return self._launch(
+            role,
+            control,
             command=(
-                *command,
+                *program,
                 *chain.from_iterable(places),
                 *("--bootstrap-stdin", *self._placement.until),
-                *("--log-level", self._log_level),
+                *("--log-level", self._config.log_level),
             ),
-            mounts=mounts,
             environment=environment,
-            envelope=envelope.service(token, self._authority.issue(Party.EGRESS, name)),
-            log_path=self._workspace.log(role),
             working_directory=home,
-            owner=self._workspace.owner.ids,
-            network=Network.OUTBOUND,
             limits=EGRESS_LIMITS,
-            directories=_found(self._placement, self._workspace, role),
         )
-        endpoint = _local(self._placement, control)
-        ours = self._authority.issue(Party.RUNNER)
-        peer = Peer(endpoint, Party.EGRESS, token, ours, name)
-        return Launch(spec, peer, Port.EGRESS, _sameness(spec))
 
 
 class Launchers:
@@ -562,29 +572,12 @@ class Launchers:
             self.shell = ShellLauncher(config, workspace, capabilities, authority)
 
 
-def _found(placement: Placement, workspace: Workspace, role: Role) -> dict[str, tuple[int, int]]:
-    """See `LaunchSpec.directories`; none of them are of this machine where guests are on others."""
-    found: dict[str, tuple[int, int]] = {}
-    if placement.remote:
-        return found
-    for bound in workspace.mounts(role):
-        with directory_beneath(workspace.path, bound.host_path) as directory:
-            seen = os.fstat(directory)
-        found[bound.mount.virtual] = (seen.st_dev, seen.st_ino)
-    return found
-
-
-def _local(placement: Placement, socket: Path) -> str:
-    """The endpoint of a socket on this machine; empty for guests on others."""
-    return "" if placement.remote else unix_endpoint(socket)
-
-
-def _sameness(spec: LaunchSpec, message: bootstrap_pb2.BootstrapEnvelope | None = None) -> str:
+def _sameness(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:
     """A digest that is equal for launches that differ only in what is new in every launch."""
     told = (spec.command, sorted(spec.environment.items()), spec.owner, spec.limits, spec.network)
     digest = hashlib.sha256(repr(told).encode())
     if message is not None:
-        same = bootstrap_pb2.BootstrapEnvelope()
+        same = BootstrapEnvelope()
         same.CopyFrom(message)
         for name in ("launch_id", "token", "identity", "embedder", "shell", "egress", "upstreams"):
             same.ClearField(name)
