@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ from guest.agent.events import attachments_in, incomplete_in
 from guest.agent.failures import INTERRUPTED
 from guest.errors import GuestError
 from guest.memory.models import (
+    Details,
     Event,
     Hit,
     MemoryFull,
@@ -31,7 +33,11 @@ from guest.memory.notes.review import SimilarPair
 
 _SHOWN_CHARS: Final = 1000
 _PROSE: Final = frozenset(
-    "text title tags rationale link key superseded_reason reason message warnings".split()  # noqa: SIM905
+    (
+        *("text", "title", "tags", "link", "key", "superseded_reason"),
+        *("reason", "message", "warnings"),
+        *(each.name for each in fields(Details) if "max_chars" in each.metadata),
+    )
 )
 """The fields of replies with free text; the others are ids, names and numbers."""
 
@@ -151,11 +157,7 @@ def note(value: Note) -> pb.Note:
         pb.Note,
         value,
         origin=origin(value.origin),
-        type=details.type,
-        confidence=details.confidence,
-        rationale=details.rationale,
-        importance=details.importance,
-        scope_session=details.scope_session,
+        **vars(details),
         superseded=value.superseded is not None,
         superseded_by=ended.by,
         superseded_reason=ended.reason,

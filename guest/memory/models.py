@@ -12,6 +12,7 @@ from wire.settings import MemorySettings
 if TYPE_CHECKING:
     from guest.door import Door
 
+RATIONALE_MAX_CHARS: Final = 2_000
 HIT_TEXT_MAX_CHARS: Final = 1200
 """A search shows notes up to this length whole, and of longer ones the best passage."""
 
@@ -138,12 +139,16 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Details:
-    """What is known about a note besides its text. `confidence` lies in [0, 1]; `scope_session`
-    is the only session that sees the note, empty for all sessions of the user."""
+    """What is known about a note besides its text. Numbers lie in [0, 1]; `max_chars` bounds a
+    text; `scope_session` is the only session that sees the note, empty for all of the user's.
+
+    A new field is a column in a migration and a field of `Note` in gateway.proto; everything else
+    follows from here (see `notes.columns`).
+    """
 
     type: NoteType = "fact"
     confidence: float = 1.0
-    rationale: str = ""
+    rationale: str = field(default="", metadata={"max_chars": RATIONALE_MAX_CHARS})
     importance: float = 1.0
     scope_session: str = ""
 

@@ -1,6 +1,7 @@
 """Checks of arguments; each failure is a `ValueError` that names the argument."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Final
 
 from wire.limits import TAG_MAX_CHARS, TAGS_MAX
@@ -9,7 +10,6 @@ from guest.memory.models import NOTE_TYPES, Details
 
 KEY_MAX_CHARS: Final = 128
 REASON_MAX_CHARS: Final = 2_000
-RATIONALE_MAX_CHARS: Final = 2_000
 
 
 def check_text(field: str, text: str) -> None:
@@ -30,11 +30,13 @@ def check_length(field: str, text: str, maximum: int) -> None:
 
 def check_details(details: Details) -> None:
     check_type(details.type)
-    check_fraction("confidence", details.confidence)
-    check_fraction("importance", details.importance)
-    if details.rationale:
-        check_text("rationale", details.rationale)
-        check_length("rationale", details.rationale, RATIONALE_MAX_CHARS)
+    for each in fields(details):
+        value = getattr(details, each.name)
+        if isinstance(value, float | int):
+            check_fraction(each.name, value)
+        elif value and "max_chars" in each.metadata:
+            check_text(each.name, value)
+            check_length(each.name, value, each.metadata["max_chars"])
 
 
 def check_type(type_: str) -> None:

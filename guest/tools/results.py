@@ -6,10 +6,16 @@ A list is the `results` of an object, because clients expect one.
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, NotRequired
+from typing import TYPE_CHECKING, Any, Final, NotRequired
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
+
+from guest.memory.models import Details
+from guest.memory.notes.columns import DETAILS
+
+TOLD_DETAILS: Final = tuple(name for name in DETAILS if name != "importance")
+"""The details of a note that typed memory answers with."""
 
 
 class _Stored(TypedDict):
@@ -110,15 +116,15 @@ class _Remembered(TypedDict):
     message: str
 
 
-class _Memory(TypedDict):
-    id: str
-    content: str
-    type: str
-    confidence: float
-    rationale: str
-    timestamp: str
-    access_count: int
-    superseded_by: str | None
+if TYPE_CHECKING:
+    _Memory = dict[str, Any]
+else:
+    _Memory = TypedDict(
+        "_Memory",
+        {"id": str, "content": str}
+        | {name: type(getattr(Details(), name)) for name in TOLD_DETAILS}
+        | {"timestamp": str, "access_count": int, "superseded_by": str | None},
+    )
 
 
 class _Recalled(TypedDict):

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, tzinfo
 from typing import Any, Final, Protocol, TextIO
 
@@ -40,12 +40,21 @@ _NOTE_TEXT: Final = "note_id? text tags version created_at updated_at source? ty
 HIT: Final = f"{_NOTE_TEXT} score matched_by?"
 """A search result; `note_id` is null for a passage of a conversation."""
 SIMILAR: Final = "note_id text score"
+_ELSEWHERE: Final = (
+    "score matched_by meaning words superseded superseded_by superseded_reason superseded_at"
+)
+
+
+def note_details() -> Iterator[str]:
+    """The other fields of a note as keys of a shape."""
+    others = {name.removesuffix("?") for name in f"{_NOTE_TEXT} {_ELSEWHERE}".split()}
+    for field in gateway_pb2.Note.DESCRIPTOR.fields:
+        if field.name not in others:
+            yield f"{field.name}?" if field.type == field.TYPE_STRING else field.name
+
 
 _SHAPES: Final[Mapping[type[Message], str]] = {
-    gateway_pb2.Note: (
-        f"{_NOTE_TEXT} confidence rationale? importance access_count accessed_at? scope_session? "
-        "embedded"
-    ),
+    gateway_pb2.Note: f"{_NOTE_TEXT} {' '.join(note_details())}",
     gateway_pb2.NoteOrigin: "actor? channel? session_id? turn_id? link? material",
     gateway_pb2.Change: (
         "note_id version change text tags at key? type? current superseded_by? origin"

@@ -21,13 +21,13 @@ from guest.memory.models import (
     StaleVersion,
     Superseded,
 )
+from guest.memory.notes.columns import VERSIONED_COUNT, Versioned, origin_of
 from guest.memory.notes.repository import (
     VERSIONS_KEPT,
     ChangePlace,
     Draft,
     NoteRepository,
     change_place,
-    origin_of,
 )
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import Row
@@ -167,27 +167,24 @@ class NoteHistory:
             kept = f": of the {note.key} the last {VERSIONS_KEPT} are" if note.key in FIXED else ""
             raise UndoRefused(f"version {version} of {note.note_id} is not kept{kept}")
         with noticed("a version of a note"):
-            text, tags, kind, confidence, rationale, importance, *more = cast(
-                "tuple[Any, ...]", row
-            )
-            link, material, restores, *ended = more
-            labels = json.loads(tags)
-            superseded = None if ended[0] is None else Superseded(*ended)
+            said = Versioned.of(row[:VERSIONED_COUNT])
+            by, reason, at = cast("tuple[Any, ...]", row[VERSIONED_COUNT:])
+            superseded = None if by is None else Superseded(by, reason, at)
         if superseded and await self._notes.leads_to(superseded.by, note.note_id):
             raise UndoRefused(
                 f"{superseded.by} would replace {note.note_id} again, which has replaced it since; "
                 f"undo the last change of {superseded.by} first"
             )
         return Draft(
-            text,
-            labels,
-            Origin(actor="user", channel=channel, link=link, material=bool(material)),
+            said.content,
+            said.tags,
+            replace(said.origin, actor="user", channel=channel, session_id="", turn_id=""),
             note_id=note.note_id,
             replaces=note.version,
-            details=Details(kind, confidence, rationale, importance, note.details.scope_session),
+            details=Details(**said.details, scope_session=note.details.scope_session),
             key=note.key,
             change="undo",
-            restores=restores or version,  # so that the next undo goes further back
+            restores=said.restores or version,  # so that the next undo goes further back
             superseded=superseded,
         )
 

@@ -36,6 +36,18 @@ from guest.memory.models import (
     now,
 )
 from guest.memory.notes import receipts
+from guest.memory.notes.columns import (
+    DETAILS,
+    ENDED,
+    ORIGIN,
+    VERSIONED,
+    VERSIONED_COUNT,
+    VERSIONED_OF,
+    VERSIONED_PLACES,
+    Versioned,
+    origin_row,
+    to_json,
+)
 from guest.memory.notes.quota import ANOTHER_NOTE, ANOTHER_VERSION, Quota, Used
 from guest.memory.storage.base import (
     INTEGER_MAX,
@@ -57,17 +69,6 @@ log = logging.getLogger(__name__)
 VERSIONS_KEPT: Final = 20
 """How many earlier versions the notes with a fixed key keep: they are overwritten often."""
 
-VERSIONED: Final = (
-    "version, content, tags, type, confidence, rationale, importance, source, "
-    "origin_actor, origin_channel, origin_session, origin_turn, origin_link, origin_material, "
-    "change, restores"
-)
-"""The columns that a note and its earlier versions have alike."""
-
-ENDED: Final = "superseded_by, superseded_reason, superseded_at"
-"""The columns that say how a note was superseded, and how a version was when it was replaced."""
-
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _SAME: Final = """
 namespace = ? AND content_hash IN (SELECT value FROM json_each(?)) AND scope_session = ?
     AND key IS NULL
@@ -83,17 +84,18 @@ INSERT INTO chunks (namespace, note_id, position, body, words)
 _DELETE_CHUNKS: Final = """
 DELETE FROM chunks WHERE namespace = ? AND note_id = ? RETURNING chunk_id
 """
-COLUMNS: Final = """
-notes.note_id, notes.content, notes.tags, notes.version, notes.created_at, notes.updated_at,
-notes.source, notes.origin_actor, notes.origin_channel, notes.origin_session, notes.origin_turn,
-notes.origin_link, notes.origin_material,
+_KEPT: Final = (
+    *("notes.key", "notes.scope_session", "notes.created_at", "notes.updated_at"),
+    *("notes.access_count", "notes.accessed_at"),
+    *("notes.superseded_by", "notes.superseded_reason", "notes.superseded_at"),
+)
+"""The columns of a note that its earlier versions lack, or have with another meaning."""
+COLUMNS: Final = f"""
+notes.note_id, {VERSIONED_OF.format("notes")}, {", ".join(_KEPT)},
 NOT EXISTS (SELECT 1 FROM chunks LEFT JOIN chunks_vec USING (chunk_id)
             WHERE chunks.namespace = notes.namespace AND chunks.note_id = notes.note_id
-                AND chunks_vec.chunk_id IS NULL),
-notes.type, notes.confidence, notes.rationale, notes.importance, notes.scope_session,
-COALESCE(notes.key, ''), notes.change, notes.restores, notes.access_count, notes.accessed_at,
-notes.superseded_by, notes.superseded_reason, notes.superseded_at
-"""
+                AND chunks_vec.chunk_id IS NULL)
+"""  # noqa: S608
 """The columns that `note_of` reads."""
 
 _GET: Final = f"SELECT {COLUMNS} FROM notes WHERE namespace = ? AND note_id = ?"  # noqa: S608
@@ -152,14 +154,11 @@ SELECT {COLUMNS} FROM notes
         AND (key IS NULL OR key NOT IN {FIXED})
     ORDER BY ordered_at, seq LIMIT ?3
 """  # noqa: S608
-_INSERT: Final = """
-INSERT INTO notes (namespace, note_id, content, content_hash, tags, type, confidence, rationale,
-                   importance, scope_session, key, source, origin_actor, origin_channel,
-                   origin_session, origin_turn, origin_link, origin_material, change, restores,
-                   created_at, updated_at, ordered_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-            ?19, ?20, ?20, ?20)
-"""
+_INSERT: Final = f"""
+INSERT INTO notes (namespace, note_id, {VERSIONED}, content_hash, scope_session, key, created_at,
+                   updated_at, ordered_at)
+    VALUES (?, ?, {VERSIONED_PLACES}, ?, ?, ?, ?, ?, ?)
+"""  # noqa: S608
 _FIND_CHUNKS: Final = """
 SELECT chunk_id, body FROM chunks WHERE namespace = ? AND note_id = ? ORDER BY position
 """
@@ -182,12 +181,10 @@ INSERT INTO note_versions (namespace, note_id, {VERSIONED}, {ENDED}, written_at,
     SELECT namespace, note_id, {VERSIONED}, {ENDED}, ordered_at, MAX(?, ordered_at)
     FROM notes WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
-_UPDATE: Final = """
-UPDATE notes SET content = ?, content_hash = ?, tags = COALESCE(?, tags),
-                 type = COALESCE(?, type), confidence = COALESCE(?, confidence),
-                 rationale = COALESCE(?, rationale), importance = COALESCE(?, importance),
-                 origin_actor = ?, origin_channel = ?, origin_session = ?, origin_turn = ?,
-                 origin_link = ?, origin_material = ?, change = ?, restores = ?,
+_UPDATE: Final = f"""
+UPDATE notes SET content = ?, content_hash = ?,
+                 {", ".join(f"{each} = COALESCE(?, {each})" for each in ("tags", *DETAILS))},
+                 {", ".join(f"{each} = ?" for each in (*ORIGIN, "change", "restores"))},
                  superseded_by = CASE WHEN EXISTS (
                      SELECT 1 FROM notes AS other
                          WHERE other.namespace = notes.namespace AND other.note_id = ?
@@ -195,7 +192,7 @@ UPDATE notes SET content = ?, content_hash = ?, tags = COALESCE(?, tags),
                  superseded_reason = ?, superseded_at = iif(?, MAX(?, ordered_at), ''),
                  version = version + 1, updated_at = ?, ordered_at = MAX(?, ordered_at)
     WHERE namespace = ? AND note_id = ?
-"""
+"""  # noqa: S608
 """Sets a replacement that is gone to none. In the history, a version never comes before the one it
 replaces, even if the clock was set back."""
 _OUTDATED: Final = f"""
@@ -302,15 +299,11 @@ _BY_VERSION: Final = {
     "before": "({version}, {kind}) < (?4, ?5)",
     "order": "{version} DESC",
 }
-_ORIGIN: Final = (
-    "{0}.origin_channel, {0}.origin_session, {0}.origin_turn, {0}.origin_link, {0}.origin_material"
-)
+_ORIGIN: Final = ", ".join(f"{{0}}.{each}" for each in ORIGIN[1:])
 _OF_NOTE: Final = " AND {rows}.note_id = ?"
-_VERSION: Final = """
-SELECT content, tags, type, confidence, rationale, importance, origin_link, origin_material,
-       restores, superseded_by, superseded_reason, superseded_at
-    FROM note_versions WHERE namespace = ? AND note_id = ? AND version = ?
-"""
+_VERSION: Final = f"""
+SELECT {VERSIONED}, {ENDED} FROM note_versions WHERE namespace = ? AND note_id = ? AND version = ?
+"""  # noqa: S608
 
 
 class SupersessionState(NamedTuple):
@@ -596,8 +589,8 @@ class NoteRepository:
             draft.text,
             draft.content_hash,
             None if draft.tags is None else to_json(draft.tags),
-            *((None,) * 4 if details is None else _known(details)),
-            *_origin(draft),
+            *(None if details is None else getattr(details, name) for name in DETAILS),
+            *(*origin_row(draft.origin), draft.change, draft.restores),
             *_ended(draft),
             draft.written_at,
             draft.written_at,
@@ -836,53 +829,26 @@ def delete_passages(namespace: str, note_id: str) -> Statement:
     return Statement(_DELETE_CHUNKS, (namespace, note_id))
 
 
-def to_json(values: Sequence[object]) -> str:
-    """Encode `values` as a JSON array, the form in which statements and columns take lists."""
-    return _ENCODER.encode(list(values))
-
-
 def _read(row: Row) -> Note:
-    note_id, text, tags, version, created, updated, source = cast("tuple[Any, ...]", row[:7])
-    key, change, restores, accesses, accessed, by, reason, at = cast("tuple[Any, ...]", row[19:27])
+    note_id, *rest = cast("tuple[Any, ...]", row)
+    said, kept = Versioned.of(rest[:VERSIONED_COUNT]), rest[VERSIONED_COUNT:]
+    key, scope, created, updated, accesses, accessed, by, reason, at, embedded = kept[:10]
     return Note(
-        *(note_id, text, tuple(json.loads(tags)), version, created, updated, source),
-        origin_of(row[7:13]),
-        bool(row[13]),
-        Details(*cast("tuple[Any, ...]", row[14:19])),
-        *(key, change, restores, accesses, accessed),
+        *(note_id, said.content, tuple(said.tags), said.version, created, updated, said.source),
+        *(said.origin, bool(embedded), Details(**said.details, scope_session=scope), key or ""),
+        *(said.change, said.restores, accesses, accessed),
         None if by is None else Superseded(by, reason, at),
     )
 
 
-def origin_of(row: Row) -> Origin:
-    """An origin from its six columns."""
-    actor, channel, session, turn, link, material = cast("tuple[Any, ...]", row)
-    return Origin(actor, channel, session, turn, link, bool(material))
-
-
-def _row(namespace: str, draft: Draft) -> tuple[str | float | None, ...]:
-    return (
-        namespace,
-        draft.note_id,
-        draft.text,
-        draft.content_hash,
-        to_json(draft.tags or ()),
-        *_known(draft.details or Details()),
-        draft.scope,
-        draft.key or None,
-        *_origin(draft),
-        draft.written_at,
+def _row(namespace: str, draft: Draft) -> tuple[Any, ...]:
+    details = vars(draft.details or Details())
+    said = Versioned(
+        *(1, draft.text, draft.tags or (), details, draft.origin.actor, draft.origin),
+        *(draft.change, draft.restores),
     )
-
-
-def _known(details: Details) -> tuple[str, float, str, float]:
-    return details.type, details.confidence, details.rationale, details.importance
-
-
-def _origin(draft: Draft) -> tuple[str | int, ...]:
-    origin = draft.origin
-    who = (origin.actor, origin.channel, origin.session_id, origin.turn_id)
-    return *who, origin.link, int(origin.material), draft.change, draft.restores
+    kept = (draft.content_hash, draft.scope, draft.key or None, *[draft.written_at] * 3)
+    return namespace, draft.note_id, *said.row, *kept
 
 
 def _ended(draft: Draft) -> tuple[str | None, ...]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, cast
 
 from guest.memory.models import HIDDEN, now
+from guest.memory.notes.columns import ENDED, VERSIONED
 from guest.memory.storage.base import Database, Result, Row, Statement
 
 PAGE_ROWS: Final = 250
@@ -31,11 +32,8 @@ SELECT (SELECT json_group_array(chunk_id) FROM chunks WHERE namespace = ?1 AND N
        (SELECT json_group_array(seq) FROM notes WHERE namespace = ?1)
 """  # noqa: S608
 _NOTE: Final = (
-    *("note_id", "content", "tags", "type", "confidence", "rationale", "importance", "key"),
-    *("scope_session", "source", "origin_actor", "origin_channel", "origin_session"),
-    *("origin_turn", "origin_link", "origin_material", "change", "restores", "version"),
-    *("created_at", "updated_at", "ordered_at"),
-    *("superseded_by", "superseded_reason", "superseded_at"),
+    *("note_id", *VERSIONED.split(", "), "key", "scope_session", "created_at", "updated_at"),
+    *("ordered_at", *ENDED.split(", ")),
 )
 """The note columns of a replica: all but the count and time of recalls, which change with
 every recall and which no search needs."""

@@ -9,16 +9,11 @@ creates it again.
 
 from typing import Final
 
+from guest.memory.notes.columns import ENDED, VERSIONED
 from guest.memory.storage.base import Database, Statement
 
 _WATCHED: Final = {
-    "notes": (
-        "seq",
-        "content, tags, type, confidence, rationale, importance, key, scope_session, source, "
-        "origin_actor, origin_channel, origin_session, origin_turn, origin_link, "
-        "origin_material, change, restores, version, created_at, updated_at, superseded_by, "
-        "superseded_reason, superseded_at",
-    ),
+    "notes": ("seq", f"{VERSIONED}, key, scope_session, created_at, updated_at, {ENDED}"),
     "chunks": ("chunk_id", "position, context, body, words, neighbours"),
     "chunks_vec": ("chunk_id", "model_id, vector"),
 }

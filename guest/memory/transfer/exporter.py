@@ -9,7 +9,7 @@ from typing import Final, TypeVar, cast
 from wire.limits import EXPORT_LINE_MAX_BYTES, EXPORT_PART_BYTES
 
 from guest.memory.models import User, now
-from guest.memory.notes.repository import VERSIONED
+from guest.memory.notes.columns import VERSIONED_OF
 from guest.memory.storage.base import Database, Row, Statement
 from guest.memory.transfer.format import (
     Counts,
@@ -47,7 +47,7 @@ _PAGE: Final = """
                   ORDER BY seq LIMIT ?) ORDER BY seq
 """
 _VERSIONS_OF_PAGE: Final = f"""
-SELECT kept.note_id, {", ".join("kept." + name for name in VERSIONED.split(", "))},
+SELECT kept.note_id, {VERSIONED_OF.format("kept")},
        written_at, replaced_at, {ENDED_FIELDS}
     FROM (SELECT namespace, note_id, version FROM notes {_PAGE}) AS newest
     JOIN note_versions AS kept

@@ -7,17 +7,19 @@ that the same memory always gives the same bytes.
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import Field as DataclassField
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.functional_validators import AfterValidator
 from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX, TAG_MAX_CHARS, TAGS_MAX, USER_ID_PATTERN
 from wire.text import visible_name
 
-from guest.memory.models import Change, NoteType
-from guest.memory.validation import RATIONALE_MAX_CHARS, REASON_MAX_CHARS
+from guest.memory.models import Change, Details
+from guest.memory.notes.columns import DETAILS
+from guest.memory.validation import REASON_MAX_CHARS
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: Final[Sequence[Upgrade]] = ()
@@ -88,7 +90,6 @@ Count = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
 Number = Annotated[int, Field(ge=1, le=SEQUENCE_MAX)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Link = Annotated[str, Field(max_length=2000), _STORABLE, _ONE_LINE]
-Rationale = Annotated[str, Field(max_length=RATIONALE_MAX_CHARS), _STORABLE]
 Reason = Annotated[str, Field(max_length=REASON_MAX_CHARS), _STORABLE]
 Content = Annotated[str, Field(max_length=NOTE_MAX_CHARS), _STORABLE, _NOT_BLANK]
 Tag = Annotated[str, Field(max_length=TAG_MAX_CHARS), _STORABLE, _NOT_BLANK]
@@ -129,16 +130,32 @@ class Origin(_Part):
     material: bool
 
 
-class Said(_Part):
-    """What a note says in one of its versions, and how that version was made."""
+def _accepted(detail: "DataclassField[Any]") -> Any:
+    """What a line may hold for a field of `Details`."""
+    if "max_chars" in detail.metadata:
+        return Annotated[str, Field(max_length=detail.metadata["max_chars"]), _STORABLE]
+    return Fraction if detail.type is float else detail.type
 
+
+class _Begun(_Part):
     version: Annotated[Count, Field(ge=1)]
     content: Content
     tags: Annotated[list[Tag], Field(max_length=TAGS_MAX)]
-    type: NoteType
-    confidence: Fraction
-    rationale: Rationale
-    importance: Fraction
+
+
+if TYPE_CHECKING:
+    _Detailed = _Begun
+else:
+    _Detailed = create_model(
+        "_Detailed",
+        __base__=_Begun,
+        **{name: (_accepted(Details.__dataclass_fields__[name]), ...) for name in DETAILS},
+    )
+
+
+class Said(_Detailed):
+    """What a note says in one of its versions, and how that version was made."""
+
     source: Label
     origin: Origin
     change: Change

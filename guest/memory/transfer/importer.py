@@ -12,10 +12,17 @@ from guest.memory.conversations import store
 from guest.memory.conversations.store import indexing
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.vector_store import VectorStore
-from guest.memory.models import MemoryFull, User
+from guest.memory.models import MemoryFull, Origin, User
 from guest.memory.notes import repository
+from guest.memory.notes.columns import (
+    DETAILS,
+    ENDED,
+    VERSIONED,
+    VERSIONED_PLACES,
+    Versioned,
+    to_json,
+)
 from guest.memory.notes.quota import Quota, Used
-from guest.memory.notes.repository import ENDED, VERSIONED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database, Result, Statement
 from guest.memory.transfer import merge
 from guest.memory.transfer.format import (
@@ -47,16 +54,15 @@ INSERT INTO guards (ok)
                                    AND version = ? AND updated_at = ?
                                    AND superseded_by IS ?)
 """
-_PLACES: Final = ", ".join("?" * len(VERSIONED.split(",")))
 _NOTE: Final = f"""
 INSERT INTO notes (namespace, note_id, created_at, scope_session, {VERSIONED}, content_hash, key,
                    updated_at, ordered_at, access_count, accessed_at, {ENDED})
-    VALUES (?, ?, ?, ?, {_PLACES}, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    VALUES (?, ?, ?, ?, {VERSIONED_PLACES}, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608
 _REPLACE: Final = f"""
 UPDATE notes
-    SET ({VERSIONED}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?,
-        ordered_at = MAX(ordered_at, ?), access_count = MAX(access_count, ?),
+    SET ({VERSIONED}) = ({VERSIONED_PLACES}), content_hash = ?, key = COALESCE(?, key),
+        updated_at = ?, ordered_at = MAX(ordered_at, ?), access_count = MAX(access_count, ?),
         accessed_at = MAX(accessed_at, ?), ({ENDED}) = (?, ?, ?)
     WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
@@ -84,7 +90,7 @@ UPDATE notes SET key = NULL WHERE namespace = ? AND note_id = ? AND key = ? AND 
 """
 _VERSION: Final = f"""
 INSERT INTO note_versions (namespace, note_id, written_at, replaced_at, {ENDED}, {VERSIONED})
-    VALUES (?, ?, ?, ?, ?, ?, ?, {_PLACES})
+    VALUES (?, ?, ?, ?, ?, ?, ?, {VERSIONED_PLACES})
 """  # noqa: S608
 _SESSION: Final = """
 INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at, turns,
@@ -162,7 +168,8 @@ class Batch:
     def close(self) -> None:
         """Let the notes that would be lost count again; the last statement."""
         if self.notes:
-            self._add(Statement(_COUNT_AGAIN, (self.user.notes, repository.to_json(self.notes))))
+            ids = to_json(self.notes)
+            self._add(Statement(_COUNT_AGAIN, (self.user.notes, ids)))
 
     def keep(self, more: Used) -> None:
         """Fail the batch if it adds `more` and exceeds the quota."""
@@ -231,11 +238,11 @@ def _end(line: NoteLine | Version) -> tuple[str | None, ...]:
 
 
 def _said(said: Said) -> tuple[Any, ...]:
-    """The values of the columns `VERSIONED`, which have the order of the fields."""
+    """The values of the columns `VERSIONED`."""
     fields = {name: getattr(said, name) for name in Said.model_fields}
-    tags, origin = repository.to_json(said.tags), fields.pop("origin")
-    *before, change, restores = (fields | {"tags": tags}).values()
-    return (*before, *dict(origin).values(), change, restores)
+    details = {name: fields.pop(name) for name in DETAILS}
+    origin = Origin(**dict(fields.pop("origin")))
+    return Versioned(**fields, details=details, origin=origin).row
 
 
 def _ids(results: Sequence[Result], places: Sequence[int]) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, cast
 
 from guest.memory.models import User
 from guest.memory.notes import repository
+from guest.memory.notes.columns import to_json
 from guest.memory.notes.quota import USED, Used, used_of
 from guest.memory.storage.base import Database, Result, Statement
 from guest.memory.transfer.format import (
@@ -103,10 +104,7 @@ class Stored:
         )
         found = await self._database.batch(
             [
-                *(
-                    Statement(sql, (self._user.notes, repository.to_json(each)))
-                    for sql, each in sought
-                ),
+                *(Statement(sql, (self._user.notes, to_json(each))) for sql, each in sought),
                 Statement(USED, (self._user.notes,)),
             ]
         )

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from guest.memory.notes.repository import VERSIONED
+from guest.memory.notes.columns import VERSIONED, VERSIONED_COUNT, Versioned
 from guest.memory.storage.base import Database, Row
 from guest.memory.transfer.format import (
     EventLine,
@@ -76,9 +76,12 @@ def event_line(row: Row) -> EventLine:
 
 
 def _said(kind: type[_S], values: Sequence[Any]) -> _S:
-    origin = _made(Origin, values[8:13], material=bool(values[13]))
-    before, tags = values[:2], json.loads(values[2])
-    return _made(kind, (*before, tags, *values[3:8], origin, *values[14:]))
+    said = Versioned.of(values[:VERSIONED_COUNT])
+    fields = vars(said) | dict(said.details) | {"tags": list(said.tags)}
+    fields |= {"origin": Origin.model_construct(None, **vars(said.origin))}
+    names = _names(kind, ())
+    fields |= dict(zip(names[len(Said.model_fields) :], values[VERSIONED_COUNT:], strict=True))
+    return kind.model_construct(None, **{name: fields[name] for name in names})
 
 
 def _made(kind: type[_M], values: Sequence[Any], **more: Any) -> _M:

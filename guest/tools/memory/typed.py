@@ -10,8 +10,14 @@ from wire.zones import local
 
 from guest.errors import ToolError
 from guest.memory.memory import Memory
-from guest.memory.models import Details, Note, NoteNotFound, NoteType, SupersedeRefused
-from guest.memory.validation import RATIONALE_MAX_CHARS
+from guest.memory.models import (
+    RATIONALE_MAX_CHARS,
+    Details,
+    Note,
+    NoteNotFound,
+    NoteType,
+    SupersedeRefused,
+)
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     about_similar,
@@ -30,11 +36,12 @@ from guest.tools.memory.answers import (
 from guest.tools.memory.answers import saved as receipt_of_save
 from guest.tools.memory.arguments import NOTE_ID_MAX_CHARS, NotBlank
 from guest.tools.memory.provenance import origin_of
+from guest.tools.results import TOLD_DETAILS
 
 CONTENT_MAX_CHARS: Final = 2_000
 _REASON_MAX_CHARS: Final = 500
 _LIMIT_MAX: Final = 50
-_TOLD: Final = "type confidence rationale"
+_TOLD: Final = " ".join(TOLD_DETAILS)
 
 Confidence = Annotated[
     float, Field(allow_inf_nan=False), AfterValidator(lambda value: min(max(value, 0.0), 1.0))

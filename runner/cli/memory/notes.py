@@ -18,6 +18,7 @@ from runner.cli.output import (
     as_json,
     fact_table,
     local_day,
+    note_details,
     one_line,
     plain_console,
     print_json,
@@ -26,6 +27,8 @@ from runner.cli.output import (
 )
 
 LIMIT_MAX: Final = 100_000
+_IN_WORDS: Final = ("access_count", "accessed_at", "scope_session", "embedded")
+"""Details that are told in words of their own."""
 
 Actor = Literal["user", "agent", "automatic", "import"]
 NoteId = Annotated[
@@ -180,8 +183,7 @@ def _in_words(note: gateway_pb2.Note, options: Options) -> dict[str, str]:
         "note": note.note_id,
         "superseded": _superseded(note),
         "type": note.type.replace("_", " "),
-        "confidence": f"{note.confidence:g}",
-        "rationale": note.rationale,
+        **_details(note),
         "key": note.key,
         "tags": ", ".join(note.tags),
         "version": version,
@@ -190,6 +192,15 @@ def _in_words(note: gateway_pb2.Note, options: Options) -> dict[str, str]:
         "seen by": f"session {note.scope_session} only" if note.scope_session else "",
         "recalled": recalled,
         "found by": "meaning and words" if note.embedded else "words only; it has no vectors yet",
+    }
+
+
+def _details(note: gateway_pb2.Note) -> dict[str, str]:
+    """What else is known about a note, under the names of the contract."""
+    names = [name.removesuffix("?") for name in note_details()]
+    values = {name: getattr(note, name) for name in names if name not in _IN_WORDS}
+    return {
+        name: f"{value:g}" if isinstance(value, float) else value for name, value in values.items()
     }
 
 
