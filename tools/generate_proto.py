@@ -5,6 +5,7 @@ which the freshness test uses to compare.
 """
 
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 from grpc_tools import protoc
@@ -20,6 +21,7 @@ def generate(output: Path) -> None:
         [
             "protoc",
             f"-I{PROTO}",
+            f"-I{files('grpc_tools') / '_proto'}",  # Google's own
             f"--python_out={output}",
             f"--grpc_python_out={output}",
             f"--plugin=protoc-gen-mypy={SCRIPTS / 'protoc-gen-mypy'}",

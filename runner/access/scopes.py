@@ -30,62 +30,17 @@ class Scope(StrEnum):
     """The numbers of all users, where `runner serve` answers `/metrics`. Nothing of any agent."""
 
 
-_ANY: Final[frozenset[Scope]] = frozenset()
+_ANY: Final = "any"
 _CHAT: Final = frozenset({Scope.CHAT})
 _MEMORY: Final = frozenset({Scope.MEMORY})
-_ADMIN: Final = frozenset({Scope.ADMIN})
 
-NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
-    "Hello": _ANY,
-    "CreateSession": _CHAT,
-    "ListSessions": _CHAT,
-    "GetSession": _CHAT,
-    "RenameSession": _CHAT,
-    "ArchiveSession": _CHAT,
-    "ForgetSession": _CHAT,
-    "StartTurn": _CHAT,
-    "FollowTurn": _CHAT,
-    "RunTurn": _CHAT,
-    "ListTurns": _CHAT,
-    "CancelTurn": _CHAT,
-    "GetUsage": _CHAT,
-    "ListApprovals": _CHAT,
-    "Decide": _CHAT,
-    "AnswerApproval": _CHAT,
-    "AnswerCall": _CHAT,
-    "ListTools": _ANY,
-    "ResolveModel": _CHAT,
-    "CallTool": _ANY,
-    "ListFiles": _CHAT,
-    "ReadFile": _CHAT,
-    "WriteFile": _CHAT,
-    "DeleteFile": _CHAT,
-    "ListNotes": _MEMORY,
-    "SearchNotes": _MEMORY,
-    "GetNote": _MEMORY,
-    "SaveNote": _MEMORY,
-    "EditNote": _MEMORY,
-    "DeleteNote": _MEMORY,
-    "ListChanges": _MEMORY,
-    "UndoChange": _MEMORY,
-    "ReviewMemory": _MEMORY,
-    "MemoryStatistics": _MEMORY,
-    "ExportMemory": _ADMIN,
-    "ImportMemory": _ADMIN,
-    "BackupMemory": _ADMIN,
-    "ReadBackup": _ADMIN,
-    "RemoveBackup": _ADMIN,
-    "ReembedMemory": _ADMIN,
-    "SetMemoryToken": None,
-    "SetProviderKey": None,
-    "Witness": None,
-    "Ask": None,
-    "TryWaysOut": None,
-    "SetRooms": None,
-}
-"""The scopes that a token must have, all of them; none: any token will do. What is None belongs to
-the host and is never relayed, like what is not in the table at all. What a call of a tool needs
-says `needed_by`; a list of tools has those that the token may call."""
+
+def _needed(method: MethodDescriptor) -> frozenset[Scope] | None:
+    """The scopes that the contract names for a method; None for one of the host's."""
+    scope = method.GetOptions().Extensions[gateway_pb2.scope]
+    if not scope:
+        return None
+    return frozenset() if scope == _ANY else frozenset({Scope(scope)})
 
 
 def needed_by(call: gateway_pb2.CallToolRequest) -> frozenset[Scope]:
@@ -102,7 +57,7 @@ class Method:
     Attributes:
         name: As the contract spells it.
         path: As a call names it.
-        needed: See `NEEDED`.
+        needed: The scopes that a token must have, all of them. None: it is never relayed.
         with_channel: The request's class if it says through which channel somebody acts.
     """
 
@@ -117,7 +72,7 @@ class Method:
         return cls(
             described.name,
             f"/{_SERVICE.full_name}/{described.name}",
-            NEEDED.get(described.name),
+            _needed(described),
             GetMessageClass(described.input_type) if has_channel else None,
         )
 

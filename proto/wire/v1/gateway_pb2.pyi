@@ -5,8 +5,10 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import extension_dict as _extension_dict
 from wire.v1 import bootstrap_pb2 as _bootstrap_pb2
 import builtins as _builtins
 import sys
@@ -3561,3 +3563,9 @@ class SetRoomsReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetRoomsReply: _TypeAlias = SetRoomsReply  # noqa: Y015
+
+SCOPE_FIELD_NUMBER: _builtins.int
+scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]
+"""The scope that an access token must have for a method; "any": each will do. A method without
+this option belongs to the host, and is never passed on.
+"""
