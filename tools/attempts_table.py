@@ -27,7 +27,8 @@ What is promised is in [the threat model](threat-model.md).
 
 A tier in the table is one in whose guests the attempt is made; `{every}` means that the code under
 attack is the same in all of them. Each run makes an attempt in the container tier, and in another
-one where that tier's own code stops it; in the tiers behind `long:` `make test-long` makes it.
+one where that tier's own code stops it; in the tiers behind `long:` `make test-long` makes it. Of
+kinds that are slow to make each run makes some.
 `micro_vm` is that tier on gVisor's kernel. What a command wins there that is of no use, such as a
 device of gVisor's own kernel, is named beside the attempt, with the reason; an exemption that is
 not needed fails the test, and it holds only where the guest's kernel was found to be gVisor's.

@@ -150,10 +150,12 @@ def role(request: pytest.FixtureRequest) -> Role:
 
 
 every_role = pytest.mark.parametrize(
-    "role", [Role.AGENT, Role.EGRESS, Role.EMBEDDER], indirect=True
+    "role",
+    [Role.AGENT, Role.EMBEDDER, pytest.param(Role.EGRESS, marks=pytest.mark.long)],
+    indirect=True,
 )
-"""For what a role decides: names, labels, handles and who recovers them. Every tier runs these;
-guests of the shell have a suite of their own."""
+"""For what a role decides: names, labels, handles and who recovers them. The embedder is nobody's.
+Guests of the shell have a suite of their own."""
 
 
 @pytest.fixture(
@@ -345,7 +347,6 @@ async def test_a_guest_that_has_ended_is_not_recovered(tier: Tier) -> None:
     assert not await tier.successor().recover(handle)
 
 
-@every_role
 async def test_a_role_that_the_tier_cannot_run_is_refused_with_the_declared_reason(
     tier: Tier,
 ) -> None:

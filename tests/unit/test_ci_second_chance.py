@@ -1,5 +1,8 @@
 """Which failures CI may run again, and which stand."""
 
+from pathlib import Path
+
+import pytest
 import second_chance
 
 _REPORT = """<testsuites><testsuite>
@@ -20,6 +23,15 @@ def test_a_few_may_be_run_again() -> None:
 
 def test_many_stand() -> None:
     assert "4 tests failed" in second_chance.refusal([f"tests.unit.a::{i}" for i in range(4)])
+
+
+def test_names_of_all_reports_are_listed_and_counted_together(tmp_path: Path) -> None:
+    report, used = tmp_path / "report.xml", tmp_path / "unstable"
+    report.write_text(_REPORT)
+    second_chance.main(report, used)
+    assert used.read_text() == "tests.unit.a::wrong\ntests.e2e.b::broken\n"
+    with pytest.raises(SystemExit, match="4 tests failed; only up to 3 are run again"):
+        second_chance.main(report, used)
 
 
 def test_a_report_without_failures_excuses_nothing() -> None:

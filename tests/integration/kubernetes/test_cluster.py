@@ -1,4 +1,6 @@
-"""The stand-in for a kubelet does what tests trust it with, asked by the real API server."""
+"""The stand-in for a kubelet does what tests trust it with, asked by the real API server.
+
+None of it is the product, so only long runs look at it."""
 
 import asyncio
 import json
@@ -17,7 +19,7 @@ from runner.images.naming import ImageRole, image_name
 from tests.support.kubernetes.api import ApiError
 from tests.support.kubernetes.cluster import RUNNER, Cluster
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.long, pytest.mark.xdist_group("kubernetes")]
 
 Object = dict[str, Any]
 IMAGE = image_name("oxydra", ImageRole.SHELL)

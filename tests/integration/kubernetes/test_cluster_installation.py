@@ -81,7 +81,7 @@ def test_two_users_talk_and_neither_knows_what_the_other_has_said(
     assert not knows(installation, "alice", "bike", "cellar")
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", ["alice", pytest.param("bob", marks=pytest.mark.long)])
 def test_the_boundary_holds(installation: Installation, user: str) -> None:
     found = installation.command("--user", user, "doctor", "--boundary")
     assert found.returncode == 0, found.stdout + found.stderr
@@ -100,6 +100,7 @@ def test_search_is_by_meaning_with_the_clusters_embedder(installation: Installat
     )
 
 
+@pytest.mark.long
 def test_an_embedder_that_is_killed_gets_its_envelope_again(installation: Installation) -> None:
     (pod,) = installation.pods(role="embedder")
     name = pod["metadata"]["name"]
@@ -120,7 +121,7 @@ def test_an_embedder_that_is_killed_gets_its_envelope_again(installation: Instal
     )
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", ["agent", pytest.param("shell", marks=pytest.mark.long)])
 def test_a_guest_that_is_killed_comes_back(installation: Installation, role: str) -> None:
     word = f"the {role} was killed"
     installation.say("alice", f"remember that the day of {word} was rainy")
@@ -134,6 +135,7 @@ def test_a_guest_that_is_killed_comes_back(installation: Installation, role: str
     assert knows(installation, "alice", f"day of {word}", "rainy")
 
 
+@pytest.mark.long
 def test_a_backup_brings_the_memory_back_as_it_was(installation: Installation) -> None:
     file = "/var/lib/oxydra/bob.backup"
 
@@ -161,6 +163,7 @@ def test_a_backup_brings_the_memory_back_as_it_was(installation: Installation) -
     assert not knows(installation, "bob", "second bird", "crane")
 
 
+@pytest.mark.long
 def test_the_successor_of_a_runner_that_leaves_goes_on_with_all_guests(
     installation: Installation,
 ) -> None:
@@ -183,6 +186,7 @@ def test_a_runner_that_is_killed_goes_on_with_all_guests(installation: Installat
     assert knows(installation, "bob", "bike", "cellar")
 
 
+@pytest.mark.long
 def test_users_talk_while_the_api_server_is_away_for_a_minute(installation: Installation) -> None:
     before, active = {user: uids(installation, user) for user in USERS}, installation.holder
     plane = installation.cluster.plane
@@ -221,6 +225,7 @@ def test_a_command_in_the_replica_that_waits_says_which_one_is_active(
     assert f"kubectl -n {installation.namespace} exec -it {active}" in found.stderr
 
 
+@pytest.mark.long
 def test_a_user_who_is_removed_keeps_the_claims_if_told_so(installation: Installation) -> None:
     started = installation.command("--user", "carol", "start", "--detach")
     assert started.returncode == 0, started.stderr
@@ -267,6 +272,7 @@ def test_nothing_of_an_envelope_is_in_the_store_of_the_cluster(installation: Ins
         assert b"BEGIN PRIVATE KEY" not in content
 
 
+@pytest.mark.long
 def test_a_drained_node_loses_no_acknowledged_note(
     installation: Installation, tmp_path: Path
 ) -> None:
@@ -288,6 +294,7 @@ def test_a_drained_node_loses_no_acknowledged_note(
         kubectl.run("uncordon", node)
 
 
+@pytest.mark.long
 def test_a_lost_node_loses_no_acknowledged_note(installation: Installation) -> None:
     cluster = installation.cluster
     _cordon(cluster, "node-1", True)

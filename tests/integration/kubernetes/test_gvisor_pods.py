@@ -12,6 +12,7 @@ from tests.support.kubernetes.hosts import call, with_egress
 
 pytestmark = [
     pytest.mark.kubernetes,
+    pytest.mark.long,
     pytest.mark.runsc_pods,
     pytest.mark.xdist_group("kubernetes"),
 ]

@@ -14,7 +14,7 @@ from runner.tiers.kubernetes.names import Owner
 from tests.support.kubernetes.cluster import RUNNER, Cluster
 from tests.support.kubernetes.hosts import call, with_egress
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.long, pytest.mark.xdist_group("kubernetes")]
 
 
 async def leave(host: Host) -> None:

@@ -16,6 +16,7 @@ from tests.support.servers import sqld_image
 
 pytestmark = [
     pytest.mark.kubernetes,
+    pytest.mark.long,
     pytest.mark.sqld,
     pytest.mark.xdist_group("kubernetes"),
 ]

@@ -9,7 +9,12 @@ from tests.support.kubernetes.cluster import Cluster
 from tests.support.kubernetes.installation import Installation
 from tests.support.kubernetes.kubectl import Kubectl
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.model, pytest.mark.xdist_group("kubernetes")]
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.long,
+    pytest.mark.model,
+    pytest.mark.xdist_group("kubernetes"),
+]
 
 PLAIN = Path(__file__).parents[3] / "deploy/kubernetes/plain"
 NAMESPACE = "oxydra"

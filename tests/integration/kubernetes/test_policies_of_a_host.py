@@ -33,6 +33,7 @@ async def test_a_network_that_enforces_nothing_is_refused(
     assert guests() == {}
 
 
+@pytest.mark.long
 async def test_policies_that_come_late_are_waited_for(cluster: Cluster, config: Config) -> None:
     with cluster.network(policies_after_s=6, host_is=RUNNER):
         async with Host(config, "alice") as host:
@@ -93,6 +94,7 @@ def open_ports(cluster: Cluster, namespace: str) -> list[int]:
     return [each["port"] for each in world["ports"]]
 
 
+@pytest.mark.long
 async def test_guests_end_when_policies_are_no_longer_enforced(
     cluster: Cluster, config: Config, guests: Callable[[], dict[str, str]]
 ) -> None:

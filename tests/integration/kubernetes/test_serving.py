@@ -12,7 +12,7 @@ from tests.support.kubernetes.certificates import Authority
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.kubernetes.installation import Installation
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.long, pytest.mark.xdist_group("kubernetes")]
 
 PORT = 8443
 

@@ -28,7 +28,10 @@ from tests.support.boundary.two_hosts import (
     two_hosts,
 )
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.stopped_in("process")]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+bounded_in_every_tier = pytest.mark.stopped_in("process")
+"""Who counts processes and memory is the engine in one tier, and the runner's own in another."""
 
 BOMBS = [
     Attempt(
@@ -155,6 +158,7 @@ BOMBS = [
 ]
 
 
+@bounded_in_every_tier
 @pytest.mark.parametrize("one", rows(BOMBS))
 async def test_a_bomb_hits_nobody_else(place: TwoHosts, one: Attempt) -> None:
     try:
@@ -244,6 +248,7 @@ async def test_nothing_outlives_its_command(place: TwoHosts) -> None:
     assert "sleep" not in text
 
 
+@bounded_in_every_tier
 @pytest.mark.attempt(
     "memory in many processes, each within its bound",
     stopped_by="a bound on the memory of all processes of a guest together",
