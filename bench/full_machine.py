@@ -31,7 +31,7 @@ from bench.inventory import (
 from bench.report import p50, p95, verdict
 from bench.scratch import scratch
 from runner.cli.agent import connect_agent
-from runner.cli.operation.signals import at_first_signal
+from runner.cli.operation.lifecycle import at_first_signal
 from runner.client.gateway import GatewayClient, new_turn_id
 from runner.config.loading import load_settings
 from runner.config.models import Config

@@ -9,13 +9,23 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 from wire.errors import Code, WireError
 from wire.providers import ProviderName
 
-from runner.cli.command_tree import Root, group, with_full_help
+from runner.cli.command_tree import (
+    Root,
+    Shell,
+    complete,
+    group,
+    script,
+    session_ids,
+    to_complete,
+    user_names,
+    with_full_help,
+)
 from runner.cli.options import (
     AsJson,
     Options,
@@ -24,16 +34,8 @@ from runner.cli.options import (
     program,
     warn_unconfined,
 )
-from runner.cli.setup.completion import (
-    Shell,
-    complete,
-    script,
-    session_ids,
-    to_complete,
-    user_names,
-)
 from runner.config.user_id import DEFAULT_USER_ID
-from runner.errors import HostError, packages
+from runner.errors import HostError
 from runner.logs import printable
 
 if TYPE_CHECKING:
@@ -50,64 +52,35 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(
-    group(
-        "runner.cli.operation.users:users",
-        "List the users of this machine, and remove one with all data.",
-    ),
-    name="users",
-)
-app.add_typer(
-    group("runner.cli.setup.config:config", "Show, check and edit the settings."),
-    name="config",
-)
-app.add_typer(
-    group(
-        "runner.cli.operation.images:images",
+_GROUPS: Final = {
+    "users": ("operation.users", "List the users of this machine, and remove one with all data."),
+    "config": ("setup.config", "Show, check and edit the settings."),
+    "images": (
+        "operation.images",
         "Build, save, load, list and prune the images of the container tiers.",
     ),
-    name="images",
-)
-app.add_typer(
-    group("runner.cli.sessions:sessions", "List, name, put away and forget conversations."),
-    name="sessions",
-)
-app.add_typer(
-    group(
-        "runner.cli.operation.credentials:credentials",
+    "sessions": ("sessions", "List, name, put away and forget conversations."),
+    "credentials": (
+        "operation.credentials",
         "Give a running agent the key of a model's provider, and see where keys are from.",
     ),
-    name="credentials",
-)
-app.add_typer(
-    group(
-        "runner.cli.memory.group:memory",
+    "memory": (
+        "memory.group",
         "Find, write, correct and forget what an agent remembers; back it up and move it.",
     ),
-    name="memory",
-)
-
-
-app.add_typer(
-    group("runner.cli.operation.access:access", "Let people in who do not have this account."),
-    name="access",
-)
-
-
-app.add_typer(
-    group(
-        "runner.cli.operation.audit:audit",
+    "access": ("operation.access", "Let people in who do not have this account."),
+    "audit": (
+        "operation.audit",
         "Show every call of a tool, and check that nobody has changed the record.",
     ),
-    name="audit",
-)
-app.add_typer(
-    group(
-        "runner.cli.operation.egress.group:egress",
+    "egress": (
+        "operation.egress",
         "Show, try and change what may leave the guests, and see what has left.",
     ),
-    name="egress",
-)
+}
+"""The module of each group, which has a `typer.Typer` of its name, and its help."""
+for _name, (_module, _help) in _GROUPS.items():
+    app.add_typer(group(f"runner.cli.{_module}:{_name}", _help), name=_name)
 
 
 @app.callback(invoke_without_command=True)
@@ -332,9 +305,9 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the web console of all users over HTTP, until Ctrl-C."""
-    from runner.cli.servers.http import serve as serve_all
+    from runner.cli.servers import serve_http
 
-    raise typer.Exit(serve_all(context.obj, with_link=with_link, everybody=everybody))
+    raise typer.Exit(serve_http(context.obj, with_link=with_link, everybody=everybody))
 
 
 _SESSION_HELP = "Go on with this session (its id, a beginning of it, or its title), or begin it."
@@ -416,19 +389,17 @@ def ask(
 @app.command()
 def mcp(context: typer.Context) -> None:
     """Serve memory, files and shell to an MCP client that starts this command."""
-    with packages("mcp", "an MCP server"):
-        from runner.cli.servers.mcp import serve
+    from runner.cli.servers import serve_mcp
 
-    asyncio.run(serve(context.obj))
+    asyncio.run(serve_mcp(context.obj))
 
 
 @app.command("acp")
 def editor(context: typer.Context) -> None:
     """Serve the agent to an editor that starts this command, by the Agent Client Protocol."""
-    with packages("acp", "the Agent Client Protocol"):
-        from runner.cli.servers.acp import serve
+    from runner.cli.servers import serve_editor
 
-    asyncio.run(serve(context.obj))
+    asyncio.run(serve_editor(context.obj))
 
 
 def _one_of(session: str | None, last: bool) -> None:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -27,15 +28,8 @@ UNCONFINED: Final = (
 VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root", "--log-level")
 _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
-FOR_ONE_USER: Final = (
-    *("access", "acp", "ask", "audit", "chat", "config", "credentials", "doctor", "egress", "logs"),
-    *("mcp", "memory", "restart", "serve", "sessions", "start", "status", "stop", "usage"),
-)
-FOR_THE_MACHINE: Final = ("completion", "images", "init", "upgrade", "users")
-_PERSONAL: Final = re.compile(rf"\brunner (?=(?:{'|'.join(FOR_ONE_USER)})\b)")
-_COMMAND: Final = re.compile(
-    rf"\brunner (?=--|(?:{'|'.join((*FOR_ONE_USER, *FOR_THE_MACHINE))})\b)"
-)
+FOR_THE_MACHINE: Final = frozenset({"completion", "images", "init", "upgrade", "users"})
+"""Commands that are not about one user's agent, as all others are."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -66,7 +60,7 @@ def program() -> str:
 
 def as_called(text: str) -> str:
     """`text`, with the commands in it as this program was called."""
-    return _COMMAND.sub(f"{program()} ", text)
+    return _calls_of("", *command_names()).sub(f"{program()} ", text)
 
 
 def for_the_same(text: str, words: Sequence[str]) -> str:
@@ -85,7 +79,20 @@ def for_the_same(text: str, words: Sequence[str]) -> str:
         value = [] if equals or name in _FLAGS else [next(left, "")]
         if name in _WHOSE:
             whose += [word, *value]
-    return as_called(_PERSONAL.sub(lambda _: f"{shlex.join(['runner', *whose])} ", text))
+    personal = _calls_of(*command_names() - FOR_THE_MACHINE)
+    return as_called(personal.sub(lambda _: f"{shlex.join(['runner', *whose])} ", text))
+
+
+def command_names() -> frozenset[str]:
+    """Every command of this program, and every group of commands."""
+    program = import_module("runner.cli.app")  # by its name: it is made of what is below it
+    return frozenset(typer.main.get_group(program.app).commands)
+
+
+def _calls_of(*commands: str) -> re.Pattern[str]:
+    """Matches `runner ` before one of the commands; for "" before an option."""
+    found = (f"{name}\\b" if name else "--" for name in sorted(commands))
+    return re.compile(rf"\brunner (?={'|'.join(found)})")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import SESSIONS_LISTED_MAX, ask_agent, find_session
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.receipts import by_event, receipt_line
+from runner.cli.chat.calls import by_event, receipt_line
+from runner.cli.command_tree import session_ids
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
     as_json,
@@ -22,7 +23,6 @@ from runner.cli.output import (
     session_table,
     to_the_second,
 )
-from runner.cli.setup.completion import session_ids
 from runner.client.gateway import GatewayClient
 
 sessions = typer.Typer()

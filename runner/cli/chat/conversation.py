@@ -10,8 +10,16 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import session_to_use
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.calls import Calls, call_begun, call_line, folded, question
-from runner.cli.chat.receipts import by_event, receipt_line, show_receipts
+from runner.cli.chat.calls import (
+    Calls,
+    by_event,
+    call_begun,
+    call_line,
+    folded,
+    question,
+    receipt_line,
+    show_receipts,
+)
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import clip, failure_lines, one_line
 from runner.cli.usage import turn_line

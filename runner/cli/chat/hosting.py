@@ -15,7 +15,7 @@ from wire.errors import Code
 from runner.cli.agent import CHANNEL, connect_agent, host_runs
 from runner.cli.chat.conversation import INTERRUPT
 from runner.cli.chat.screen import say
-from runner.cli.operation.signals import at_first_signal
+from runner.cli.operation.lifecycle import at_first_signal
 from runner.cli.options import Options
 from runner.cli.output import one_line
 from runner.client.access import AccessFile

@@ -12,7 +12,7 @@ from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import ask_agent, find_note
-from runner.cli.editor import decoded, edited, written
+from runner.cli.files import decoded, edited, written
 from runner.cli.memory.notes import NoteId, warn
 from runner.cli.memory.output import brief, note_rows
 from runner.cli.options import AsJson, Options, Yes

@@ -22,8 +22,8 @@ from runner.access.server import (
     own_authority,
 )
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
-from runner.cli.memory.transfer import refuse_existing
-from runner.cli.operation.signals import at_first_signal
+from runner.cli.files import refuse_existing
+from runner.cli.operation.lifecycle import at_first_signal
 from runner.cli.options import AsJson, Options
 from runner.cli.output import print_json, print_table, table_of
 from runner.client.access import AccessFile

@@ -12,8 +12,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,6 @@ from wire.errors import Code, WireError
 
 from runner.cli.agent import connect_if_running, host_runs, refuse_in_waiting_replica
 from runner.cli.operation.launching import Launched, Nursery, launch
-from runner.cli.operation.signals import at_first_signal
 from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
 from runner.config.models import Config
@@ -369,3 +368,26 @@ async def _stay(
 def runs_now(config: Config, user_id: str) -> bool:
     """Whether a host runs for the user, by its lock."""
     return lock_holder(Runtime.locate(config, user_id).lock) is not None
+
+
+@contextmanager
+def at_first_signal(
+    end: Callable[[], object], numbers: Iterable[signal.Signals]
+) -> Iterator[list[int]]:
+    """Call `end` at the first of these signals; yields all that were received. Later ones are
+    ignored, because an end takes only seconds."""
+    loop = asyncio.get_running_loop()
+    received: list[int] = []
+
+    def note(number: int) -> None:
+        if not received:
+            end()
+        received.append(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, note, number)
+    try:
+        yield received
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -12,10 +12,10 @@ from wire.errors import Code
 
 from runner.access.tokens import Tokens
 from runner.cli.agent import refuse_in_waiting_replica
+from runner.cli.command_tree import user_names
 from runner.cli.operation.lifecycle import runs_now, stop
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import confirm, print_json, print_table, table_of
-from runner.cli.setup.completion import user_names
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.config.users import known_users

@@ -15,7 +15,7 @@ from wire.settings import AgentSettings, Tier, problems
 
 from runner.cli.options import Options
 from runner.cli.output import confirm, neutralise
-from runner.cli.setup.template import template
+from runner.cli.setup.config import template
 from runner.config.loading import ENV_CONFIG, find_file, own_file
 from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError

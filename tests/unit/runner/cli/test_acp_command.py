@@ -11,7 +11,7 @@ from acp._transport import NdjsonTransport
 from wire.errors import WireError
 
 from runner.cli.options import Options
-from runner.cli.servers.acp import in_one_line, serve
+from runner.cli.servers import in_one_line, serve_editor
 
 
 async def test_a_message_that_is_no_json_is_told_in_one_line(
@@ -34,4 +34,4 @@ async def test_a_message_that_is_no_json_is_told_in_one_line(
 async def test_without_an_editor_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fstat", lambda _: Path(os.devnull).stat())
     with pytest.raises(WireError, match="no editor has started this"):
-        await serve(Options())
+        await serve_editor(Options())

@@ -10,7 +10,7 @@ import pytest
 from wire.v1 import control_pb2, egress_pb2
 
 from runner.audit.log import AuditLog, Place
-from runner.cli.operation.egress import current, group
+from runner.cli.operation import egress, egress_policy
 from tests.unit.runner.cli.conftest import RunCommand
 
 SETTINGS = """
@@ -92,7 +92,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async def connect(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(current, "connect_if_running", connect)
+    monkeypatch.setattr(egress_policy, "connect_if_running", connect)
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     def ask(_: object, question: Any) -> Any:
         return asyncio.run(question(made))
 
-    monkeypatch.setattr(current, "connect_if_running", connect)
-    monkeypatch.setattr(group, "ask_host", ask)
+    monkeypatch.setattr(egress_policy, "connect_if_running", connect)
+    monkeypatch.setattr(egress, "ask_host", ask)
     return made
 
 

@@ -7,7 +7,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli.memory.history import restored_by_undo
+from runner.cli.memory.notes import restored_by_undo
 from tests.support.gateway.fake_gateway import Change, FakeGateway, Origin
 from tests.unit.runner.cli.conftest import RunCommand
 

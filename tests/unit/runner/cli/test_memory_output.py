@@ -8,7 +8,7 @@ import sys
 import pytest
 from wire.v1 import gateway_pb2
 
-from runner.cli.memory import transfer
+from runner.cli.memory import group
 from runner.errors import HostError
 from tests.support.gateway.fake_gateway import FakeGateway, Origin
 from tests.unit.runner.cli.conftest import RunCommand
@@ -102,7 +102,7 @@ def test_an_export_whose_reader_goes_away_is_a_failure(monkeypatch: pytest.Monke
         monkeypatch.setattr(sys, "stdout", pipe)
         with (
             pytest.raises(HostError, match="the export is incomplete"),
-            transfer.new_file("-", force=False) as file,
+            group.new_file("-", force=False) as file,
         ):
             file.write(b"a line")
 

@@ -12,9 +12,8 @@ from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import control_pb2, gateway_pb2
 
-from runner.cli.chat.chat import talk
+from runner.cli.chat.chat import read_lines, talk
 from runner.cli.chat.commands import COMMANDS
-from runner.cli.chat.piped import read_lines
 from runner.client import following
 from runner.client.gateway import GatewayClient
 from tests.support.gateway.fake_gateway import (

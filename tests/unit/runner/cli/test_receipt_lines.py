@@ -8,7 +8,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2
 
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.receipts import receipt_line
+from runner.cli.chat.calls import receipt_line
 from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, text
 from tests.unit.runner.cli.test_piped_chat import TurnRequest, chat
 

@@ -1,4 +1,5 @@
-"""`runner serve`: the HTTP server of all users, with the web console."""
+"""Commands that serve other programs: HTTP with the web console, and MCP and the Agent Client
+Protocol over standard input and output."""
 
 import asyncio
 import fcntl
@@ -8,18 +9,20 @@ import json
 import logging
 import os
 import signal
+import stat
 import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 import typer
+from wire.errors import Code, WireError
 
+from runner.cli.agent import lasting_agent, running_agent
 from runner.cli.operation.launching import launch
-from runner.cli.operation.lifecycle import start_all
-from runner.cli.operation.signals import at_first_signal
+from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import packages
@@ -28,9 +31,12 @@ from runner.serve.login.links import LINK_S, Links
 from runner.workspace.directories import descriptor, whole_file
 
 _DESKTOP: Final = ("DISPLAY", "WAYLAND_DISPLAY")
+_EDITORS: Final = "acp"
+_MCP_CLIENTS: Final = "mcp"
+"""The channels that sessions and notes of this account's own editors and clients record."""
 
 
-def serve(options: Options, *, with_link: bool, everybody: bool = False) -> int:
+def serve_http(options: Options, *, with_link: bool, everybody: bool = False) -> int:
     """Serve until Ctrl-C; with `everybody`, start the agents of all users, too. With a link, for a
     server that runs already show one and return.
 
@@ -117,3 +123,57 @@ def _show_log(config: Config) -> None:
     failures = logging.getLogger("uvicorn.error")  # what it warns of, anybody can cause
     failures.addHandler(handler)
     failures.setLevel(logging.ERROR)
+
+
+def in_one_line(record: logging.LogRecord) -> bool:
+    """Let the library say what an editor did wrong without a traceback."""
+    why = record.exc_info[1] if record.exc_info else None
+    record.msg, record.args = f"{record.getMessage()}: {why}" if why else record.getMessage(), ()
+    record.exc_info = record.exc_text = None
+    return True
+
+
+async def serve_editor(options: Options) -> None:
+    """Serve one editor until it leaves. Raises `WireError` if there is none at the other end of the
+    standard streams, or no agent to begin with."""
+    with packages("acp", "the Agent Client Protocol"):
+        import acp
+
+        from runner.acp.agent import EditorAgent
+    modes = [os.fstat(number).st_mode for number in (0, 1)]
+    if not all(stat.S_ISFIFO(each) or stat.S_ISSOCK(each) for each in modes):
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "no editor has started this: standard input and output are no pipes",
+            resolution="name this command in the editor's settings (docs/guide/editors.md)",
+        )
+    lines = logging.StreamHandler()
+    lines.addFilter(in_one_line)
+    logging.getLogger().addHandler(lines)
+    async with running_agent(options):
+        pass
+    async with lasting_agent(options, _EDITORS) as gateway:
+        agent = EditorAgent(gateway)
+        try:
+            await acp.run_agent(cast("acp.Agent", agent))
+        finally:
+            await agent.close()
+
+
+async def serve_mcp(options: Options) -> None:
+    """Serve one client until it leaves. Raises `WireError` if there is no agent to begin with.
+
+    Ctrl-C ends the process at once, because a read of standard input cannot be given up; the agent
+    ends what it does for a client that is gone.
+    """
+    with packages("mcp", "an MCP server"):
+        from mcp.server.stdio import stdio_server
+
+        from runner.mcp.server import build
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    async with running_agent(options):
+        pass
+    async with lasting_agent(options, _MCP_CLIENTS) as agent:
+        server = build(lambda _: agent)
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())

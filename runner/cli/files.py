@@ -1,4 +1,4 @@
-"""The editor of the person at the terminal, and the files it is given."""
+"""Files that a person names, and the editor of the person at the terminal."""
 
 import os
 import shlex
@@ -10,6 +10,14 @@ import typer
 from wire.errors import Code, WireError
 
 from runner.errors import HostError
+
+
+def refuse_existing(file: Path, *, force: bool) -> None:
+    """Raise `HostError` if there is a file already, unless it may be replaced."""
+    if os.path.lexists(file) and not force:
+        raise HostError(
+            Code.ALREADY_EXISTS, f"{file} is there already", resolution="name another, or --force"
+        )
 
 
 def edited(before: str, *, name: str, suffix: str, otherwise: str) -> str:

@@ -1,12 +1,14 @@
 """`runner egress show|test|allow|deny|log|reload`."""
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Final
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import typer
 from wire.egress import hosts
-from wire.egress.policy import Attempt, Verdict, spelled
+from wire.egress.policy import Attempt, Verdict, rules_of, spelled
 from wire.egress.presets import PRESETS
 from wire.egress.rules import DEFAULT_PORTS
 from wire.errors import Code
@@ -14,25 +16,32 @@ from wire.settings import EgressRoleSettings
 from wire.v1 import egress_pb2
 
 from runner.cli.agent import ask_host
-from runner.cli.operation.egress.current import Current, Role
-from runner.cli.operation.egress.log import show_log
-from runner.cli.operation.egress.tables import (
-    count_rows,
-    credential_rows,
-    json_of,
-    limit_rows,
-    lines,
-)
+from runner.cli.operation.egress_policy import Current, Role
 from runner.cli.options import AsJson, Options
-from runner.cli.output import one_line, print_json, print_table, table_of
+from runner.cli.output import (
+    as_json,
+    json_line,
+    one_line,
+    print_as_they_come,
+    print_json,
+    print_table,
+    table_of,
+    to_the_second,
+)
 from runner.config.user_id import DEFAULT_USER_ID
-from runner.egress.log import Requests, Wanted
+from runner.egress.log import Request, Requests, Wanted
 from runner.errors import HostError
 
 egress = typer.Typer(name="egress")
 
 _PRESET: Final = "preset "
 _PORTS: Final = {"http": 80, "https": 443}
+_SETTINGS: Final = "settings"
+_ELSE: Final = "everything else"
+_IDLE: Final = (
+    "never allows anything: HTTPS is read only for commands, and to hosts in egress.inspect"
+)
+_LOGGED: Final = "at", "role", "outcome", "method", "where", "status", "sent", "received", "why"
 _WHO: Final = {"agent": "the agent's tools", "shell": "commands"}
 
 OfRole = Annotated[Role, typer.Option("--role", help="Who wants out: commands, or the agent.")]
@@ -111,28 +120,25 @@ def try_(
         raise typer.Exit(1)
 
 
-@egress.command()
-def allow(
-    context: typer.Context,
-    rule: Words,
-    role: OfRole = "shell",
-    session: InSession = "",
-    withdraw: Withdraw = False,
-) -> None:
-    """Allow something at once and until the host ends. What is denied stays denied."""
-    _grant(context.obj, rule, role, session, denied=False, withdraw=withdraw)
+def _granting(*, denied: bool) -> Callable[..., None]:
+    def grant(
+        context: typer.Context,
+        rule: Words,
+        role: OfRole = "shell",
+        session: InSession = "",
+        withdraw: Withdraw = False,
+    ) -> None:
+        _grant(context.obj, rule, role, session, denied=denied, withdraw=withdraw)
+
+    return grant
 
 
-@egress.command()
-def deny(
-    context: typer.Context,
-    rule: Words,
-    role: OfRole = "shell",
-    session: InSession = "",
-    withdraw: Withdraw = False,
-) -> None:
-    """Deny something at once and until the host ends, whatever allows it."""
-    _grant(context.obj, rule, role, session, denied=True, withdraw=withdraw)
+egress.command(
+    "allow", help="Allow something at once and until the host ends. What is denied stays denied."
+)(_granting(denied=False))
+egress.command("deny", help="Deny something at once and until the host ends, whatever allows it.")(
+    _granting(denied=True)
+)
 
 
 @egress.command()
@@ -273,4 +279,161 @@ def _no_rule(text: str, why: str) -> HostError:
         f"{text[:80]!r} is no rule: {why}",
         details=f"presets are {', '.join(PRESETS)}",
         resolution="runner egress allow files.example.org, or: runner egress allow preset pypi",
+    )
+
+
+ROLES: tuple[Role, ...] = ("agent", "shell")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that is allowed, denied or asked about, and on whose word. `remark` says why it
+    comes to nothing, if it does."""
+
+    role: str
+    decision: str
+    what: str
+    source: str
+    remark: str = ""
+
+
+def lines(current: Current, *, expanded: bool = False) -> Iterator[Line]:
+    """What each role may reach; `expanded` shows the rules of presets in their place."""
+    for upstream in current.configuration.upstreams:
+        decision = "missing" if upstream.missing else "allow"
+        what = f"{upstream.name} at {upstream.url}"
+        yield Line("agent", decision, what, _SETTINGS, upstream.missing)
+    for role in ROLES:
+        yield from _of_role(role, current, expanded=expanded)
+
+
+def _of_role(role: Role, current: Current, *, expanded: bool) -> Iterator[Line]:
+    policy = current.policy(role)
+    for text in policy.deny:
+        yield Line(role, "deny", text, _SETTINGS)
+    for text in (*(f"preset {name}" for name in policy.presets), *policy.allow):
+        idle = any(current.is_idle(role, rule) for rule in rules_of(text))
+        for what in _opened(text, expanded=expanded):
+            yield Line(role, "allow", what, _SETTINGS, _IDLE if idle else "")
+    for grant in policy.grants:
+        source = f"session {grant.session_id}" if grant.session_id else "until the host ends"
+        for what in _opened(grant.rule, expanded=expanded):
+            yield Line(role, "deny" if grant.denied else "allow", what, source)
+    yield Line(role, "ask" if policy.ask else "deny", _ELSE, _SETTINGS)
+
+
+def _opened(text: str, *, expanded: bool) -> tuple[str, ...]:
+    if expanded and text.startswith("preset "):
+        return tuple(f"{rule} ({text})" for rule in rules_of(text))
+    return (text,)
+
+
+def credential_rows(current: Current) -> Iterator[tuple[str, ...]]:
+    """The keys that commands have placeholders of, and what those become keys in."""
+    for each in current.configuration.credentials:
+        methods = ", ".join(each.methods) or "any method"
+        yield each.name, ", ".join(each.hosts), methods, each.place
+
+
+def limit_rows(current: Current) -> Iterator[tuple[str, ...]]:
+    """Each limit in words, how much it is, and what each role has taken of it today."""
+    most = current.configuration.limits
+    requests = [f"{_today(current, role, 'requests'):,}" for role in ROLES]
+    moved = [amount(_today(current, role, "bytes")) for role in ROLES]
+    for what, count, used in (
+        ("connections at once", most.connections, ()),
+        ("requests a turn", most.turn_requests, ()),
+        ("requests to one host a day", most.host_day_requests, ()),
+        ("requests a day", most.day_requests, requests),
+    ):
+        yield what, f"{count:,}" if count else "no limit", *(used or ("", ""))
+    for what, count, used in (
+        ("data a turn", most.turn_bytes, ()),
+        ("data with one host a day", most.host_day_bytes, ()),
+        ("data a day", most.day_bytes, moved),
+    ):
+        yield what, amount(count) if count else "no limit", *(used or ("", ""))
+
+
+def _today(current: Current, role: Role, unit: Literal["requests", "bytes"]) -> int:
+    return sum(getattr(each, unit) for each in current.today if each.role == role)
+
+
+def count_rows(counters: egress_pb2.EgressCountersReply) -> Iterator[tuple[str, ...]]:
+    """What the guest has let out and refused since its start."""
+    for each in sorted(counters.counts, key=lambda count: (count.role, count.host)):
+        figures = (
+            f"{each.requests:,}",
+            f"{each.refused:,}",
+            amount(each.sent),
+            amount(each.received),
+        )
+        yield each.role, one_line(each.host), *figures
+
+
+def amount(count: int) -> str:
+    """So many bytes, for people."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def json_of(current: Current, *, expanded: bool) -> dict[str, Any]:
+    """All of it. The guests are null where no host runs, `hosts` where neither answers; they are
+    counted since its start, and `today` also before that."""
+    limits = current.configuration.limits
+    counters = current.counters
+    count = "role host requests refused sent received"
+    return {
+        "guest": None if current.guest is None else as_json(current.guest),
+        "shell_guest": None if current.shell_guest is None else as_json(current.shell_guest),
+        "rules": [asdict(line) for line in lines(current, expanded=expanded)],
+        "credentials": [
+            as_json(each, "name hosts methods place") for each in current.configuration.credentials
+        ],
+        "limits": {field.name: getattr(limits, field.name) for field in limits.DESCRIPTOR.fields},
+        "today": [as_json(each, "role host requests bytes") for each in current.today],
+        "open": None if counters is None else counters.open,
+        "hosts": None if counters is None else [as_json(each, count) for each in counters.counts],
+    }
+
+
+def show_log(
+    requests: Requests, wanted: Wanted, *, limit: int, follow: bool, as_json: bool
+) -> None:
+    """Print the newest requests that are wanted, and with `follow` each that ends from then on,
+    until Ctrl-C. As JSON, each is a line."""
+    newest = list(reversed(requests.list(wanted, limit=limit)))
+    if as_json:
+        for request in newest:
+            typer.echo(json_line(asdict(request)))
+    elif newest:
+        print_table(table_of(*_LOGGED, rows=map(_row, newest)))
+    elif not follow:
+        typer.echo("no such request is recorded")
+    if not follow:
+        return
+    sys.stdout.flush()
+
+    print_as_they_come(
+        json_line(asdict(request)) if as_json else "  ".join(_row(request))
+        async for request in requests.follow(wanted)
+    )
+
+
+def _row(request: Request) -> tuple[str, ...]:
+    where = request.place
+    if request.upstream:
+        where = f"{request.upstream}: {where}"
+    return (
+        to_the_second(request.at),
+        request.role,
+        request.outcome,
+        request.method,
+        one_line(where),
+        str(request.status or ""),
+        amount(request.sent),
+        amount(request.received),
+        one_line(request.reason or request.rule),
     )

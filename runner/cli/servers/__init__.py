@@ -1,1 +1,0 @@
-"""Commands that serve other programs: HTTP, and MCP and ACP over standard input and output."""
