@@ -24,7 +24,7 @@ class Target:
         name: Its name in commands, tables and the corpus.
         share: How many of a thousand inputs are tried on it.
         open: Makes it ready, with an empty directory for its files.
-        seeds: Valid inputs to start from, by name.
+        seeds: Inputs to start from, by name.
         longest: The bytes that an input has at most.
     """
 

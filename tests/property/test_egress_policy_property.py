@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from hypothesis import given
 from hypothesis import strategies as st
+from wire.egress.addresses import networks, refusal
 from wire.egress.hosts import canonical, is_address
 from wire.egress.rules import Readings, Rule
 
@@ -19,6 +20,7 @@ from tests.support.examples import SEED, examples, scaled
 
 POLICIES = scaled(500)
 ATTEMPTS = 20
+EVERY_NETWORK = networks(("0.0.0.0/0", "::/0"))
 
 
 def test_ten_thousand_attempts() -> None:
@@ -40,6 +42,7 @@ def test_ten_thousand_attempts() -> None:
 
 def refused_in_words(error: ValueError) -> None:
     assert re.fullmatch(r"[a-z].{10,}", str(error))
+    assert str(error).isprintable()
 
 
 TEXTS = st.one_of(
@@ -72,6 +75,13 @@ def test_a_host_has_one_spelling(text: str) -> None:
     assert host.isascii()
     assert host == host.lower()
     assert is_address(host) or re.fullmatch(r"[a-z0-9._-]+", host)
+
+
+@given(st.one_of(TEXTS, st.ip_addresses().map(str)))
+def test_a_public_address_stays_one_where_private_networks_are_allowed(text: str) -> None:
+    if not refusal(text):
+        assert is_address(text)
+        assert not refusal(text, EVERY_NETWORK)
 
 
 @examples(500)

@@ -15,9 +15,10 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wire.kernel.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
+from wire.text import visible, visible_name
 
 from guest.tools.base import ToolContext
 from guest.tools.files import file_tools
@@ -203,6 +204,30 @@ def test_no_read_shows_what_lies_outside(tree: list[Item], path: str) -> None:
             assert SECRET not in answer
             assert "root:" not in answer
             assert str(base) not in answer
+            assert answer.startswith(("{", "[")) or visible(answer) == answer
+
+
+@given(trees, looked_up, st.sampled_from((os.O_PATH, os.O_RDONLY | os.O_NONBLOCK)))
+@example([Item("a/b", "file"), Item("c", "symlink", "a")], "c/b", os.O_PATH)
+def test_the_runner_follows_no_link(tree: list[Item], path: str, flags: int) -> None:
+    with workspace(tree) as base:
+        root = os.open(base / "shared", os.O_PATH | os.O_DIRECTORY)
+        try:
+            descriptor = open_beneath(root, PurePath(path), flags)
+        except (OSError, ValueError):
+            return
+        finally:
+            os.close(root)
+        where = Path(f"/proc/self/fd/{descriptor}").readlink()
+        os.close(descriptor)
+        assert where == base.resolve() / "shared" / path
+
+
+@given(st.one_of(paths, st.text()))
+def test_a_shown_name_is_one_line(path: str) -> None:
+    shown = visible_name(path)
+    assert visible_name(shown) == visible(shown) == shown
+    assert len(shown.splitlines()) <= 1
 
 
 @examples(250)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import string
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from guest.errors import ToolError
 from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
+from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.placeholders import Placeholders
 from guest.tools.redaction.scrubber import REDACTED, Scrubber
 from tests.support.examples import examples
 from tests.support.tools.pipelines import cut_out
@@ -99,6 +102,33 @@ def test_redaction_is_stable(secret: str, form: str, before: str) -> None:
     scrub = Scrubber([secret]).scrub
     once = scrub(before + FORMS[form](secret))
     assert scrub(once) == once
+
+
+CREDENTIALS = st.sampled_from(
+    [
+        *("AKIA" + "ABCD1234" * 2, "ghp_" + "a1B2" * 9, "sk-proj-" + "0123456789abcdef"),
+        *("password=hunter2", 'api_key: "s3cr3t value"', "postgres://user:hunter2@host/db"),
+        *("Authorization: Bearer 0123456789abcdef", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.c2lnb"),
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\n-----END PRIVATE KEY-----",
+        *("[redacted]", "[redacted:0123456789ab]", "[redacted:"),
+    ]
+)
+
+
+@given(st.lists(st.one_of(CREDENTIALS, around), max_size=5).map("".join))
+def test_what_a_model_writes_again_as_it_stands_is_the_text(text: str) -> None:
+    scrubber = Scrubber()
+    found = scrubber.found(text)
+    assert all(one.start < one.end <= len(text) for one in found)
+    assert all(one.end < other.start for one, other in pairwise(found))
+    secrets = Placeholders().of("alice", "session-1")
+    shown = Renderer(scrubber, HostPaths({}), 2**20).text(text, Reader(secrets, in_files=True))
+    if REDACTED in text:
+        return
+    try:
+        assert secrets.turned_back(shown, "file", scrubber) == text
+    except ToolError:
+        assert "[redacted:" in text
 
 
 class _Arguments(Arguments):

@@ -5,15 +5,16 @@ import json
 import os
 import re
 import string
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from wire.settings import UserSettings
+from wire.boundary import BoundarySpec
+from wire.errors import WireError
+from wire.logs import find_startup_failure
 
+from runner.cli.operation.logs import json_line
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.errors import ConfigError, WorkspaceError
@@ -75,6 +76,8 @@ def test_no_database_path_leads_to_a_guest_or_to_another_user(setting: str) -> N
 
 
 @given(paths)
+@example("a" * 300)
+@example("a/" * 3000)
 def test_an_absolute_path_leads_to_no_workspace_but_ones_own(setting: str) -> None:
     try:
         path = resolve_db_path(setting, WORKSPACE, mounted_only=False)
@@ -85,64 +88,32 @@ def test_an_absolute_path_leads_to_no_workspace_but_ones_own(setting: str) -> No
         assert path.relative_to(WORKSPACE.path).parts[0] not in HIDDEN
 
 
-@pytest.fixture(scope="module")
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="oxq-") as path:
-        yield Path(path) / "runner.toml"
-
-
-@given(content=st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)))
-def test_no_file_makes_loading_do_anything_but_load_or_refuse(
-    scratch: Path, content: bytes
-) -> None:
-    scratch.write_bytes(content)
-    with contextlib.suppress(ConfigError):
-        load_config(scratch, environ={})
-
-
-def toml(value: object) -> str:
-    """`value` as TOML writes it in one line."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items())
-        return "{" + inner + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return json.dumps(value)
-
-
-keys = st.one_of(
-    st.sampled_from([*Config.model_fields, *UserSettings.model_fields, "db_path", "alice", "x"]),
-    st.text(string.printable, max_size=3),
-)
-values = st.recursive(
-    st.one_of(
-        st.integers(-(2**70), 2**70),
-        st.floats(allow_nan=False, allow_infinity=False),
-        st.booleans(),
-        st.text(string.printable, max_size=5),
-    ),
-    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(keys, inner, max_size=3)),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(keys, values, max_size=4))
-def test_no_settings_do_anything_but_load_or_be_refused(
-    scratch: Path, settings: dict[str, object]
-) -> None:
-    lines = [f"{json.dumps(key)} = {toml(value)}" for key, value in settings.items()]
-    scratch.write_text("\n".join(lines))
-    with contextlib.suppress(ConfigError):
-        load_config(scratch, environ={})
-
-
 @given(name=st.text(string.ascii_uppercase + "_", min_size=1, max_size=20), value=names)
 def test_no_unknown_variable_passes(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown setting OXYDRA_X{name}[; ]"):
         load_config(environ={f"OXYDRA_X{name}": value})
 
 
-@given(st.text())
-def test_no_log_line_reaches_the_terminal_as_a_command(line: str) -> None:
+LOG_VALUES = st.one_of(
+    st.integers(), st.text(), st.lists(st.text(), max_size=2), st.dictionaries(st.text(), st.text())
+)
+LOG_LINES = st.dictionaries(
+    st.sampled_from(["time", "level", "logger", "message", "event", "error", "traceback", "turn"]),
+    st.one_of(st.just("startup_failed"), LOG_VALUES),
+).map(json.dumps)
+
+
+@given(st.one_of(st.text(), LOG_LINES))
+@example('{"a":' * 1000)
+@example("[" * 1500)
+@example('{"time": ' + "9" * 1000 + "}")
+def test_any_line_of_a_log_can_be_shown(line: str) -> None:
+    """And nothing in it commands the terminal."""
     for shown in (printable(line), readable(line)):
         assert all(character.isprintable() or character in "\n\t" for character in shown)
+    assert json_line(line).isprintable()
+    assert isinstance(json.loads(json_line(line)), dict)
+    assert isinstance(find_startup_failure(line), WireError | None)
+    with contextlib.suppress(ValueError):
+        spec = BoundarySpec.from_json(line.encode())
+        assert BoundarySpec.from_json(spec.to_json()) == spec
