@@ -7,19 +7,17 @@ import gc
 import logging
 import os
 import resource
-import signal
 import sys
 from asyncio import constants, selector_events, sslproto
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
-from wire import envelope, logs
+from wire import envelope, logs, program
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.kernel import prctl
-from wire.lease import Lease, add_arguments, when_ended
-from wire.transport import Server, listener, listening
+from wire.transport import Server, listening
 from wire.v1 import egress_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
@@ -45,49 +43,18 @@ _TLS_BUFFER: Final = 32 * 1024
 direction that waits; otherwise four and eight times as much."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise WireError(
-            Code.INVALID_ARGUMENT,
-            f"bad arguments: {message}",
-            details=self.format_usage().strip(),
-            resolution="oxydra-egress --help",
-        )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="oxydra-egress", description="Lets out what may leave, and nothing else.")
-    for flag, what, required in (
-        ("--socket", "where the runner is served", True),
-        ("--agent-door", "where the agent is", False),
-        ("--shell-door", "where the shell is", False),
-    ):
-        parser.add_argument(
-            flag,
-            type=listener,
-            required=required,
-            metavar="PLACE",
-            help=f"{what}: a path, or tcp:*:PORT",
-        )
-    parser.add_argument(
-        "--bootstrap-stdin",
-        action="store_true",
-        required=True,
-        help="read a ServiceEnvelope: the token of every call, and the server's identity",
-    )
-    add_arguments(parser)
-    parser.add_argument(
-        "--log-level", choices=["debug", "info", "warning", "error"], default="info"
-    )
+def _parser() -> program.Parser:
+    parser = program.Parser("oxydra-egress", "Lets out what may leave, and nothing else.")
+    parser.add_listener("--socket", "where the runner is served")
+    parser.add_listener("--agent-door", "where the agent is", required=False)
+    parser.add_listener("--shell-door", "where the shell is", required=False)
+    parser.add_log_level()
     return parser
 
 
-async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> None:
-    """Serve until SIGTERM, or until the runner is gone."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> None:
+    """Serve until told to stop."""
+    life = program.Life(arguments)
     identity = Identity.of(received.identity)
     doors = _doors(arguments)
     check_memory(len(doors))
@@ -95,9 +62,12 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
     admission = Admission(state, watch, allowance)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(state.close)
-        lease = Lease(arguments.lease, stop.set)
         server = Server(
-            arguments.socket, received.token, identity, {Party.RUNNER}, on_call=lease.renew
+            arguments.socket,
+            received.token,
+            identity,
+            {Party.RUNNER},
+            on_call=life.lease.renew,
         )
         egress_pb2_grpc.add_EgressServicer_to_server(
             Control(state, admission, allowance, watch), server.grpc
@@ -109,14 +79,12 @@ async def serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> Non
         await server.start()
         stack.push_async_callback(server.stop)
         await server.set_serving(True)
-        if arguments.exit_with_parent:
-            when_ended(sys.stdin.fileno(), stop.set, resolution="start egress through the runner")
-        lease.begin()
-        stack.callback(lease.end)
+        life.lease.begin()
+        stack.callback(life.lease.end)
         gc.freeze()
         ctypes.CDLL(None).malloc_trim(0)
         log.info("egress ready", extra={"event": "ready"})
-        await stop.wait()
+        await life.ended.wait()
         log.info("egress stops")
 
 
@@ -169,23 +137,22 @@ def _become() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def main() -> None:
-    logs.configure("egress", "", "info")
-    try:
-        arguments = (parser := _parser()).parse_args()
-        if not (doors := _doors(arguments)):
-            parser.error("one of --agent-door and --shell-door is required")
-        name = "egress" if Party.AGENT in doors else "shell-egress"
-        logs.configure(name, "", arguments.log_level)
-        os.umask(0o077)
-        _become()
-        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:
-            received = envelope.read_service(stdin)
-        asyncio.run(serve(arguments, received))
-    except WireError as error:
-        logs.log_startup_failure(log, error)
-        sys.exit(logs.EXIT_OPERATOR)
+def main() -> int:
+    """Serve until told to stop; returns the exit code."""
+    return program.run("egress", _run)
+
+
+def _run() -> int:
+    arguments = (parser := _parser()).parse_args()
+    if not (doors := _doors(arguments)):
+        parser.error("one of --agent-door and --shell-door is required")
+    name = "egress" if Party.AGENT in doors else "shell-egress"
+    logs.configure(name, "", arguments.log_level)
+    os.umask(0o077)
+    _become()
+    asyncio.run(_serve(arguments, program.received(envelope.read_service)))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

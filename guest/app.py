@@ -1,34 +1,29 @@
 """The agent guest: one process, one user, started by the runner with an envelope.
 
-With `--bootstrap-stdin` the envelope comes from standard input. With `--exit-with-parent` the
-runner keeps that open, and the guest stops when it ends, because the runner has then ended; with
-`--lease` it stops when the runner has not called for so long, unless it does a maintenance job. A
-guest that cannot start writes the reason as its last log line and exits with `EXIT_OPERATOR`.
-SIGTERM and SIGINT stop it within seconds; running turns are stored first. If the envelope has a
-maintenance job, the guest does that job and exits. With `--try-model` it makes one request to the
-configured model and exits.
+See `wire.program` for how it begins and ends. When it is stopped, it ends within seconds, and
+running turns are stored first. If the envelope has a maintenance job, the guest does that job and
+exits; a lease does not count meanwhile. With `--try-model` it makes one request to the configured
+model and exits.
 """
 
-import argparse
 import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
+from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
-from wire import envelope
+from wire import envelope, program
 from wire.envelope import Secrets
-from wire.errors import Code, WireError
+from wire.errors import Code
 from wire.installation import adding
-from wire.lease import Lease, add_arguments
-from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
+from wire.logs import configure
+from wire.program import Life
 from wire.providers import PROVIDERS
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
@@ -40,8 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXIT_BUG: Final = 70
-"""EX_SOFTWARE: a bug; starting again may help."""
 EXIT_STOPPED: Final = 75
 """EX_TEMPFAIL: maintenance was stopped; it can be repeated."""
 
@@ -57,68 +50,37 @@ and a command line. They take 8 MB and a tenth of a second."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the guest until it is stopped; returns the exit code."""
-    arguments = _parse(argv)
-    configure("agent", "", "info")
-    logging.captureWarnings(True)
     gc.disable()  # of what the imports make, nothing is garbage and all of it stays
     try:
-        confine()
-        received = _read_envelope(arguments.bootstrap_file)
-        if arguments.try_model:
-            asyncio.run(_try_model(received))
-            return 0
-        # imported here, so that --help and a bad envelope need not wait for it
-        from guest.config import load
-
-        config = load(received)
-        if received.HasField("maintenance"):
-            configure("agent", config.user_id, "info")
-            work = _maintain(config, received.maintenance, with_parent=arguments.exit_with_parent)
-        else:
-            configure("agent", config.user_id, config.log_level)
-            work = _serve(config, with_parent=arguments.exit_with_parent, lease_s=arguments.lease)
-        asyncio.run(work)
-    except WireError as error:
-        log_startup_failure(log, error)
-        return EXIT_OPERATOR
-    except Exception:
-        log.exception("guest failed unexpectedly")
-        return EXIT_BUG
+        return program.run("agent", partial(_run, argv))
     finally:
         gc.enable()
-    log.info("guest stopped")
-    return 0
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="oxydra-guest", description="The Oxydra agent guest.")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--bootstrap-stdin", action="store_true", help="read the envelope from standard input"
-    )
-    source.add_argument("--bootstrap-file", type=Path, help="read the envelope from a file")
-    add_arguments(parser)
+def _run(argv: Sequence[str] | None) -> int:
+    parser = program.Parser("oxydra-guest", "The Oxydra agent guest.")
     parser.add_argument(
         "--try-model", action="store_true", help="ask the configured model for one word, and exit"
     )
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    confine()
+    received = program.received(envelope.read)
+    if arguments.try_model:
+        asyncio.run(_try_model(received))
+        return 0
+    # imported here, so that --help and a bad envelope need not wait for it
+    from guest.config import load
 
-
-def _read_envelope(path: Path | None) -> BootstrapEnvelope:
-    if path is None:
-        # Unbuffered: not a byte beyond the envelope may be taken from the pipe.
-        with open(0, "rb", buffering=0, closefd=False) as stdin:
-            return envelope.read(stdin)
-    try:
-        with path.open("rb") as file:
-            return envelope.read(file)
-    except OSError as error:
-        raise GuestError(
-            Code.INVALID_ARGUMENT,
-            f"cannot read the bootstrap envelope: {path}",
-            details=str(error),
-            resolution="mount the file the runner wrote, and pass its path to --bootstrap-file",
-        ) from None
+    config = load(received)
+    if received.HasField("maintenance"):
+        configure("agent", config.user_id, "info")
+        work = _maintain(config, received.maintenance, arguments)
+    else:
+        configure("agent", config.user_id, config.log_level)
+        work = _serve(config, arguments)
+    asyncio.run(work)
+    log.info("guest stopped")
+    return 0
 
 
 async def _try_model(received: BootstrapEnvelope) -> None:
@@ -130,13 +92,12 @@ async def _try_model(received: BootstrapEnvelope) -> None:
     await try_model(from_json(received.settings).agent, Secrets.of(received.secrets).api_key)
 
 
-async def _serve(config: "GuestConfig", *, with_parent: bool, lease_s: float | None) -> None:
+async def _serve(config: "GuestConfig", arguments: Namespace) -> None:
     """Open everything, serve until told to stop, close everything in reverse order."""
-    stop = _told_to_stop(with_parent=with_parent)
-    lease = Lease(lease_s, stop.set)
+    life = Life(arguments)
     async with AsyncExitStack() as stack:
-        opening = asyncio.ensure_future(_open(config, stack, lease))
-        stopping = asyncio.ensure_future(stop.wait())
+        opening = asyncio.ensure_future(_open(config, stack, life.lease))
+        stopping = asyncio.ensure_future(life.ended.wait())
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not opening.done():
             opening.cancel()
@@ -149,14 +110,14 @@ async def _serve(config: "GuestConfig", *, with_parent: bool, lease_s: float | N
         log.info("guest stopping")
 
 
-async def _maintain(config: "GuestConfig", job: MaintenanceJob, *, with_parent: bool) -> None:
+async def _maintain(config: "GuestConfig", job: MaintenanceJob, arguments: Namespace) -> None:
     """Do one job on the memory. If stopped, exit at once: a job may be killed at any moment."""
     from guest import maintenance
 
     _imported()
-    stop = _told_to_stop(with_parent=with_parent)
+    life = Life(arguments)
     doing = asyncio.ensure_future(maintenance.do(config, job))
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = asyncio.ensure_future(life.ended.wait())
     await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not doing.done():
         log.warning("stopped before the work on the memory was done")
@@ -165,39 +126,7 @@ async def _maintain(config: "GuestConfig", job: MaintenanceJob, *, with_parent: 
     await doing
 
 
-def _told_to_stop(*, with_parent: bool) -> asyncio.Event:
-    """Set by SIGTERM and SIGINT, and `with_parent` by the end of standard input."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if with_parent:
-        _stop_at_end_of_stdin(loop, stop)
-    return stop
-
-
-def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    def readable() -> None:
-        try:
-            more = os.read(0, 65536)
-        except OSError:
-            more = b""
-        if not more:
-            log.info("the runner is gone")
-            loop.remove_reader(0)
-            stop.set()
-
-    try:
-        loop.add_reader(0, readable)
-    except OSError as error:
-        raise GuestError(
-            Code.INVALID_ARGUMENT,
-            "--exit-with-parent needs a pipe or socket as standard input",
-            details=str(error),
-        ) from None
-
-
-async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: Lease) -> None:
+async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lease) -> None:
     """Open the guest's parts. `stack` closes all that were opened if a later step fails."""
     for name in _UNUSED:
         sys.modules.setdefault(name, cast(ModuleType, None))  # importing it raises ImportError

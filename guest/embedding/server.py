@@ -6,24 +6,23 @@ import asyncio
 import fcntl
 import logging
 import os
-import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
-from wire import envelope, logs
+from wire import envelope, logs, program
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
-from wire.lease import Lease, add_lease
-from wire.transport import Server, listener
+from wire.transport import Server
 from wire.v1 import embedder_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
 from guest.embedding.loading import BACKENDS, load, load_reranker, release_memory
 from guest.embedding.service import EmbedderService
+
+log = logging.getLogger("guest.embedding.server")
 
 LOCK_WAIT_S: Final = 3.0
 """Time for a previous embedder to end."""
@@ -78,6 +77,7 @@ async def until_orphaned(leases: Path, interval: float = LEASE_INTERVAL_S) -> No
             if not (free and free_before):
                 os.close(descriptor)
         if free and free_before:
+            log.info("no runner holds a lease")
             return
         free_before = free
 
@@ -90,26 +90,21 @@ def _take(descriptor: int) -> bool:
     return True
 
 
-log = logging.getLogger("guest.embedding.server")
-
-
 def main() -> NoReturn:
-    """Run until no runner needs it; exits with `EXIT_OPERATOR` if it cannot start."""
-    logs.configure("embedder", "", "info")
-    logging.captureWarnings(True)
-    os.umask(0o077)
-    try:
-        arguments = _parse()
-        logs.configure("embedder", "", arguments.log_level)
-        with _alone(arguments.leases):
-            asyncio.run(_serve(arguments, envelope.read_service(sys.stdin.buffer)))
-        code = 0
-    except WireError as error:
-        logs.log_startup_failure(log, error)
-        code = logs.EXIT_OPERATOR
+    """Run until no runner needs it."""
+    code = program.run("embedder", _run)
     # A thread may still be importing torch or computing: nobody waits for it.
     logging.shutdown()
     os._exit(code)
+
+
+def _run() -> int:
+    os.umask(0o077)
+    arguments = _parser().parse_args()
+    logs.configure("embedder", "", arguments.log_level)
+    with _alone(arguments.leases):
+        asyncio.run(_serve(arguments, program.received(envelope.read_service)))
+    return 0
 
 
 @contextmanager
@@ -125,34 +120,22 @@ def _alone(leases: Path | None) -> Iterator[None]:
         raise _unusable(leases.parent, error) from None
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="oxydra-embedder", description=__doc__)
-    parser.add_argument(
-        "--socket",
-        type=listener,
-        required=True,
-        metavar="PLACE",
-        help="where to serve: a path, or tcp:*:PORT",
-    )
+def _parser() -> program.Parser:
+    parser = program.Parser("oxydra-embedder", "Makes vectors of texts for every user's agent.")
+    parser.add_listener("--socket", "where to serve")
     parser.add_argument("--backend", choices=BACKENDS, required=True)
     parser.add_argument("--model", default="", help="a model id or a directory")
     parser.add_argument("--reranker", default="", help="a cross-encoder's id or directory")
-    until = parser.add_mutually_exclusive_group()
-    until.add_argument("--leases", type=Path, help="file that runners lock; ours lies beside it")
-    add_lease(until)
-    parser.add_argument(
-        "--bootstrap-stdin",
-        action="store_true",
-        required=True,
-        help="read a ServiceEnvelope: the token of every call, and the server's identity",
+    parser.until.add_argument(
+        "--leases", type=Path, help="file that runners lock; ours lies beside it"
     )
     parser.add_argument(
         "--for-all-uids",
         action="store_true",
         help="callers may run as other uids than this process",
     )
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning"])
-    return parser.parse_args()
+    parser.add_log_level()
+    return parser
 
 
 async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> None:
@@ -162,34 +145,30 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
         (lambda: load_reranker(reranker)) if reranker else None,
         on_idle=release_memory,
     )
-    ended = asyncio.Event()
-    lease = Lease(arguments.lease, ended.set)
+    life = program.Life(arguments)
     server = Server(
         arguments.socket,
         received.token,
         Identity.of(received.identity),
         {Party.RUNNER, Party.AGENT},
         for_all_uids=arguments.for_all_uids,
-        on_call=lease.renew,
+        on_call=life.lease.renew,
     )
     embedder_pb2_grpc.add_EmbedderServicer_to_server(service, server.grpc)
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
     await server.start()
     await server.set_serving(True)
-    lease.begin()
+    life.lease.begin()
     log.info("serving %s, model %s", arguments.backend, arguments.model)
-    loading = asyncio.create_task(service.prepare())
-    waiting: list[asyncio.Future[object]] = [
-        asyncio.ensure_future(each.wait()) for each in (asked, ended)
-    ]
+    working = [asyncio.create_task(service.prepare())]
     if arguments.leases is not None:
-        waiting.append(asyncio.ensure_future(until_orphaned(arguments.leases)))
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    lease.end()
-    log.info("stopping: %s", "asked to" if asked.is_set() else "no runner holds a lease")
-    loading.cancel()
+        orphaned = asyncio.create_task(until_orphaned(arguments.leases))
+        orphaned.add_done_callback(lambda _: life.ended.set())
+        working.append(orphaned)
+    await life.ended.wait()
+    life.lease.end()
+    log.info("embedder stops")
+    for task in working:
+        task.cancel()
     await server.stop(grace=0.3)
 
 

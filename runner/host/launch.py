@@ -19,7 +19,7 @@ from wire.limits import ENVELOPE_VERSION
 from wire.settings import EgressSettings, UserSettings, to_json
 from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
-from wire.v1.bootstrap_pb2 import BootstrapEnvelope, ServiceEnvelope
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from runner.config.models import Config
 from runner.egress.configuration import Kept, build, is_wanted, part
@@ -142,11 +142,13 @@ class _Launcher:
         party, port = _REACHED[role]
         token, launch_id = new_token(), str(uuid.uuid4())
         name = self._placement.name(launch_id)
-        received = message or ServiceEnvelope(version=ENVELOPE_VERSION)
-        received.token = token
-        received.identity.CopyFrom(self._authority.issue(party, name).message())
-        if message is not None:
-            message.launch_id = launch_id
+        identity = self._authority.issue(party, name)
+        if message is None:
+            content = envelope.service(token, identity)
+        else:
+            message.launch_id, message.token = launch_id, token
+            message.identity.CopyFrom(identity.message())
+            content = envelope.encode(message)
         spec = LaunchSpec(
             role=role,
             user_id=self._workspace.user_id,
@@ -155,7 +157,7 @@ class _Launcher:
             command=command,
             mounts=tuple(self._workspace.mounts(role) if mounts is None else mounts),
             environment=environment,
-            envelope=envelope.encode(received),
+            envelope=content,
             log_path=self._workspace.log(role),
             working_directory=working_directory,
             owner=self._workspace.owner.ids,

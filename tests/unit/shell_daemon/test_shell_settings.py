@@ -1,17 +1,12 @@
 """Limits, flags and the token: what is refused, in which words."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from wire import envelope
 from wire.errors import Code, WireError
-from wire.identity import Party
 
 from shell_daemon.limits import Settings
-from shell_daemon.server import read_envelope
-from tests.support import parties
 
 
 @pytest.mark.parametrize(
@@ -33,15 +28,3 @@ def test_bad_settings_are_refused_by_name(
         Settings(**{"shared": tmp_path, "tmp": tmp_path, **fields})
     assert problem in raised.value.brief
     assert raised.value.code is Code.INVALID_ARGUMENT
-
-
-def test_the_envelope_is_read_and_no_byte_more() -> None:
-    sent = envelope.service("the-token", parties.identity(Party.SHELL))
-    read, write = os.pipe()
-    os.write(write, sent + b"next")
-    os.close(write)
-    try:
-        assert read_envelope(read).token == "the-token"
-        assert os.read(read, 100) == b"next"
-    finally:
-        os.close(read)

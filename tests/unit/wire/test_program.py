@@ -1,11 +1,21 @@
-"""A lease, by a clock that only the test moves."""
+"""How a guest begins and ends; a lease by a clock that only the test moves."""
 
-import argparse
 import asyncio
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from wire import envelope, logs, program
+from wire.errors import Code, WireError
 from wire.identity import Party
-from wire.lease import Lease, add_arguments
+from wire.logs import EXIT_OPERATOR, find_startup_failure
+from wire.program import EXIT_BUG, Lease, Parser
+
+from tests.support import parties
 
 
 class Clock:
@@ -99,15 +109,51 @@ async def test_one_that_was_ended_or_has_no_end_stays_quiet(
     assert ended == []
 
 
-def test_the_argument_is_a_positive_number_and_excludes_the_other_way(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert parser.parse_args([]).lease is None
-    assert parser.parse_args(["--lease", "60"]).lease == 60.0
-    bad = [["--lease", each] for each in ("0", "-1", "nan", "inf", "x", "")]
-    for arguments in (*bad, ["--lease", "1", "--exit-with-parent"]):
-        with pytest.raises(SystemExit):
-            parser.parse_args(arguments)
-    assert "not allowed with argument" in capsys.readouterr().err
+def test_the_argument_is_a_positive_number_and_excludes_the_other_way() -> None:
+    parser = Parser("oxydra-guest", "")
+    assert parser.parse_args(["--bootstrap-stdin"]).lease is None
+    assert parser.parse_args(["--bootstrap-stdin", "--lease", "60"]).lease == 60.0
+    for each in ("0", "-1", "nan", "inf", "x", ""):
+        with pytest.raises(WireError, match="bad arguments: argument --lease"):
+            parser.parse_args(["--bootstrap-stdin", "--lease", each])
+    with pytest.raises(WireError, match="not allowed with argument"):
+        parser.parse_args(["--bootstrap-stdin", "--lease", "1", "--exit-with-parent"])
+
+
+def test_the_envelope_is_read_and_no_byte_more() -> None:
+    sent = envelope.service("the-token", parties.identity(Party.SHELL))
+    read, write = os.pipe()
+    os.write(write, sent + b"next")
+    os.close(write)
+    try:
+        assert program.received(envelope.read_service, read).token == "the-token"
+        assert os.read(read, 100) == b"next"
+    finally:
+        os.close(read)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    monkeypatch.setattr(logs, "configure", partial(logs.configure, stream=stream))
+    yield stream
+    logging.captureWarnings(False)
+
+
+def test_a_failure_is_the_last_line_of_the_log(log: io.StringIO) -> None:
+    def refused() -> int:
+        raise WireError(Code.INVALID_ARGUMENT, "no such place", resolution="make one")
+
+    def broken() -> int:
+        raise RuntimeError("a bug")
+
+    assert program.run("shell", lambda: 3) == 3
+    assert log.getvalue() == ""
+    assert program.run("shell", refused) == EXIT_OPERATOR
+    failure = find_startup_failure(log.getvalue())
+    assert failure is not None
+    assert (failure.brief, failure.resolution) == ("no such place", "make one")
+    assert program.run("shell", broken) == EXIT_BUG
+    line = json.loads(log.getvalue().splitlines()[-1])
+    assert (line["role"], line["level"]) == ("shell", "error")
+    assert "a bug" in line["traceback"]
