@@ -16,8 +16,6 @@ from wire.v1 import shell_pb2
 
 from shell_daemon.processes import tree
 from tests.support.guests.shell_backends import (
-    CANARY,
-    TOKEN,
     WAIT,
     Daemon,
     Guest,
@@ -77,75 +75,6 @@ async def target() -> AsyncIterator[Target]:
 
 
 class TestSecrets:
-    async def test_no_memory_environment_or_descriptor_of_ours_can_be_read(
-        self, target: Target
-    ) -> None:
-        await target.start("a", "echo $$ > pid; sleep 1000")
-        await target.appears("pid")
-        assert len(target.ours()) >= 3
-        script = """
-            import os, sys
-            for pid in sys.argv[1:]:
-                for name in ("environ", "mem", "maps", "auxv", "stack", "io"):
-                    try:
-                        open(f"/proc/{pid}/{name}", "rb").read(1)
-                        print(pid, name, "was read")
-                    except PermissionError:
-                        pass
-                links = [f"/proc/{pid}/{name}" for name in ("cwd", "root", "exe")]
-                links += [f"/proc/{pid}/fd/{number}" for number in range(20)]
-                for link in links:
-                    for way in (os.readlink, os.open):
-                        try:
-                            way(link) if way is os.readlink else way(link, os.O_RDONLY)
-                            print(link, "was followed by", way.__name__)
-                        except (PermissionError, FileNotFoundError):
-                            pass
-            print("tried")
-        """
-        await target.start(
-            "b",
-            f"cat > t.py; python3 t.py {' '.join(map(str, target.ours()))}",
-            stdin=dedented(script),
-        )
-        ran = await target.collect("b")
-        assert (ran.stdout, ran.stderr) == (b"tried\n", b"")
-
-    async def test_none_of_ours_can_be_traced(self, target: Target) -> None:
-        script = """
-            import ctypes, os, sys
-            libc = ctypes.CDLL(None, use_errno=True)
-            for pid in map(int, sys.argv[1:]):
-                for request in (16, 0x4206):
-                    if libc.ptrace(request, pid, None, None) == 0:
-                        print(pid, "was traced")
-                if libc.syscall(438, os.pidfd_open(pid), 0, 0) >= 0:
-                    print(pid, "gave a descriptor")
-                buffer = ctypes.create_string_buffer(8)
-                local = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 8)
-                if libc.process_vm_readv(pid, local, 1, local, 1, 0) > 0:
-                    print(pid, "was read")
-            print("tried")
-        """
-        await target.start(
-            "b",
-            f"cat > t.py; python3 t.py {' '.join(map(str, target.ours()))}",
-            stdin=dedented(script),
-        )
-        ran = await target.collect("b")
-        assert (ran.stdout, ran.stderr) == (b"tried\n", b"")
-
-    async def test_neither_token_nor_environment_is_in_reach(self, target: Target) -> None:
-        ran = await target.run(
-            "a",
-            f"""
-            id -u; cat /proc/self/environ /proc/$PPID/environ /proc/{target.pid}/environ
-            cat /proc/$PPID/cmdline /proc/{target.pid}/cmdline | tr '\\0' ' '; env; set
-            """,
-        )
-        for secret in (TOKEN, CANARY):
-            assert secret.encode() not in ran.stdout + ran.stderr
-
     @pytest.mark.attempt(
         "using a socket that was inherited from the daemon",
         stopped_by="the daemon's descriptors close when a command is executed",

@@ -84,21 +84,11 @@ class Engine:
         try:
             return dict((await self.request("GET", f"/containers/{container}/json"))["State"])
         except EngineError:
-            return {"Running": False, "ExitCode": 137, "OOMKilled": False}
+            return {"Running": False, "ExitCode": 137}
 
     async def remove(self, container: str) -> None:
         with contextlib.suppress(EngineError):
             await self.request("DELETE", f"/containers/{container}", force="true", v="true")
-
-    async def execute(self, container: str, command: list[str]) -> int:
-        """The exit code of a command in a container."""
-        options = {"Cmd": command, "AttachStdout": True, "AttachStderr": True}
-        made = await self.request("POST", f"/containers/{container}/exec", options)
-        async with self._session.post(
-            f"http://engine/{_VERSION}/exec/{made['Id']}/start", json={"Detach": False}
-        ) as answer:
-            await answer.read()
-        return int((await self.request("GET", f"/exec/{made['Id']}/json"))["ExitCode"] or 0)
 
     async def logs(self, container: str, **query: str) -> AsyncIterator[bytes]:
         """The blocks of what a container has printed, on both streams."""

@@ -16,7 +16,7 @@ _UNITS: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "
 _PERIOD_US: Final = 100_000
 _VARIABLE: Final = re.compile(r"\$\$|\$\((\w+)\)")
 _NO_SUCH: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
-_NO_SUCH_IN_CONTAINER: Final = ("lifecycle", "startupProbe")
+_NO_SUCH_IN_CONTAINER: Final = ("lifecycle", "livenessProbe", "startupProbe")
 _SOURCES: Final = ("configMap", "secret")
 
 

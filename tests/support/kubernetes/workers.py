@@ -32,8 +32,6 @@ UID: Final = "oxydra.test.pod"
 _AGAIN_S: Final = 0.3
 _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0)
 _CANNOT_START: Final = 128
-_KILLED: Final = 137
-_TOLD_S: Final = 2.0
 
 
 class Node(Protocol):
@@ -133,8 +131,6 @@ class Worker:
         while True:
             code = await self._run_once()
             reason = "Error" if code else "Completed"
-            if await self._out_of_memory(code):
-                reason = "OOMKilled"
             ended = _terminated(code, reason, self._started_at, self.container)
             policy = self._pod["spec"]["restartPolicy"]
             again = policy == "Always" or (policy == "OnFailure" and code != 0)
@@ -206,14 +202,12 @@ class Worker:
             return _CANNOT_START
         self.running = True
         container = container_in(self._pod)
-        ready, alive = container.get("readinessProbe"), container.get("livenessProbe")
+        ready = container.get("readinessProbe")
         self._ready = ready is None
         await self._tell("Running", self._running_state())
         probing = []
         if ready is not None:
             probing.append(asyncio.create_task(self._watch(ready)))
-        if alive is not None:
-            probing.append(asyncio.create_task(self._guard(alive)))
         try:
             await self._until_end()
         finally:
@@ -221,17 +215,6 @@ class Worker:
             for task in probing:
                 task.cancel()
         return int((await engine.state(self.container))["ExitCode"])
-
-    async def _out_of_memory(self, code: int) -> bool:
-        """Whether the container ended for that. The engine may tell it a moment after the end of
-        one that was killed."""
-        until = time.monotonic() + _TOLD_S
-        killed = code == _KILLED and not self._deleted.is_set()
-        while not (told := (await self._node.engine.state(self.container))["OOMKilled"]):
-            if not killed or time.monotonic() > until:
-                break
-            await asyncio.sleep(_AGAIN_S)
-        return bool(told)
 
     async def _until_end(self) -> None:
         engine = self._node.engine
@@ -351,17 +334,6 @@ class Worker:
                 await self._tell("Running", self._running_state())
             await asyncio.sleep(probe.get("periodSeconds", 10))
 
-    async def _guard(self, probe: Object) -> None:
-        """End the container when it has failed its liveness probe too often."""
-        await asyncio.sleep(probe.get("initialDelaySeconds", 0))
-        failed = 0
-        while failed < probe.get("failureThreshold", 3):
-            await asyncio.sleep(probe.get("periodSeconds", 10))
-            failed = 0 if await self._answers(probe) else failed + 1
-        await self._node.engine.kill(self.container, "SIGTERM")
-        await asyncio.sleep(self._pod["spec"]["terminationGracePeriodSeconds"])
-        await self._node.engine.kill(self.container)
-
     async def _answers(self, probe: Object) -> bool:
         try:
             return await asyncio.wait_for(self._asked(probe), probe.get("timeoutSeconds", 1))
@@ -369,8 +341,6 @@ class Worker:
             return False
 
     async def _asked(self, probe: Object) -> bool:
-        if "exec" in probe:
-            return await self._node.engine.execute(self.container, probe["exec"]["command"]) == 0
         kind = "tcpSocket" if "tcpSocket" in probe else "httpGet"
         port = probe[kind]["port"]
         for each in container_in(self._pod).get("ports") or ():
