@@ -1,77 +1,20 @@
 """After a deletion no byte of the text is left in the database file or its log."""
 
-import asyncio
-import random
+import os
 import re
-from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import NoteNotFound
-from guest.memory.storage.local import LocalDatabase
-from tests.support.memory.store import ORIGIN, FakeEmbedder, file_bytes, opened, rows
-
-ALICE = "alice"
-PREFIX = 4
-"""So many leading characters of a secret count as a part of it."""
-RARE = "jqxzvwky"
-"""Secrets begin with letters that nothing else in a file has in such a row."""
-
-
-class Writer:
-    """Makes texts out of common words, with secrets in them that occur nowhere else."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self._common = [self._word(3) for _ in range(400)]
-
-    def _word(self, syllables: int) -> str:
-        return "".join(
-            self._chance.choice("bcdfghklmnprtvz") + self._chance.choice("aou")
-            for _ in range(syllables)
-        )
-
-    def text(self) -> tuple[str, list[str]]:
-        secrets = [
-            f"{''.join(self._chance.choices(RARE, k=PREFIX))}{self._word(6)}" for _ in range(3)
-        ]
-        words = self._chance.choices(self._common, k=self._chance.choice([4, 20, 80, 200, 900]))
-        for secret in secrets:
-            words.insert(self._chance.randrange(len(words)), secret)
-        return " ".join(words), secrets
-
-
-def left_over(path: Path, secrets: list[str], alive: list[str]) -> list[str]:
-    """Those of `secrets` of which a recognisable part is still in the files."""
-    living = " ".join(alive)
-    content = file_bytes(path)
-    return [
-        secret
-        for secret in secrets
-        if secret[:PREFIX] not in living and secret[:PREFIX].encode() in content
-    ]
-
-
-def visible(content: bytes, secrets: Collection[str]) -> bool:
-    """Whether the bytes show what is stored. A long text goes over several pages, and a secret
-    at the end of one is cut in two."""
-    return sum(secret.encode() in content for secret in secrets) > 0.9 * len(secrets)
+from guest.memory.models import Details, Origin, SessionNotFound
+from tests.support.memory.forgetting import KEY, DenseEmbedder, bytes_of, parts_of, say
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, opened, rows
 
 
 async def all_terms(memory: Memory) -> set[str]:
     result = await memory.store.database.execute("SELECT term FROM chunks_terms")
     return {str(row[0]) for row in result.rows}
-
-
-async def separators_of_dead_terms(memory: Memory) -> list[bytes]:
-    """What stands between the pages of the index and begins no living term."""
-    result = await memory.store.database.execute("SELECT term FROM chunks_fts_idx")
-    living = [term.encode() for term in await all_terms(memory)]
-    separators = [term[1:] for (term,) in result.rows if isinstance(term, bytes)]
-    assert len(separators) > 1, "the test would see nothing"
-    return [s for s in separators if not any(term.startswith(s) for term in living)]
 
 
 async def test_note_versions_index_and_log_hold_nothing_of_a_deleted_note(path: Path) -> None:
@@ -89,78 +32,6 @@ async def test_note_versions_index_and_log_hold_nothing_of_a_deleted_note(path: 
         assert [word for word in words if word in after] == []
         assert b"garden" in after
         assert (await memory.search("water")).results
-
-
-@pytest.mark.parametrize("number", range(3))
-async def test_nothing_is_left_after_many_changes(
-    path: Path, number: int, chance: random.Random
-) -> None:
-    """Rows move between pages while notes come and go; their old copies go too."""
-    writer = Writer(chance)
-    alive: dict[str, list[str]] = {}
-    dead: list[str] = []
-    async with opened(path) as memory:
-        for _ in range(500):
-            text, secrets = writer.text()
-            action = chance.random()
-            if action < 0.6 or not alive:
-                note = (await memory.save(text, [], ORIGIN)).note
-                alive[note.note_id] = secrets
-            elif action < 0.8:
-                note_id = chance.choice(list(alive))
-                await memory.update(note_id, text, None, ORIGIN)
-                alive[note_id] += secrets
-            else:
-                note_id = chance.choice(list(alive))
-                await memory.delete(note_id)
-                dead += alive.pop(note_id)
-        living = [secret for secrets in alive.values() for secret in secrets]
-        content = file_bytes(path)
-        assert visible(content, living), "the test would see nothing"
-        note_id = chance.choice(list(alive))
-        await memory.delete(note_id)
-        dead += alive.pop(note_id)
-        living = [secret for secrets in alive.values() for secret in secrets]
-        assert left_over(path, dead, living) == []
-        assert await separators_of_dead_terms(memory) == []
-        index = "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)"
-        await memory.store.database.execute(index)
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-    assert len(dead) > 100
-
-
-async def test_an_interrupted_erasure_is_finished_at_the_next_start(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(path) as memory:
-        await memory.save("kept", [], ORIGIN)
-        note = (await memory.save("code word quixotry", [], ORIGIN)).note
-        with monkeypatch.context() as patched:
-            patched.setattr(LocalDatabase, "checkpoint", _fail_to_checkpoint)
-            with pytest.raises(OSError, match="cut off"):
-                await memory.delete(note.note_id)
-        with pytest.raises(NoteNotFound):
-            await memory.get(note.note_id)
-    async with opened(path) as memory:
-        assert b"quixotry" not in file_bytes(path)
-        assert (await memory.store.database.execute("SELECT * FROM erasures")).rows == ()
-        assert (await memory.search("kept")).results
-
-
-async def _fail_to_checkpoint(_: LocalDatabase) -> None:
-    raise OSError("cut off")
-
-
-async def test_a_cancelled_deletion_still_erases(path: Path) -> None:
-    async with opened(path) as memory:
-        note = (await memory.save("code word quixotry", [], ORIGIN)).note
-        task = asyncio.create_task(memory.delete(note.note_id))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    assert b"quixotry" not in file_bytes(path)
-    assert rows(path, "SELECT COUNT(*) FROM erasures") == [(0,)]
 
 
 async def test_what_was_never_saved_is_nowhere(path: Path) -> None:
@@ -189,3 +60,111 @@ async def test_the_index_holds_no_word_that_only_a_deleted_note_had(path: Path) 
         assert "quixotri" in await all_terms(memory)
         await memory.delete(note.note_id)
         assert await all_terms(memory) == {"green", "tea"}
+
+
+async def test_a_text_is_gone_in_each_form_it_is_indexed_in(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.save("花园需要水", [], ORIGIN)
+        note = (await memory.save("密码是鹦鹉。Ǌevena 고양이", [], ORIGIN)).note
+        await memory.update(note.note_id, "密码是蜥蜴。क़िला", None, ORIGIN)
+        forms = ["鹦鹉", "是鹦", "蜥蜴", "蜴", "Ǌevena", "njevena", "고양", "क़िला", "किला"]
+        before = file_bytes(path)
+        assert [form for form in forms if form.encode() not in before] == []
+        await memory.delete(note.note_id)
+        after = file_bytes(path)
+        assert [form for form in forms if form.encode() in after] == []
+        assert (await memory.search("花园")).results
+
+
+async def test_titles_events_payloads_state_index_and_log_hold_nothing(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        for session_id in ("kept", "gone"):
+            await memory.conversations.create(session_id, "a trip to zanzibar", "cli")
+        await memory.sessions.rename("kept", "the garden")
+        await memory.sessions.rename("gone", "the quixotry file")
+        await say(memory, "kept", "the roses need water")
+        await say(memory, "gone", "code word zephyrine")
+        await say(memory, "gone", "a byzantium of tool output " * 200, "tool")
+        await memory.store.database.execute(
+            "INSERT INTO session_state VALUES ('gone', 'summary', 'about heliotrope', 1, '')"
+        )
+        origin = Origin(actor="user", session_id="gone", turn_id="t1")
+        await memory.save("a note about cochineal", [], origin)
+        await embedded(memory, (await memory.statistics()).passages)
+        words = [b"zanzibar", b"quixotry", b"zephyrin", b"byzantium", b"heliotrope"]
+        assert all(word in file_bytes(path) for word in words), "the test would see nothing"
+
+        await memory.sessions.forget("gone")
+
+        after = file_bytes(path)
+        assert [word for word in words if word in after] == []
+        assert b"roses" in after
+        with pytest.raises(SessionNotFound):
+            await memory.conversations.history("gone", 10)
+        found = await memory.search("code word zephyrine", include_conversation=True)
+        assert all("zephyrine" not in hit.text for hit in found.results)
+        assert (await memory.search("cochineal")).results, "the user's notes stay"
+        assert (await memory.search("roses", include_conversation=True)).results
+        statistics = await memory.statistics()
+        assert statistics.passages == statistics.passages_embedded == 2
+    assert rows(path, "SELECT COUNT(*) FROM chunks_vec") == [(2,)]
+    assert rows(path, "PRAGMA foreign_key_check") == []
+
+
+async def test_automatic_copies_go_with_the_first_deletion(path: Path) -> None:
+    async with opened(path, encryption_key=KEY) as memory:
+        note = (await memory.save("code word quixotry", [], ORIGIN)).note
+        for name in ("before-v2", "before-restore-20260101T000000Z"):
+            await memory.copy_to(path.with_name(f"memory.db.{name}"))
+        assert b"quixotry" in await bytes_of(memory, path, KEY)
+        await memory.delete(note.note_id)
+        assert b"quixotry" not in await bytes_of(memory, path, KEY)
+        assert sorted(p.name for p in path.parent.glob("memory.db.before-*")) == []
+
+
+async def test_no_file_has_a_part_of_a_forgotten_sessions_vectors(path: Path) -> None:
+    """Neither of its turns nor of the notes that only it sees."""
+    vectors = (
+        "SELECT vector FROM chunks_vec JOIN chunks USING (chunk_id) "
+        "LEFT JOIN notes USING (note_id) WHERE ? IN (chunks.session_id, scope_session)"
+    )
+    async with opened(path, DenseEmbedder()) as memory:
+        for session_id in ("s1", "s2"):
+            await memory.conversations.create(session_id)
+            await memory.search("anything", include_conversation=True)
+            for number in range(10):
+                await say(memory, session_id, f"{session_id} {number}")
+            details = Details(scope_session=session_id)
+            await memory.save(f"a note of {session_id}", [], ORIGIN, details)
+        await embedded(memory, 22)
+        of_session = {}
+        for session_id in ("s1", "s2"):
+            found = await memory.store.database.execute(vectors, (session_id,))
+            assert len(found.rows) == 11
+            of_session[session_id] = parts_of(found.rows)
+        await memory.search("anything", include_conversation=True)
+        await memory.sessions.forget("s1")
+        content = file_bytes(path)
+        assert [part for part in of_session["s1"] if part in content] == []
+        assert [part for part in of_session["s2"] if part not in content] == []
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+async def test_files_of_vectors_of_an_earlier_version_are_overwritten_and_removed(
+    path: Path, key: str
+) -> None:
+    """What has such a name and is no plain file is neither waited for nor touched."""
+    other = path.with_name("other")
+    other.write_bytes(b"untouched")
+    link, pipe, directory = (path.with_name(f"{path.name}.vectors-{kind}") for kind in "lpd")
+    link.symlink_to(other)
+    os.mkfifo(pipe)
+    directory.mkdir()
+    old = [path.with_name(f"{path.name}.vectors-0123{copy}") for copy in ("", "-copy")]
+    for file in old:
+        file.write_bytes(b"numbers")
+    with old[0].open("rb") as still_open:
+        async with opened(path, encryption_key=key):
+            assert [file for file in old if file.exists()] == []
+        assert still_open.read() == bytes(len(b"numbers"))
+    assert other.read_bytes() == b"untouched"

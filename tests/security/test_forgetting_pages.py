@@ -9,7 +9,7 @@ import pytest
 from guest.memory.memory import Memory
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.scrubbing import Scrubber, page_gap
-from tests.security.test_forgetting import Writer
+from tests.support.memory.forgetting import Writer
 from tests.support.memory.store import ORIGIN, file_bytes, opened
 
 PAGE = 4096
