@@ -336,6 +336,7 @@ async def test_no_pod_that_the_runner_may_make_mounts_its_secrets_or_has_an_acco
     assert bound == [[account]]
 
 
+@pytest.mark.long
 async def test_no_empty_claim_is_made_beside_one_that_is_still_in_the_runners_namespace(
     driver_of: Callable[..., KubernetesDriver],
     runner: Runner,

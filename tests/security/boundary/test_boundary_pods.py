@@ -94,6 +94,7 @@ class TestPolicies:
         with pod.policies():
             assert await reported(pod, pod.spec(*cluster.forbidden)) == {}
 
+    @pytest.mark.long
     async def test_policies_that_reject_pass(self, pod: Pod, cluster: Cluster) -> None:
         """As those of kube-router do."""
         with pod.policies(("REJECT", "--reject-with", "icmp-port-unreachable")):
@@ -110,12 +111,14 @@ class TestPolicies:
             found = await reported(pod, pod.spec(*cluster.forbidden))
         assert found == {POLICIES: f"name server {cluster.names.address} answers"}
 
+    @pytest.mark.long
     async def test_a_port_of_the_node_alone_is_caught(self, pod: Pod, cluster: Cluster) -> None:
         with pod.policies(allow=("-p", "tcp", "--dport", "10250")):
             found = await reported(pod, pod.spec(*cluster.forbidden))
         assert found.keys() == {POLICIES}
         assert found[POLICIES].endswith("can be reached at port 10250 (the node, its kubelet)")
 
+    @pytest.mark.long
     async def test_the_runner_alone_is_caught(self, pod: Pod, cluster: Cluster) -> None:
         with pod.policies(allow=("-p", "tcp", "--dport", "32768:60999")):
             found = await reported(pod, pod.spec(*cluster.forbidden))
@@ -131,12 +134,14 @@ class TestPolicies:
         assert hits(report).keys() == {PROOF}
         assert "silence proves nothing" in hits(report)[PROOF]
 
+    @pytest.mark.long
     async def test_the_part_that_is_repeated(self, pod: Pod, cluster: Cluster) -> None:
         spec = pod.spec(cluster.api)._replace(checks=POLICED_CHECKS)
         assert POLICIES in await reported(pod, spec)
         with pod.policies():
             assert await reported(pod, spec) == {}
 
+    @pytest.mark.long
     async def test_policies_may_come_late(self, pod: Pod, cluster: Cluster) -> None:
         reports = []
 
@@ -192,7 +197,7 @@ async def test_a_token_of_the_cluster_is_caught() -> None:
     assert f"{place} is mounted from / (tmpfs) and is not in the table" in found["mounts"]
 
 
-@pytest.mark.parametrize("place", ["/state", "/.oxydra"])
+@pytest.mark.parametrize("place", ["/state", pytest.param("/.oxydra", marks=pytest.mark.long)])
 async def test_the_agents_volume_is_caught(place: str) -> None:
     found = await broken("--volume", f"/srv:{place}:ro")
     assert f"{place} is there" in found["private_paths"]

@@ -129,6 +129,8 @@ BOMBS = [
         """),
         stopped_by="a bound on open files",
     ),
+]
+FLOODS = [
     Attempt(
         "output without end",
         bash("yes hostile"),
@@ -161,6 +163,15 @@ BOMBS = [
 @bounded_in_every_tier
 @pytest.mark.parametrize("one", rows(BOMBS))
 async def test_a_bomb_hits_nobody_else(place: TwoHosts, one: Attempt) -> None:
+    await _hits_nobody_else(place, one)
+
+
+@pytest.mark.parametrize("one", rows(FLOODS))
+async def test_what_the_daemon_bounds_hits_nobody_else(place: TwoHosts, one: Attempt) -> None:
+    await _hits_nobody_else(place, one)
+
+
+async def _hits_nobody_else(place: TwoHosts, one: Attempt) -> None:
     try:
         ran, text = await place.attempt(one)
     except WireError as error:
