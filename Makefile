@@ -1,4 +1,4 @@
-.PHONY: run serve test test-long size check coverage bench bench-quality faults fuzz proto setup setup-dev clean
+.PHONY: run serve test test-kubernetes test-long size check coverage bench bench-quality faults fuzz proto setup setup-dev clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -21,7 +21,12 @@ serve: setup
 # a running host go together (xdist_group).
 # Random examples are drawn from SEED.
 test: setup-dev
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m "not kubernetes" $(ARGS)
+
+# A cluster of one machine: all tests of the kubernetes tier, one after the other, because they share
+# a control plane. Needs tools/get_kubernetes.sh.
+test-kubernetes: setup-dev
+	TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -m kubernetes --long $(ARGS)
 
 # What takes too long for every run too, and ten times the examples, from a new seed. PART=2/6 runs
 # one part; docs/long-runs.md gets a row for each.

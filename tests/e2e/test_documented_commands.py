@@ -233,6 +233,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "make test": _CI,
     'make test ARGS="tests/unit -k chat"': "would run tests within a test",
     "make test SEED=5": _BY_HAND,
+    "make test-kubernetes": _BY_HAND,
     "make test-long": _BY_HAND,
     "python -m tools.image_requirements": _BY_HAND,
     "make test-long PART=2/6": _BY_HAND,
