@@ -3,11 +3,15 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
 import psutil
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.status import answered
@@ -19,9 +23,9 @@ from runner.errors import HostError
 from runner.host.runtime import Holder, Runtime, lock_holder
 from runner.workspace.directories import whole_file
 
-# ruff: noqa: N802, ARG002 - names and arguments are the contract's
+# ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 
-
+_METHODS: Final = control_pb2.DESCRIPTOR.services_by_name["RunnerControl"].methods_by_name
 _ANSWER_S: Final = 10.0
 _GUEST_S: Final = 90.0
 _APPEAR_S: Final = 5.0
@@ -37,12 +41,12 @@ class Controlled(Protocol):
     async def gateway(self) -> Peer: ...
     async def restart(self, role: str) -> None: ...
     async def check_boundary(self) -> control_pb2.BoundaryReport: ...
-    async def set_memory_token(self, token: str) -> None: ...
+    async def set_memory_token(self, auth_token: str) -> None: ...
     async def set_credential(self, provider: str, key: str, source: str) -> bool: ...
     async def clear_credential(self, provider: str) -> bool: ...
-    async def credentials(self) -> list[control_pb2.Credential]: ...
+    async def list_credentials(self) -> list[control_pb2.Credential]: ...
     def metrics(self) -> str: ...
-    async def egress(self) -> control_pb2.GetEgressReply: ...
+    async def get_egress(self) -> control_pb2.GetEgressReply: ...
     async def reload_egress(self) -> list[str]: ...
     async def grant_egress(
         self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
@@ -52,13 +56,11 @@ class Controlled(Protocol):
 
 
 class _Service(control_pb2_grpc.RunnerControlServicer):
+    """The contract's methods. Those that are not written here are the host's of the same name, such
+    as `check_boundary` for CheckBoundary."""
+
     def __init__(self, host: Controlled) -> None:
         self._host = host
-
-    async def Status(
-        self, request: control_pb2.StatusRequest, context: Any
-    ) -> control_pb2.StatusReply:
-        return await self._host.status()
 
     async def Connect(
         self, request: control_pb2.ConnectRequest, context: Any
@@ -68,66 +70,14 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
             gateway=agent.endpoint, token=agent.token, launch_id=agent.launch_id
         )
 
-    async def Restart(
-        self, request: control_pb2.RestartRequest, context: Any
-    ) -> control_pb2.RestartReply:
-        await self._host.restart(request.role)
-        return control_pb2.RestartReply()
-
     async def Stop(self, request: control_pb2.StopRequest, context: Any) -> control_pb2.StopReply:
         self._host.request_stop()
         return control_pb2.StopReply()
-
-    async def CheckBoundary(
-        self, request: control_pb2.CheckBoundaryRequest, context: Any
-    ) -> control_pb2.CheckBoundaryReply:
-        return control_pb2.CheckBoundaryReply(boundary=await self._host.check_boundary())
-
-    async def SetMemoryToken(
-        self, request: gateway_pb2.SetMemoryTokenRequest, context: Any
-    ) -> gateway_pb2.SetMemoryTokenReply:
-        await self._host.set_memory_token(request.auth_token)
-        return gateway_pb2.SetMemoryTokenReply()
-
-    async def SetCredential(
-        self, request: control_pb2.SetCredentialRequest, context: Any
-    ) -> control_pb2.SetCredentialReply:
-        given = request.provider, request.key, request.source
-        return control_pb2.SetCredentialReply(in_use=await self._host.set_credential(*given))
-
-    async def ClearCredential(
-        self, request: control_pb2.ClearCredentialRequest, context: Any
-    ) -> control_pb2.ClearCredentialReply:
-        cleared = await self._host.clear_credential(request.provider)
-        return control_pb2.ClearCredentialReply(cleared=cleared)
-
-    async def ListCredentials(
-        self, request: control_pb2.ListCredentialsRequest, context: Any
-    ) -> control_pb2.ListCredentialsReply:
-        return control_pb2.ListCredentialsReply(credentials=await self._host.credentials())
 
     async def Metrics(
         self, request: control_pb2.MetricsRequest, context: Any
     ) -> control_pb2.MetricsReply:
         return control_pb2.MetricsReply(text=self._host.metrics())
-
-    async def GetEgress(
-        self, request: control_pb2.GetEgressRequest, context: Any
-    ) -> control_pb2.GetEgressReply:
-        return await self._host.egress()
-
-    async def ReloadEgress(
-        self, request: control_pb2.ReloadEgressRequest, context: Any
-    ) -> control_pb2.ReloadEgressReply:
-        return control_pb2.ReloadEgressReply(notices=await self._host.reload_egress())
-
-    async def GrantEgress(
-        self, request: control_pb2.GrantEgressRequest, context: Any
-    ) -> control_pb2.GrantEgressReply:
-        changed = await self._host.grant_egress(
-            request.role, request.grant, withdraw=request.withdraw
-        )
-        return control_pb2.GrantEgressReply(changed=changed)
 
     async def FollowEgress(
         self, request: control_pb2.FollowEgressRequest, context: Any
@@ -135,6 +85,27 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
         async with aclosing(self._host.follow_egress()) as events:
             async for event in events:
                 yield event
+
+
+def _answered_by_host(method: MethodDescriptor) -> Callable[..., Awaitable[Message]]:
+    """The method of `_Service` that gives the request's fields to the host's method of the same
+    name. What that returns is the reply, or the only field of the reply."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
+    reply = GetMessageClass(method.output_type)
+
+    async def answer(service: _Service, request: Message, context: Any) -> Message:
+        fields = {each.name: getattr(request, each.name) for each in method.input_type.fields}
+        found = await getattr(service._host, name)(**fields)
+        if isinstance(found, reply):
+            return found
+        return reply(**{each.name: found for each in method.output_type.fields})
+
+    return answer
+
+
+for _method in _METHODS.values():
+    if _method.name not in vars(_Service):
+        setattr(_Service, _method.name, _answered_by_host(_method))
 
 
 class ControlServer:
@@ -155,7 +126,8 @@ class ControlServer:
         self._callers = callers
         self.token = new_token()
         self._server = Server(unix_endpoint(runtime.socket), self.token, identity, {Party.CLI})
-        control_pb2_grpc.add_RunnerControlServicer_to_server(_Service(host), self._server.grpc)
+        service = _Service(host)  # type: ignore[abstract]
+        control_pb2_grpc.add_RunnerControlServicer_to_server(service, self._server.grpc)
 
     async def start(self) -> None:
         """Listen, then write the token, so that its readers find a server that listens."""

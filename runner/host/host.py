@@ -246,7 +246,7 @@ class Host:
                 raise not_restartable(role, why)
             await self._guests.restart(role)
 
-    async def egress(self) -> control_pb2.GetEgressReply:
+    async def get_egress(self) -> control_pb2.GetEgressReply:
         """What may leave and what has left."""
         return await self._guests.egress.described()
 
@@ -272,19 +272,19 @@ class Host:
         nothing."""
         return await self._guests.egress.grant(role, grant, withdraw=withdraw)
 
-    async def set_memory_token(self, token: str) -> None:
+    async def set_memory_token(self, auth_token: str) -> None:
         """Use another token for the memory server, now and after restarts of the agent guest.
 
         Raises `WireError` if the server refuses it; then nothing changes.
         """
         launcher, egress = self._launchers.agent, self._guests.egress.agents
         async with self._restart_lock, await self._agent() as agent:
-            egress.launcher.memory_next = token
+            egress.launcher.memory_next = auth_token
             try:
                 await egress.reconfigure()
                 await agent.set_memory_token()
-                self._environ = {**self._environ, launcher.memory.auth_token_env: token}
-                launcher.secrets = replace(launcher.secrets, memory_token=token)
+                self._environ = {**self._environ, launcher.memory.auth_token_env: auth_token}
+                launcher.secrets = replace(launcher.secrets, memory_token=auth_token)
             finally:
                 egress.launcher.memory_next = ""
                 await egress.reconfigure()
@@ -307,7 +307,7 @@ class Host:
             await self._hand_over(provider)
         return cleared
 
-    async def credentials(self) -> list[control_pb2.Credential]:
+    async def list_credentials(self) -> list[control_pb2.Credential]:
         """Where each provider's key is from, and how it has done."""
         states = {}
         with contextlib.suppress(WireError):

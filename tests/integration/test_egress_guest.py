@@ -159,7 +159,7 @@ async def test_that_of_commands_runs_only_while_commands_may_reach_something(roo
         await host.restart("shell-egress")
         again = await guest(host, "shell-egress")
         assert (again.state, again.pid != opened.pid) == ("ready", True)
-        assert (await host.egress()).shell_guest.pid == again.pid
+        assert (await host.get_egress()).shell_guest.pid == again.pid
         assert await host.grant_egress("shell", grant, withdraw=True)
         assert (await guest(host, "shell-egress")).state == "disabled"
         assert not psutil.pid_exists(again.pid)
@@ -185,7 +185,7 @@ async def test_settings_that_cannot_be_used_leave_what_was_there(root: Path) -> 
         with pytest.raises(WireError, match=r"shell\.enabled has changed"):
             await host.restart()
         assert (await guest(host)).pid == before.pid
-        assert (await host.egress()).configuration.agent.allow == ["example.org"]
+        assert (await host.get_egress()).configuration.agent.allow == ["example.org"]
 
 
 async def test_an_egress_of_another_version_refuses_the_start(

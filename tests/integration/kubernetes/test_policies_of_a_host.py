@@ -59,7 +59,7 @@ async def test_commands_have_their_door_and_no_other_way_out(
             first = await said()
             assert "True" in first
             assert "403" in first
-            counts = (await host.egress()).counters.counts
+            counts = (await host.get_egress()).counters.counts
             assert [(each.role, each.host, each.refused) for each in counts] == [
                 ("shell", "not-allowed.example", 1)
             ]
@@ -72,7 +72,7 @@ async def test_commands_have_their_door_and_no_other_way_out(
             killed = cluster.container(f"{namespace}/{Owner('alice').name('shell-egress')}")
             subprocess.run(["docker", "kill", "--signal", "KILL", killed], check=True)
             async with asyncio.timeout(60):
-                while "403" not in await said() or not (await host.egress()).counters.counts:
+                while "403" not in await said() or not (await host.get_egress()).counters.counts:
                     await asyncio.sleep(0.5)
             restarts = {guest.role: guest.restarts for guest in (await host.status()).guests}
             undisturbed = dict.fromkeys(("agent", "shell", "egress", "embedder"), 0)

@@ -48,7 +48,7 @@ class _Controlled:
         self._reached.append("CheckBoundary")
         return await self._host.check_boundary()
 
-    async def set_memory_token(self, token: str) -> None:
+    async def set_memory_token(self, auth_token: str) -> None:
         self._reached.append("SetMemoryToken")
 
     async def set_credential(self, provider: str, key: str, source: str) -> bool:
@@ -59,9 +59,9 @@ class _Controlled:
         self._reached.append("ClearCredential")
         return await self._host.clear_credential(provider)
 
-    async def credentials(self) -> list[control_pb2.Credential]:
+    async def list_credentials(self) -> list[control_pb2.Credential]:
         self._reached.append("ListCredentials")
-        return await self._host.credentials()
+        return await self._host.list_credentials()
 
     async def follow_egress(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
         self._reached.append("FollowEgress")
@@ -71,9 +71,9 @@ class _Controlled:
         self._reached.append("Metrics")
         return self._host.metrics()
 
-    async def egress(self) -> control_pb2.GetEgressReply:
+    async def get_egress(self) -> control_pb2.GetEgressReply:
         self._reached.append("GetEgress")
-        return await self._host.egress()
+        return await self._host.get_egress()
 
     async def reload_egress(self) -> list[str]:
         self._reached.append("ReloadEgress")
