@@ -10,8 +10,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 from wire.errors import Code
 
-from runner.audit.chain import Link
-from runner.audit.log import Place
+from runner.audit.log import Link, Place
 from runner.audit.reading import Pairs
 from runner.config.models import Config
 from runner.errors import HostError

@@ -4,6 +4,10 @@
                                       head.json            where the log begins and ends
     <workspace_root>/.audit-begun/<user_id>                an empty file: there is a log
 
+A line is a JSON object: `n`, its number; `prev`, the hash of the line before; what happened; and
+`hash`, the SHA-256 of all bytes before it. So no byte of a line can change, and no line be added,
+moved or removed, without a contradiction in the lines that follow, or with the head.
+
 No guest mounts that directory. Only the host that holds the user's lock writes. A line is in the
 kernel's hands when `append` returns, so it survives the end of this process however that comes, and
 is on the disk within `SYNC_S`. Room for lines is set aside in advance: a command that fills the
@@ -14,18 +18,20 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import hashlib
+import json
 import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
 from wire.errors import Code
+from wire.text import parsed_json
 
-from runner.audit.chain import GENESIS, HEAD_BYTES, Head, Link, opened, sealed
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.errors import HostError
@@ -47,6 +53,70 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _LINE_MAX_BYTES: Final = 64 * 1024
 _APPEND: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+GENESIS: Final = "0" * 64
+"""What stands in for the hash before the first line."""
+HEAD_BYTES: Final = 512
+_BEFORE_HASH: Final = b',"hash":"'
+_AFTER_HASH: Final = b'"}\n'
+_SEAL_BYTES: Final = len(_BEFORE_HASH) + 64 + len(_AFTER_HASH)
+
+
+@dataclass(frozen=True)
+class Link:
+    """One line: its number, the hash before, its own hash, and what it says."""
+
+    number: int
+    previous: str
+    hash: str
+    entry: Mapping[str, Any]
+
+
+def sealed(number: int, previous: str, entry: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The line for an entry, and its hash."""
+    whole = json.dumps({"n": number, "prev": previous, **entry}, separators=(",", ":"))
+    body = whole[:-1].encode()
+    digest = hashlib.sha256(body).hexdigest()
+    return body + _BEFORE_HASH + digest.encode() + _AFTER_HASH, digest
+
+
+def opened(line: bytes) -> Link:
+    """What a whole line says. Raises `ValueError` if it is not as it was written."""
+    body, seal = line[:-_SEAL_BYTES], line[-_SEAL_BYTES:]
+    digest = hashlib.sha256(body).hexdigest()
+    if seal != _BEFORE_HASH + digest.encode() + _AFTER_HASH:
+        raise ValueError("its hash does not fit its content")
+    found = parsed_json(body.decode() + "}")
+    number, previous = found.pop("n", None), found.pop("prev", None)
+    if not isinstance(number, int) or not isinstance(previous, str):
+        raise ValueError("it has no number or no hash of the line before")
+    return Link(number, previous, digest, found)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a log begins and ends: the number of its first line with the hash before that, and the
+    number and hash of its last line."""
+
+    first: int = 1
+    before: str = GENESIS
+    last: int = 0
+    hash: str = GENESIS
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises `FileNotFoundError` where there is none, `ValueError` where it is damaged."""
+        content = path.read_bytes()
+        try:
+            found = cls(**parsed_json(content.decode()))
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+        if found.encoded() != content:
+            raise ValueError("it is not what this program writes")
+        return found
+
+    def encoded(self) -> bytes:
+        """As it is kept: always of the same length, so that it is written in place."""
+        return json.dumps(asdict(self)).encode().ljust(HEAD_BYTES - 1) + b"\n"
 
 
 class Place:

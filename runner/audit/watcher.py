@@ -1,4 +1,5 @@
-"""What an agent guest tells of its calls, checked and recorded by the host.
+"""What a guest tells of what it does, checked and recorded by the host: the base of what hears one,
+and what hears an agent of its calls.
 
 The guest is believed in what it says about its own calls and in nothing else: the user and the time
 are the host's, every field is bounded, and a guest that tells too much is heard more slowly.
@@ -8,6 +9,7 @@ import asyncio
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -16,15 +18,20 @@ import grpc
 from wire.errors import WireError
 from wire.identity import Peer
 from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
+from wire.status import from_rpc_error
 from wire.text import visible_name
+from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from runner.audit.attendance import ODD, Attendance, Pace, fitting
 from runner.audit.log import AuditLog
 from runner.errors import HostError
 
 log = logging.getLogger(__name__)
+
+ODD: Final = "?"
+"""In the place of what a guest said where it has not the form that it should have."""
+_AGAIN_S: Final = 0.2
 
 BURST: Final = 2_000
 PER_SECOND: Final = 200
@@ -40,6 +47,106 @@ _ACTORS: Final = ("agent", "automatic")
 _OUTCOMES: Final = ("ok", "refused", "failed", "cancelled")
 
 
+class GuestWatcher(ABC):
+    """Hears one guest of a user through all its launches, again and again when the connection
+    breaks, and closes what a launch has left open.
+
+    Args:
+        audit: The user's log, which is the caller's.
+        what: The guest in words, for the log of the host.
+        burst: How many events of it may come at once.
+        per_second: How many more may come each second; a guest that tells more is heard more
+            slowly.
+    """
+
+    def __init__(self, audit: AuditLog, what: str, burst: int, per_second: int) -> None:
+        self._audit = audit
+        self._what = what
+        self._pace = Pace(burst, per_second)
+        self._attending: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def hear(self, channel: grpc.aio.Channel, token: str) -> None:
+        """Open the guest's stream with this token, and handle it to its end."""
+
+    @abstractmethod
+    def close_open(self) -> None:
+        """Record the end of what the guest has begun and not ended."""
+
+    async def attend(self, peer: Peer) -> None:
+        """Hear the guest behind `peer`, a launch that answers, instead of an earlier one."""
+        await self._leave()
+        self._attending = asyncio.create_task(self._attend(peer))
+
+    def ended(self) -> None:
+        """The guest has ended: what it had begun was cut."""
+        if self._attending is not None:
+            self._attending.cancel()
+        self.close_open()
+
+    async def close(self) -> None:
+        """Hear no more. Idempotent."""
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Hear no more, and close what is open.
+
+        Cancels more than once, because gRPC loses a cancellation in the moment in which a call
+        begins (`_prepare_rpc` of grpc.aio).
+        """
+        while self._attending is not None and not self._attending.done():
+            self._attending.cancel()
+            await asyncio.wait({self._attending}, timeout=_AGAIN_S)
+        self._attending = None
+        self.close_open()
+
+    async def _attend(self, peer: Peer) -> None:
+        channel = open_channel(peer)
+        told = ""
+        try:
+            while True:
+                try:
+                    await self.hear(channel, peer.token)
+                except grpc.RpcError as error:
+                    if (why := from_rpc_error(error).brief) != told:
+                        log.info("%s is not heard: %s", self._what, why)
+                    told = why
+                await asyncio.sleep(_AGAIN_S)
+        finally:
+            await channel.close()
+
+    def _note(self, event: str, **fields: Any) -> None:
+        """Record what cannot be refused any more; where that fails, the host's log says so."""
+        try:
+            self._audit.note(event, **fields)
+        except WireError as error:
+            log.error("%s: %s", error.brief, error.details)
+
+
+class Pace:
+    """Lets `burst` events pass at once, and `per_second` more each second."""
+
+    def __init__(self, burst: int, per_second: int) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._credit = float(burst)
+        self._credited = time.monotonic()
+
+    async def slow_down(self) -> None:
+        """Wait until the next event may pass."""
+        now = time.monotonic()
+        earned = (now - self._credited) * self._per_second
+        self._credit = min(self._burst, self._credit + earned) - 1
+        self._credited = now
+        if self._credit < 0:
+            await asyncio.sleep(-self._credit / self._per_second)
+
+
+def fitting(pattern: re.Pattern[str], text: str) -> str:
+    """What a guest said, if it has the form that such a word has."""
+    return text if not text or pattern.fullmatch(text) else ODD
+
+
 @dataclass(frozen=True)
 class _Open:
     number: int
@@ -52,40 +159,21 @@ class Steps(Protocol):
     def take(self, batch: pb.SpanBatch) -> None: ...
 
 
-class Watcher:
-    """Records the calls of one user's agent, through all its launches, and passes its steps on.
-
-    `attend` begins with a launch that answers; `ended` closes what it has left open. The log is
-    the caller's.
-    """
+class Watcher(GuestWatcher):
+    """Records the calls of one user's agent, and passes its steps on."""
 
     def __init__(self, audit: AuditLog, steps: Steps | None = None) -> None:
-        self._audit = audit
+        super().__init__(audit, "the agent", BURST, PER_SECOND)
         self._steps = steps
         self._open: dict[str, _Open] = {}
-        self._attendance = Attendance("the agent", self._hear)
         self._syncing = asyncio.create_task(audit.keep_synced())
-        self._pace = Pace(BURST, PER_SECOND)
-
-    async def attend(self, peer: Peer) -> None:
-        """Hear the guest behind `peer` instead of an earlier one."""
-        await self._attendance.leave()
-        self._close_open()
-        self._attendance.begin(peer)
-
-    def ended(self) -> None:
-        """The guest has ended: what it had begun was interrupted."""
-        self._attendance.cancel()
-        self._close_open()
 
     async def close(self) -> None:
-        """Stop hearing. Idempotent."""
-        await self._attendance.leave()
-        self._close_open()
+        await super().close()
         self._syncing.cancel()
         await asyncio.wait({self._syncing})
 
-    async def _hear(self, channel: grpc.aio.Channel, token: str) -> None:
+    async def hear(self, channel: grpc.aio.Channel, token: str) -> None:
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
         call = gateway.Witness(metadata=((TOKEN_METADATA_KEY, token),))
         try:
@@ -107,7 +195,7 @@ class Watcher:
             case "spans" if self._steps is not None:
                 self._steps.take(event.spans)
             case "lost_calls":
-                self._noted("lost", count=event.lost_calls)
+                self._note("lost", count=event.lost_calls)
         return None
 
     def _begun(self, begun: pb.CallBegun) -> pb.WitnessReply | None:
@@ -137,7 +225,7 @@ class Watcher:
         begun = self._open.pop(ended.call_id, None)
         if begun is None:
             return
-        self._noted(
+        self._note(
             "end",
             begin=begun.number,
             call=ended.call_id,
@@ -146,9 +234,9 @@ class Watcher:
             notes=[fitting(_ID, each) for each in ended.note_ids[:_NOTES_MAX]],
         )
 
-    def _close_open(self) -> None:
+    def close_open(self) -> None:
         for call_id, begun in self._open.items():
-            self._noted(
+            self._note(
                 "end",
                 begin=begun.number,
                 call=call_id,
@@ -156,12 +244,6 @@ class Watcher:
                 duration_ms=round((time.monotonic() - begun.began) * 1000),
             )
         self._open.clear()
-
-    def _noted(self, event: str, **fields: Any) -> None:
-        try:
-            self._audit.note(event, **fields)
-        except WireError as error:
-            log.error("%s: %s", error.brief, error.details)
 
 
 def _refused(call_id: str, why: str, details: str = "", resolution: str = "") -> pb.WitnessReply:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from runner.audit.calls import place_of
-from runner.audit.chain import Link
-from runner.audit.log import Place
+from runner.audit.log import Link, Place
 from runner.audit.reading import Pairs
 from runner.config.models import Config
 

@@ -18,14 +18,13 @@ from typing import Any, Final, Protocol
 import grpc
 from wire.egress.presets import PRESETS
 from wire.errors import WireError
-from wire.identity import Peer
 from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
 from wire.text import visible_name
 from wire.v1 import egress_pb2 as pb
 from wire.v1 import egress_pb2_grpc, gateway_pb2
 
-from runner.audit.attendance import ODD, Attendance, Pace, fitting
 from runner.audit.log import AuditLog
+from runner.audit.watcher import ODD, GuestWatcher, fitting
 from runner.egress.spent import Spent
 from runner.errors import HostError
 
@@ -76,11 +75,10 @@ class Traffic(Protocol):
     def moved(self, role: str, sent: int, received: int) -> None: ...
 
 
-class EgressWatcher:
-    """Records what one egress guest of a user lets out and refuses, through all its launches.
+class EgressWatcher(GuestWatcher):
+    """Records what one egress guest of a user lets out and refuses.
 
-    `attend` begins with a launch that answers; `ended` closes what it has left open. The log is the
-    caller's. `granted` is told the role and the rule that a person has allowed for a session; it
+    `granted` is told the role and the rule that a person has allowed for a session; it
     raises `WireError` where that cannot be kept. `roles` are those that the guest serves. With a
     watcher `beside`, of another guest of the user, it shares who follows, and the day's count.
     """
@@ -95,7 +93,7 @@ class EgressWatcher:
         roles: Collection[str] = _ROLES,
         beside: "EgressWatcher | None" = None,
     ) -> None:
-        self._audit = audit
+        super().__init__(audit, "egress", BURST, PER_SECOND)
         self._ask = ask
         self._granted = granted
         self._traffic = traffic
@@ -107,19 +105,9 @@ class EgressWatcher:
         self._followers: set[asyncio.Queue[pb.EgressEvent]] = (
             beside._followers if beside is not None else set()
         )
-        self._attendance = Attendance("egress", self._hear)
-        self._pace = Pace(BURST, PER_SECOND)
-
-    async def attend(self, peer: Peer) -> None:
-        """Hear the guest behind `peer` instead of an earlier one."""
-        await self._attendance.leave()
-        self._close_open()
-        self._attendance.begin(peer)
 
     def ended(self) -> None:
-        """The guest has ended: what it had begun was cut."""
-        self._attendance.cancel()
-        self._close_open()
+        super().ended()
         self._before = self._today()
 
     def _today(self) -> list[pb.EgressSpent]:
@@ -129,11 +117,6 @@ class EgressWatcher:
     def spent(self) -> Sequence[pb.EgressSpent]:
         """What left today before this launch of the guest, which counts for itself."""
         return self._before
-
-    async def close(self) -> None:
-        """Stop hearing. Idempotent."""
-        await self._attendance.leave()
-        self._close_open()
 
     @property
     def questions(self) -> int:
@@ -151,7 +134,7 @@ class EgressWatcher:
         finally:
             self._followers.discard(behind)
 
-    async def _hear(self, channel: grpc.aio.Channel, token: str) -> None:
+    async def hear(self, channel: grpc.aio.Channel, token: str) -> None:
         egress: Any = egress_pb2_grpc.EgressStub(channel)
         call = egress.Watch(metadata=((TOKEN_METADATA_KEY, token),))
         writing = asyncio.Lock()
@@ -211,7 +194,7 @@ class EgressWatcher:
         self._note_end(begun, checked)
         self._tell(pb.EgressEvent(ended=checked))
 
-    def _close_open(self) -> None:
+    def close_open(self) -> None:
         """What was open was cut. How many bytes it moved is not known."""
         for begun in self._open.values():
             took = round((time.monotonic() - begun.began) * 1000)
@@ -226,10 +209,7 @@ class EgressWatcher:
         fields: dict[str, Any] = {"begin": begun.number, "outcome": ended.outcome}
         told = {name: getattr(ended, name) for name in ("status", "sent", "received", "reason")}
         fields |= {name: value for name, value in told.items() if value}
-        try:
-            self._audit.note("egress-end", **fields, duration_ms=ended.duration_ms)
-        except WireError as error:
-            log.error("%s: %s", error.brief, error.details)
+        self._note("egress-end", **fields, duration_ms=ended.duration_ms)
         self._spent.add(begun.role, begun.host, 0, ended.sent + ended.received)
         if self._traffic is not None:
             self._traffic.moved(begun.role, ended.sent, ended.received)

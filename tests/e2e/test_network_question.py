@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from runner.audit.log import Place
-from runner.audit.verification import verify
+from runner.audit.reading import verify
 from tests.clients.test_acp_client import Editor, opened, say
 from tests.support.commands.household import COMMAND, Household
 from tests.support.commands.terminal import Terminal

@@ -26,9 +26,8 @@ from egress.caller import Caller
 from egress.configuration import State
 from egress.control import Control
 from egress.watch import NotReady, Watch
-from runner.audit.chain import opened
-from runner.audit.log import AuditLog, Place
-from runner.audit.verification import verify
+from runner.audit.log import AuditLog, Place, opened
+from runner.audit.reading import verify
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from tests.support import parties

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.audit import log as audit_log
-from runner.audit import verification
+from runner.audit import reading
 from runner.audit.log import AuditLog, Place
-from runner.audit.verification import verify
+from runner.audit.reading import verify
 
 LINES = 12
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("_small")
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "ROTATE_BYTES", 900)
-    monkeypatch.setattr(verification, "AGAIN_S", 0.0)
+    monkeypatch.setattr(reading, "AGAIN_S", 0.0)
 
 
 def written(root: Path) -> Place:

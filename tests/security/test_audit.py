@@ -25,7 +25,7 @@ from wire.v1 import gateway_pb2_grpc
 
 from runner.audit.calls import Call, Calls
 from runner.audit.log import Place
-from runner.audit.verification import verify
+from runner.audit.reading import verify
 from runner.config.models import Config
 from runner.host.control import ControlClient, connect_control
 from runner.host.host import Host

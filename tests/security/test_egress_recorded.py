@@ -18,7 +18,7 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
 from runner.audit.log import Place
-from runner.audit.verification import verify
+from runner.audit.reading import verify
 from runner.config.models import Config
 from runner.egress.log import Requests, Wanted
 from runner.host.control import ControlClient, connect_control

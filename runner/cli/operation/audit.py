@@ -8,9 +8,8 @@ import typer
 from wire.errors import Code
 
 from runner.audit.calls import Call, Calls, Filter
-from runner.audit.chain import Head
-from runner.audit.log import Place
-from runner.audit.verification import verify as verified
+from runner.audit.log import Head, Place
+from runner.audit.reading import verify as verified
 from runner.cli.options import AsJson, Options
 from runner.cli.output import (
     json_line,

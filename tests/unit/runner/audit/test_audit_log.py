@@ -13,9 +13,8 @@ from wire.errors import Code
 
 from runner.audit import log as audit_log
 from runner.audit.calls import Calls
-from runner.audit.chain import Head
-from runner.audit.log import AuditLog, Place
-from runner.audit.verification import verify
+from runner.audit.log import AuditLog, Head, Place
+from runner.audit.reading import verify
 from runner.errors import HostError, WorkspaceError
 
 

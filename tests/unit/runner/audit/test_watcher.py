@@ -1,16 +1,20 @@
 """A guest is believed about its own calls and in nothing else."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
+from wire.identity import Party
 from wire.v1 import gateway_pb2 as pb
 
 from runner.audit import watcher as watching
 from runner.audit.calls import Calls
 from runner.audit.log import AuditLog, Place
-from runner.audit.verification import verify
+from runner.audit.reading import verify
 from runner.audit.watcher import Watcher
+from tests.support import parties
 
 
 @pytest.fixture
@@ -98,3 +102,26 @@ async def test_what_is_open_when_the_guest_ends_was_interrupted(
     watcher.recorded(begun())
     watcher.ended()
     assert [call.outcome for call in Calls(place).list().calls] == ["interrupted"]
+
+
+async def test_a_guest_is_left_also_where_a_cancellation_is_lost(
+    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As gRPC does in the moment in which a call begins."""
+    lost = 0
+
+    async def hear(_channel: grpc.aio.Channel, _token: str) -> None:
+        nonlocal lost
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            lost += 1
+            if lost > 1:
+                raise
+
+    monkeypatch.setattr(watcher, "hear", hear)
+    await watcher.attend(parties.peer("unix:/nowhere.sock", Party.EGRESS, "token"))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await watcher.close()
+    assert lost

@@ -11,7 +11,7 @@ import pytest
 
 from runner.audit.calls import Calls, Filter
 from runner.audit.log import AuditLog, Place
-from runner.audit.verification import verify
+from runner.audit.reading import verify
 from runner.egress.log import Requests, Wanted
 from runner.egress.spent import Spent, local_today
 
