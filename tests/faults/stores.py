@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from guest.memory.factory import open_file, prepare
+from guest.memory.indexing.chunking import passages_of
 from guest.memory.models import MemoryConfig, RemoteConfig
 from guest.memory.storage.migrations import MIGRATIONS, Migration
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
+from tests.security.test_forgetting_pages import unclean
+from tests.support.memory.store import FakeEmbedder, rows
 from tests.support.scratch import SCRATCH
 from tests.support.servers import sqld
 from tests.support.settings import memory_config
@@ -46,13 +49,17 @@ class LocalPlace:
 
     def look(self, removed: set[str]) -> Found:
         found = asyncio.run(self._look())
+        path = Path(self.config.db_path)
         content = b"".join(file.read_bytes() for file in self._directory.glob("memory.db*"))
-        left = tuple(
-            f"removed, and still in the files: {text:.100}"
-            for text in removed
-            if text.split(". ")[0].encode() in content
-        )
-        return replace(found, half_made=found.half_made + left)
+        left = [f"page {page} holds what nobody has" for page in unclean(path)]
+        living = {vector for (vector,) in rows(path, "SELECT vector FROM chunks_vec")}
+        for text in removed:
+            vector = FakeEmbedder("fake").vector(passages_of(text)[0]).tobytes()
+            if text.split(". ")[0].encode() in content:
+                left.append(f"removed, and still in the files: {text:.100}")
+            elif vector in content and vector not in living:
+                left.append(f"removed, and its vector is in the files: {text:.100}")
+        return replace(found, half_made=(*found.half_made, *left))
 
     async def _look(self) -> Found:
         database = await open_file(self.config, self.migrations)

@@ -186,3 +186,24 @@ async def test_an_index_that_is_not_as_it_should_be_is_built_anew(path: Path) ->
         rows = (await database.execute("SELECT term FROM chunks_fts_idx")).rows
         assert all(row != (b"0zebra",) for row in rows)
         assert (await memory.search("rains")).results
+
+
+@pytest.mark.long
+async def test_nothing_is_left_in_a_large_memory(path: Path, chance: random.Random) -> None:
+    """200,000 passages: what was deleted from among them is gone from every page."""
+    secrets, notes = [], []
+    async with opened(path, max_notes=1_000_000) as memory:
+        for number in range(200_000):
+            words = [f"{chance.choice('bcdfg')}{chance.randrange(30_000)}" for _ in range(20)]
+            if number % 2000 == 0:
+                secrets.append("".join(chance.choices("jqxzvwky", k=16)))
+                words.insert(chance.randrange(20), secrets[-1])
+            note = (await memory.save(" ".join(words), [], ORIGIN)).note
+            if number % 2000 == 0:
+                notes.append(note.note_id)
+        content = file_bytes(path)
+        assert all(secret.encode() in content for secret in secrets), "it would see nothing"
+        for note_id in notes:
+            await memory.delete(note_id)
+        content = file_bytes(path)
+    assert [secret for secret in secrets if secret[:4].encode() in content] == []
