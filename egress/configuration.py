@@ -7,7 +7,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from wire.egress import hosts
-from wire.egress.addresses import networks
+from wire.egress.hosts import networks
 from wire.egress.policy import Policy
 from wire.identity import Party
 from wire.v1 import egress_pb2

@@ -15,8 +15,8 @@ from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer, name_of
 from wire.limits import SECRET_MIN_CHARS, USER_ID_PATTERN
-from wire.paths import VIRTUAL_ROOTS
 from wire.settings import LogLevel, Tier, UserSettings, from_json
+from wire.tools import VIRTUAL_ROOTS
 from wire.v1 import bootstrap_pb2
 
 from guest.door import Door

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
-from wire.egress.placeholders import PREFIX
+from wire.egress.rules import PREFIX
 from wire.v1 import egress_pb2
 
 _HTTPS: Final = 443

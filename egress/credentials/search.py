@@ -4,7 +4,7 @@ import base64
 import re
 from typing import Final
 
-from wire.egress.placeholders import PREFIX
+from wire.egress.rules import PREFIX
 
 from egress.credentials.credential import MisplacedError
 

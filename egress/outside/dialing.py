@@ -16,7 +16,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from wire.egress import hosts
-from wire.egress.addresses import Network, refusal
+from wire.egress.hosts import Network, refusal
 
 from egress.refusals import Refused
 

@@ -48,7 +48,7 @@ CANARY: Final = "the canary"
 """The label of the mark that only the check `canary` looks for."""
 
 CROWD_MAX: Final = 2_000_000
-"""How much may lie in `/shared` and in `/tmp`, in the `cost` of `wire.disk.walk`: so many files, or
+"""How much may lie in `/shared` and in `/tmp`, in the `cost` of `wire.disk`: so many files, or
 a tenth as many directories and sockets. The runner moves aside what is more before a shell starts,
 so that the walk of the self-test ends."""
 

@@ -33,8 +33,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from wire import zones
 from wire.egress import hosts
-from wire.egress.presets import PRESETS
-from wire.egress.rules import Rule
+from wire.egress.rules import PRESETS, Rule
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
 from wire.providers import OFFLINE, PROVIDERS, ProviderName

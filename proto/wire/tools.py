@@ -1,6 +1,8 @@
-"""The catalogue of tools: their families, and which of them are offered by default."""
+"""The catalogue of tools: their families, and which are offered by default; and the virtual paths,
+the only ones that a model, a tool result or a command ever sees."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -55,3 +57,25 @@ def offered(enabled: Collection[str], disabled: Collection[str]) -> frozenset[st
 
     pairs = ((tool, family) for family, tools in FAMILIES.items() for tool in tools)
     return frozenset(tool for tool, family in pairs if is_on(tool, family))
+
+
+@dataclass(frozen=True)
+class VirtualRoot:
+    """One directory that file tools may enter, under the name the model uses."""
+
+    name: str
+    writable: bool
+
+    @property
+    def path(self) -> str:
+        return f"/{self.name}"
+
+
+SHARED: Final = VirtualRoot("shared", writable=True)
+"""What a person, the agent and commands exchange files through."""
+
+VIRTUAL_ROOTS: Final = (
+    SHARED,
+    VirtualRoot("tmp", writable=True),
+    VirtualRoot("vault", writable=False),
+)

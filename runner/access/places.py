@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from wire.disk.listener import listener
+from wire.disk import listener
 from wire.errors import Code
 
 from runner.config.trust import way_of_others

@@ -18,8 +18,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from wire.boundary import CROWD_MAX, BoundarySpec
-from wire.disk.listener import listener
-from wire.disk.walk import Entry, walk
+from wire.disk import Entry, listener, walk
 
 from runner.workspace.beneath import open_beneath
 from runner.workspace.mounts import BoundMount

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from wire.egress.placeholders import new_placeholder
+from wire.egress.rules import new_placeholder
 from wire.errors import Code
 from wire.settings import EgressCredentialSettings
 from wire.v1 import egress_pb2

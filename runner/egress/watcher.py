@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import grpc
-from wire.egress.presets import PRESETS
+from wire.egress.rules import PRESETS
 from wire.errors import WireError
 from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
 from wire.text import visible_name

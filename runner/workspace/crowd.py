@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from wire.boundary import CROWD_MAX
-from wire.disk.walk import MovedError, walk
+from wire.disk import MovedError, walk
 from wire.text import visible_name
 
 from runner.workspace.beneath import directory_beneath

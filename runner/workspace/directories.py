@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
-from wire.disk.walk import Entry, MovedError, walk
+from wire.disk import Entry, MovedError, walk
 from wire.errors import Code
 from wire.text import visible_name
 

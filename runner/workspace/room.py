@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from wire.disk.room import free_bytes, largest_file, reserve_bytes
+from wire.disk import free_bytes, largest_file, reserve_bytes
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
 from wire.text import visible_name

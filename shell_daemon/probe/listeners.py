@@ -4,8 +4,7 @@ import os
 import stat
 from contextlib import suppress
 
-from wire.disk.listener import listener
-from wire.disk.walk import Entry
+from wire.disk import Entry, listener
 from wire.ways_out import require_tried
 
 

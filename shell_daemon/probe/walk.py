@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Final, NamedTuple
 
-from wire.disk import walk as tree
+from wire import disk
 
 from shell_daemon.probe.listeners import foreign_socket, is_socket
 from shell_daemon.probe.world import Budget, World
@@ -113,19 +113,19 @@ def _all_starts(world: World) -> Iterator[str]:
             yield mount.point
 
 
-def _below(world: World, start: str) -> Iterator[tree.Entry]:
+def _below(world: World, start: str) -> Iterator[disk.Entry]:
     """Everything below a place; nothing if that is closed to commands, gone or no directory."""
     try:
         directory = os.open(world.at(start), os.O_RDONLY | os.O_DIRECTORY)
     except (PermissionError, FileNotFoundError, NotADirectoryError):
         return
     try:
-        yield from tree.walk(directory)
+        yield from disk.walk(directory)
     finally:
         os.close(directory)
 
 
-def _within(budget: Budget, entries: Iterable[tree.Entry]) -> Iterator[tree.Entry]:
+def _within(budget: Budget, entries: Iterable[disk.Entry]) -> Iterator[disk.Entry]:
     """The same, as far as the budget goes. Raises `_Unfinished`."""
     deadline = time.monotonic() + budget.seconds
     spent = 0
@@ -138,7 +138,7 @@ def _within(budget: Budget, entries: Iterable[tree.Entry]) -> Iterator[tree.Entr
         yield entry
 
 
-def _is_own(world: World, start: str, entry: tree.Entry) -> bool:
+def _is_own(world: World, start: str, entry: disk.Entry) -> bool:
     """Whether it is the shell's own socket, or egress's door."""
     spec = world.spec
     return not entry.above and f"{start}/{entry.name}" in (spec.socket, spec.door)

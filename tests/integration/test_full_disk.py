@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wire.disk.room import free_bytes
+from wire.disk import free_bytes
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
 from wire.v1 import gateway_pb2 as pb

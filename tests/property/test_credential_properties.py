@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.egress.placeholders import PREFIX, new_placeholder
+from wire.egress.rules import PREFIX, new_placeholder
 from wire.v1 import egress_pb2
 
 from egress.credentials.bodies import Incoming, Outgoing

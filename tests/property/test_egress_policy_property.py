@@ -11,8 +11,7 @@ from urllib.parse import unquote
 
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.egress.addresses import networks, refusal
-from wire.egress.hosts import canonical, is_address
+from wire.egress.hosts import canonical, is_address, networks, refusal
 from wire.egress.rules import Readings, Rule
 
 from tests.support.egress.policy_model import any_policy, any_try

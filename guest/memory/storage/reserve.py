@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from wire.disk.room import free_bytes, reserve_bytes, shortage
+from wire.disk import free_bytes, reserve_bytes, shortage
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from wire.errors import Code
-from wire.paths import SHARED
 from wire.text import visible_name
+from wire.tools import SHARED
 
 from guest.errors import ToolError
 from guest.memory.models import at

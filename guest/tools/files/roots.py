@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from wire.disk.room import largest_file, shortage
+from wire.disk import largest_file, shortage
 from wire.errors import Code
 from wire.kernel.beneath import Beneath, OutsideError, best_beneath
-from wire.paths import VIRTUAL_ROOTS, VirtualRoot
 from wire.text import visible_name
+from wire.tools import VIRTUAL_ROOTS, VirtualRoot
 
 from guest.errors import GuestError, ToolError
 

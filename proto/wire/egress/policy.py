@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self
 
 from wire.egress import hosts
-from wire.egress.presets import PRESETS
-from wire.egress.rules import DEFAULT_PORTS, Readings, Rule
+from wire.egress.rules import DEFAULT_PORTS, PRESETS, Readings, Rule
 from wire.v1 import egress_pb2
 
 Scheme = Literal["http", "https", "tunnel"]

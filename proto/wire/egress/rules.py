@@ -3,12 +3,13 @@
 A host is a name, `*.` and a name for all names below it (not for that name itself), `*` for every
 name, or an IP address, with brackets if it is an IPv6 address; addresses are meant only by rules
 that name them. In a path, `*` stands for any text, slashes included. A path without `*` is exactly
-that path. The query of a URL is not compared.
+that path. The query of a URL is not compared. One word, a preset, stands for several rules.
 """
 
 import re
+import secrets
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
@@ -198,3 +199,38 @@ def _is_ambiguous(path: str) -> bool:
         or unicodedata.normalize("NFKC", path) != path
         or not path.isprintable()
     )
+
+
+PRESETS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pypi": ("https://pypi.org", "https://files.pythonhosted.org"),
+    "npm": ("https://registry.npmjs.org",),
+    "debian": (
+        "deb.debian.org",
+        "security.debian.org",
+        "https://snapshot.debian.org",
+    ),
+    "github": (
+        "https://github.com",
+        "https://api.github.com",
+        "https://codeload.github.com",
+        "https://raw.githubusercontent.com",
+        "https://objects.githubusercontent.com",
+        "https://release-assets.githubusercontent.com",
+    ),
+    "huggingface": (
+        "https://huggingface.co",
+        "https://cdn-lfs.huggingface.co",
+        "https://cas-bridge.xethub.hf.co",
+    ),
+}
+"""The rules of each preset by its name."""
+
+
+PREFIX: Final = "oxydra-credential-"
+"""What every placeholder begins with, and nothing else does."""
+
+
+def new_placeholder(name: str) -> str:
+    """A placeholder of credential `name` that nobody can guess: in lower case, so that it stays
+    the same where case does not count."""
+    return f"{PREFIX}{name}-{secrets.token_hex(16)}"

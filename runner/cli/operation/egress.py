@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 import typer
 from wire.egress import hosts
 from wire.egress.policy import Attempt, Verdict, rules_of, spelled
-from wire.egress.presets import PRESETS
-from wire.egress.rules import DEFAULT_PORTS
+from wire.egress.rules import DEFAULT_PORTS, PRESETS
 from wire.errors import Code
 from wire.settings import EgressRoleSettings
 from wire.v1 import egress_pb2

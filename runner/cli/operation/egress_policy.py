@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
-from wire.egress import addresses, hosts
+from wire.egress import hosts
 from wire.egress.policy import Attempt, Policy, Scheme, Verdict
 from wire.egress.rules import Rule
 from wire.errors import Code
@@ -87,8 +87,8 @@ class Current:
             host := hosts.canonical(attempt.host)
         ):
             return verdict
-        private = addresses.networks(self.configuration.private_networks)
-        why = addresses.refusal(host, private, self.configuration.own_addresses)
+        private = hosts.networks(self.configuration.private_networks)
+        why = hosts.refusal(host, private, self.configuration.own_addresses)
         return Verdict("deny", verdict.rule, f"{host} is refused: {why}") if why else verdict
 
     def scheme(self, role: Role, host: str, port: int, *, encrypted: bool) -> Scheme:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from wire.egress.placeholders import new_placeholder
+from wire.egress.rules import new_placeholder
 from wire.endpoint import Endpoint
 from wire.identity import Party
 from wire.v1 import egress_pb2 as pb

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire.disk.room import free_bytes
+from wire.disk import free_bytes
 from wire.errors import Code, WireError
 
 from tests.security.hostile.conftest import TIERS

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from wire.egress.policy import Attempt, Policy, Scheme
-from wire.egress.presets import PRESETS
+from wire.egress.rules import PRESETS
 from wire.v1.egress_pb2 import EgressGrant, EgressPolicy
 
 SCHEMES: tuple[Scheme, ...] = ("http", "https", "tunnel", "tunnel")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from wire.disk.walk import walk
+from wire.disk import walk
 from wire.settings import ContainerSettings
 
 from runner.config.models import Config

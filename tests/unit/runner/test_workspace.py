@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from wire.errors import WireError
-from wire.paths import VIRTUAL_ROOTS
+from wire.tools import VIRTUAL_ROOTS
 
 from runner.config.models import Config
 from runner.config.user_id import check_user_id

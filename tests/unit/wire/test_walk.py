@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from wire.disk.walk import MovedError, walk
+from wire.disk import MovedError, walk
 
 from tests.support.ordinary_user import ordinary_user
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from wire.egress.presets import PRESETS
+from wire.egress.rules import PRESETS
 from wire.errors import Code, WireError
 from wire.v1.egress_pb2 import EgressConfiguration, EgressGrant, EgressPolicy
 

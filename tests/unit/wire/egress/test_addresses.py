@@ -1,7 +1,7 @@
 """To which IP addresses nobody may connect."""
 
 import pytest
-from wire.egress.addresses import networks, refusal
+from wire.egress.hosts import networks, refusal
 
 EVERYTHING = networks(("0.0.0.0/0", "::/0"))
 

@@ -1,8 +1,7 @@
 """What rules mean, and what is no rule."""
 
 import pytest
-from wire.egress.presets import PRESETS
-from wire.egress.rules import Readings, Rule
+from wire.egress.rules import PRESETS, Readings, Rule
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
-"""Walks through a directory that somebody else fills, however deep and however wide it is."""
+"""Disks on which somebody else writes: walks through their directories, however deep and wide, the
+room on them, what is kept free for the memory, and who listens on a socket there."""
 
 import errno
 import os
+import socket
+import stat
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -139,3 +143,66 @@ def _opened(start: int, names: Sequence[str]) -> int:
 def _identity(directory: int) -> tuple[int, int]:
     found = os.fstat(directory)
     return found.st_dev, found.st_ino
+
+
+RESERVE_MAX_BYTES: Final = 16 * 1024 * 1024
+_RESERVE_SHARE: Final = 20
+"""The reserve is at most this fraction of a disk (1/20), so that small disks stay usable."""
+_INODES_SHARE: Final = 100
+_LOOKED_AT_MAX: Final = 100_000
+_MIB: Final = 1024 * 1024
+
+
+def free_bytes(disk: os.statvfs_result) -> int:
+    return disk.f_bavail * disk.f_frsize
+
+
+def reserve_bytes(disk: os.statvfs_result) -> int:
+    """How much is kept for the memory on a disk: as its reserve, and free beside it."""
+    return min(RESERVE_MAX_BYTES, disk.f_blocks * disk.f_frsize // _RESERVE_SHARE)
+
+
+def shortage(disk: os.statvfs_result, size: int) -> str:
+    """What would be missing on a disk after `size` more bytes in one more file; "" if nothing."""
+    kept = reserve_bytes(disk)
+    if (free := free_bytes(disk)) < kept + size:
+        return f"the disk has {free / _MIB:.1f} MiB left, and {kept / _MIB:.1f} MiB are kept free"
+    if disk.f_favail < disk.f_files // _INODES_SHARE:
+        kept = disk.f_files // _INODES_SHARE
+        return f"the disk has room for {disk.f_favail} files, and {kept} are kept free"
+    return ""
+
+
+def largest_file(directory: int) -> tuple[str, int]:
+    """The path below an open directory and the size of the file that takes the most room, of the
+    first 100,000 entries; ("", 0) if there is none."""
+    largest, size = "", 0
+    for count, entry in enumerate(walk(directory)):
+        if count >= _LOOKED_AT_MAX:
+            break
+        try:
+            found = entry.found.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        taken = found.st_blocks * 512
+        if stat.S_ISREG(found.st_mode) and taken > size:
+            largest, size = entry.path, taken
+    return largest, size
+
+
+_CONNECT_S: Final = 0.1
+_CREDENTIALS: Final = struct.Struct("iII")
+
+
+def listener(address: str) -> int:
+    """The number of the process that listens on the stream socket at `address`, by connecting to
+    it; 0 if that process lies outside this one's namespace of processes.
+
+    Raises:
+        OSError: It could not be connected to within 0.1 s.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_CONNECT_S)
+        client.connect(address)
+        sent = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(sent)[0])

@@ -1,1 +1,0 @@
-"""Disks on which somebody else writes: walking through their directories, and the room on them."""
