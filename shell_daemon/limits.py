@@ -30,7 +30,7 @@ class Settings:
     `shared` and `tmp` are the directories behind those virtual paths, `run` one for files of the
     daemon that commands read. `commands_max` may run at
     once. `buffer_bytes` of each output stream are kept. `free_bytes_min` must stay free on a disk
-    (see `disk_guard`). The guest may hold `memory_bytes` (see `memory_guard`); where it is not
+    (see `guards`). The guest may hold `memory_bytes` (see `guards`); where it is not
     given, a control group limits that. `ended_max` ended commands are remembered, for `ended_age`.
     `grace` is the time between SIGTERM and SIGKILL. A command with an open standard input is ended
     after `unattended` without a reader of its output.

@@ -11,12 +11,12 @@ from typing import Final
 
 from wire import envelope, logs, program
 from wire.identity import Identity, Party
+from wire.kernel import prctl
 from wire.transport import Server
 from wire.v1 import shell_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
 from shell_daemon.limits import Settings
-from shell_daemon.processes import init
 from shell_daemon.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,30 @@ _SETTINGS: Final = {
     "--default-timeout": ("timeout_default", float),
     "--max-timeout": ("timeout_max", float),
 }
+_FAULTS: Final = {
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL),
+    *(signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS),
+}
+_NOT_IGNORED: Final = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGCHLD, *_FAULTS}
 _EXIT_LOST: Final = 1
 _LAST_WORDS_SECONDS: Final = 0.2
 """Time for clients to read the last messages: gRPC closes a connection with its last call, and
 a client that writes at that moment, even an acknowledgement, loses what it has not read."""
+
+
+def _become_first() -> None:
+    """Close this process to commands, which have its user id, and to every signal that they have no
+    reason to send.
+
+    The kernel neither kills nor stops the first process of a guest for a signal from inside that it
+    does not handle, hands it the orphans of all others, and ends the guest with it. So this one
+    handles SIGTERM alone. Call this before anything secret is read. Outside of a process namespace
+    of its own, where the daemon is not the first process, a command can still kill or stop it.
+    """
+    prctl.set_name("oxydra-shell")
+    prctl.conceal()
+    for number in signal.valid_signals() - _NOT_IGNORED:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _parser() -> program.Parser:
@@ -101,7 +121,7 @@ def main() -> int:
 def _run() -> int:
     arguments = _parser().parse_args()
     logs.configure("shell", "", arguments.log_level)
-    init.become()
+    _become_first()
     received = program.received(envelope.read_service)
     settings = Settings(**{field: getattr(arguments, field) for field, _ in _SETTINGS.values()})
     return asyncio.run(_serve(arguments, received, settings))

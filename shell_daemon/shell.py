@@ -23,10 +23,9 @@ from wire.identity import Identity, Party
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from shell_daemon import limits
-from shell_daemon.disk_guard import DiskGuard
 from shell_daemon.execution import Execution
+from shell_daemon.guards import DiskGuard, MemoryGuard
 from shell_daemon.limits import Settings
-from shell_daemon.memory_guard import MemoryGuard
 from shell_daemon.outside import Outside
 from shell_daemon.processes.pool import Processes
 from shell_daemon.program import Program, Programs

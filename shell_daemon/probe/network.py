@@ -5,8 +5,7 @@ from typing import Final
 
 from wire.ways_out import POLICED, Spec, WayOut, try_all
 
-from shell_daemon.probe.listeners import foreign_socket, is_served_outside
-from shell_daemon.probe.walk import walk
+from shell_daemon.probe.walk import foreign_socket, is_served_outside, walk
 from shell_daemon.probe.world import BoundaryHit, World
 
 _METADATA: Final = "metadata"

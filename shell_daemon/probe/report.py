@@ -18,7 +18,6 @@ from shell_daemon.probe import (
     kernel,
     mounts,
     network,
-    paths,
     processes,
     secrets,
 )
@@ -38,8 +37,8 @@ PROBES: Final[dict[str, Check]] = {
     "namespaces": kernel.namespaces,
     "kernel": kernel.kernel,
     "mounts": mounts.mounts,
-    "private_paths": paths.private_paths,
-    "other_users": paths.other_users,
+    "private_paths": filesystem.private_paths,
+    "other_users": filesystem.other_users,
     "root_filesystem": filesystem.root_filesystem,
     "kernel_settings": filesystem.kernel_settings,
     "devices": filesystem.devices,

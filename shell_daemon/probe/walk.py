@@ -5,6 +5,7 @@ nobody knows what lies in the rest.
 """
 
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -12,8 +13,8 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from wire import disk
+from wire.ways_out import require_tried
 
-from shell_daemon.probe.listeners import foreign_socket, is_socket
 from shell_daemon.probe.world import Budget, World
 
 TEXTS: Final = ("/run", "/var/run", "/ipc")
@@ -142,3 +143,35 @@ def _is_own(world: World, start: str, entry: disk.Entry) -> bool:
     """Whether it is the shell's own socket, or egress's door."""
     spec = world.spec
     return not entry.above and f"{start}/{entry.name}" in (spec.socket, spec.door)
+
+
+def foreign_socket(directory: int | None, name: str, uid: int) -> str:
+    """What is wrong with the socket `name`; "" if a process of this guest, with `uid`, made it."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=directory)
+        try:
+            if os.fstat(descriptor).st_uid != uid:
+                return "there, a socket of another user"
+            if is_served_outside(f"/proc/self/fd/{descriptor}"):
+                return "served from outside the guest"
+        finally:
+            os.close(descriptor)
+    return ""
+
+
+def is_socket(entry: disk.Entry) -> bool:
+    """Whether it is one; the listing says it of files, links and directories."""
+    if entry.is_plain or entry.found.is_dir(follow_symlinks=False):
+        return False
+    with suppress(FileNotFoundError):
+        return stat.S_ISSOCK(entry.found.stat(follow_symlinks=False).st_mode)
+    return False
+
+
+def is_served_outside(address: str) -> bool:
+    """Whether a listener at `address` is outside: the kernel reports process id 0 for it."""
+    try:
+        return disk.listener(address) == 0
+    except OSError as error:
+        require_tried(error)
+        return False

@@ -16,9 +16,8 @@ from typing import Any, Final
 from wire import errors
 from wire.errors import Code, WireError
 
-from shell_daemon.processes import init, seccomp
-from shell_daemon.processes.channel import Channel
-from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor
+from shell_daemon.processes import seccomp
+from shell_daemon.processes.process import PATIENCE_S, Channel, Process, Supervisor
 from shell_daemon.processes.supervisor import KILL_S, Run
 from shell_daemon.program import Program
 
@@ -128,7 +127,7 @@ class Processes:
         Only for a process without children of others.
         """
         if self._zygote is not None:
-            init.reap(self._zygote)
+            _reap(self._zygote)
 
     def _fork(self, channel: Channel) -> Supervisor:
         ours, theirs = socket.socketpair()
@@ -228,3 +227,14 @@ def check_machine(machine: str) -> None:
             details=f"the filter of system calls that commands run under knows {known} only",
             resolution="set shell.enabled = false, or use another machine",
         )
+
+
+def _reap(helper: subprocess.Popen[bytes]) -> None:
+    """Collect all children that have ended: orphans of others, and `helper`, which keeps its exit
+    code."""
+    with contextlib.suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid == helper.pid:
+                helper.poll()
+            else:
+                os.waitpid(ended.si_pid, os.WNOHANG)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from wire.errors import Code, WireError
 
-from shell_daemon.disk_guard import DiskGuard
+from shell_daemon.guards import DiskGuard
 from tests.support.guests.shell_backends import in_process
 
 GIB = 1024**3

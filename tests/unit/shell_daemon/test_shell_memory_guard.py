@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from wire.errors import Code, WireError
 
-from shell_daemon.memory_guard import Memory, MemoryGuard
+from shell_daemon.guards import Memory, MemoryGuard
 from tests.support.guests.shell_backends import in_process
 
 MIB = 1024 * 1024

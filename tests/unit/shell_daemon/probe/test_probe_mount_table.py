@@ -11,7 +11,7 @@ import pytest
 from wire import ways_out
 from wire.boundary import PrivatePath
 
-from shell_daemon.probe import filesystem, mounts, network, paths, processes, secrets
+from shell_daemon.probe import filesystem, mounts, network, processes, secrets
 from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import (
     BoundaryHit,
@@ -96,10 +96,10 @@ def test_in_a_kernel_of_its_own_other_file_systems_numbers_mean_nothing(guest: P
     inside = guest.share("/shared") / "x"
     inside.touch()
     place = PrivatePath("a token", "", inside.stat().st_dev + 1, inside.stat().st_ino)
-    assert paths.private_paths(guest.look(own_kernel=True, private=(place,)))
+    assert filesystem.private_paths(guest.look(own_kernel=True, private=(place,)))
     place = place._replace(device=inside.stat().st_dev)
     with pytest.raises(BoundaryHit, match=r"^a token is there as /shared/x$"):
-        paths.private_paths(guest.look(own_kernel=True, private=(place,)))
+        filesystem.private_paths(guest.look(own_kernel=True, private=(place,)))
 
 
 def test_a_row_with_too_much_access_is_a_hit(guest: ProbedGuest) -> None:
@@ -124,20 +124,20 @@ def private(path: Path, shown: str = "") -> tuple[PrivatePath, ...]:
 def test_a_private_path_is_a_hit_under_its_own_name(guest: ProbedGuest) -> None:
     (guest.root / "vault").mkdir()
     with pytest.raises(BoundaryHit, match=r"^/vault is there$"):
-        paths.private_paths(guest.look())
+        filesystem.private_paths(guest.look())
 
 
 def test_a_private_file_is_a_hit_under_its_hosts_path(guest: ProbedGuest) -> None:
     place = guest.root / "srv"
     place.mkdir()
     with pytest.raises(BoundaryHit, match="by its host path"):
-        paths.private_paths(guest.look(private=private(place, "/srv")))
+        filesystem.private_paths(guest.look(private=private(place, "/srv")))
 
 
 def test_a_directory_that_only_has_the_name_is_none(guest: ProbedGuest) -> None:
     (guest.root / "srv").mkdir()
     elsewhere = private(guest.proc, "/srv")
-    paths.private_paths(guest.look(private=elsewhere))
+    filesystem.private_paths(guest.look(private=elsewhere))
 
 
 def test_a_private_file_is_a_hit_deep_below_the_table(guest: ProbedGuest) -> None:
@@ -146,10 +146,10 @@ def test_a_private_file_is_a_hit_deep_below_the_table(guest: ProbedGuest) -> Non
     database = guest.root.parent / "memory.db"  # on the same file system, for the hard link
     database.write_text("x")
     (deep / "link").symlink_to(database)
-    paths.private_paths(guest.look(private=private(database)))
+    filesystem.private_paths(guest.look(private=private(database)))
     (deep / "innocent.txt").hardlink_to(database)
     with pytest.raises(BoundaryHit, match=r"^the database is there as /shared/a/b/innocent\.txt$"):
-        paths.private_paths(guest.look(private=private(database)))
+        filesystem.private_paths(guest.look(private=private(database)))
 
 
 def test_an_empty_private_directory_is_a_hit_as_a_mount_point(guest: ProbedGuest) -> None:
@@ -158,7 +158,7 @@ def test_an_empty_private_directory_is_a_hit_as_a_mount_point(guest: ProbedGuest
     place.mkdir()
     guest.mount("40 20 254:0 /ws/vault /data rw - ext4 /dev/vda rw")
     with pytest.raises(BoundaryHit, match=r"^the database is there as /data$"):
-        paths.private_paths(guest.look(private=private(place)))
+        filesystem.private_paths(guest.look(private=private(place)))
 
 
 def test_another_users_directory_is_a_hit_that_names_nobody(guest: ProbedGuest) -> None:
@@ -166,8 +166,8 @@ def test_another_users_directory_is_a_hit_that_names_nobody(guest: ProbedGuest) 
     theirs.mkdir()
     found = theirs.stat()
     with pytest.raises(BoundaryHit, match=r"^a directory of another user's workspace"):
-        paths.other_users(guest.look(other_users=((found.st_dev, found.st_ino),)))
-    assert paths.other_users(guest.look(other_users=((found.st_dev, 1),)))
+        filesystem.other_users(guest.look(other_users=((found.st_dev, found.st_ino),)))
+    assert filesystem.other_users(guest.look(other_users=((found.st_dev, 1),)))
 
 
 def test_a_walk_goes_to_the_end_of_what_commands_nest(guest: ProbedGuest) -> None:
@@ -178,7 +178,7 @@ def test_a_walk_goes_to_the_end_of_what_commands_nest(guest: ProbedGuest) -> Non
     nest(shared, 3000, database)
     world = guest.look(private=private(database))
     with pytest.raises(BoundaryHit, match=r"^the database is there as /shared/d/d/"):
-        paths.private_paths(world)
+        filesystem.private_paths(world)
     assert walk(world).seen == 3001
     assert walk(world).unfinished == {}
     subprocess.run(["rm", "-rf", shared], check=True)
@@ -198,7 +198,9 @@ def nest(directory: Path, depth: int, database: Path) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("check", [paths.private_paths, paths.other_users, network.unix_sockets])
+@pytest.mark.parametrize(
+    "check", [filesystem.private_paths, filesystem.other_users, network.unix_sockets]
+)
 def test_a_walk_that_did_not_end_is_a_hit(
     guest: ProbedGuest, check: Callable[[World], str]
 ) -> None:

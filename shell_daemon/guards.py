@@ -1,15 +1,11 @@
-"""Keeps commands from filling the machine's memory, where no control group does.
+"""Keep commands from filling the disks that they write to, and the machine's memory.
 
-Without one the kernel limits memory for each process alone, and what processes share or keep in
-files of memory for none. So while a command runs, the guard adds up what the guest holds, many
-times a second. Above the limit it ends all commands. It does so too where the machine has less than
-a reserve left. That is all that can be seen of memory that a command hides: pages of a shared
-mapping of which it has unmapped a part, and what the kernel keeps for it, such as the buffers of
-sockets. Files of memory without a name, which could be hidden best, are not there (see
-`processes.seccomp`).
+While a command runs, a guard looks many times a second. Where too little is free, it ends all
+commands.
 """
 
 import asyncio
+import itertools
 import logging
 import os
 import re
@@ -20,25 +16,113 @@ from pathlib import Path
 from typing import Final
 
 from wire.errors import Code, WireError
+from wire.text import visible_name
 
 log = logging.getLogger(__name__)
 
 SHARE: Final = 10
-"""The reserve is at most this fraction of the machine's memory (1/10)."""
+"""The reserve is at most this fraction of a disk or of the machine's memory (1/10), so that small
+ones stay usable."""
+INODES_SHARE: Final = 50
+"""The reserve of inodes is this fraction of a disk's (1/50)."""
+_PERIOD_S: Final = 0.05
+_LOOKED_AT_MAX: Final = 2_000
+_KIB: Final = 1024
+_MIB: Final = 1024 * 1024
 _RESERVE: Final = 256 * 1024 * 1024
 _LEFT_MOST: Final = 0.5
 """How much of the limit may be taken when no command runs."""
-_PERIOD_S: Final = 0.05
 _PAUSES: Final = 4
 """Counting exactly may take one part in five of the time."""
 _COUNTING_S: Final = 10.0
-_KIB: Final = 1024
-_MIB: Final = 1024 * 1024
 
 _HELD: Final = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap|VmPTE):\s*(\d+) kB", re.MULTILINE)
 _SHARE_OF: Final = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s*(\d+) kB", re.MULTILINE)
 _TABLES: Final = re.compile(rb"^VmPTE:\s*(\d+) kB", re.MULTILINE)
 _MACHINE: Final = re.compile(rb"^(?:MemTotal|MemAvailable):\s*(\d+) kB", re.MULTILINE)
+
+
+class DiskGuard:
+    """Watches the disks of the directories `roots` while commands run (`busy`).
+
+    `/shared` and `/tmp` are directories of the host without a quota, usually on the same disk as
+    the agent's memory. `reserve` bytes must stay free on each disk; `on_shortage` is called with a
+    description when a disk is short of bytes or inodes. No command starts until there is room.
+    """
+
+    def __init__(
+        self,
+        roots: Iterable[Path],
+        reserve: int,
+        *,
+        busy: Callable[[], bool],
+        on_shortage: Callable[[str], None],
+    ) -> None:
+        self._roots = tuple(roots)
+        self._reserve = reserve
+        self._busy = busy
+        self._on_shortage = on_shortage
+        self._timer: asyncio.TimerHandle | None = None
+
+    def shortage(self) -> str:
+        """Which disk is short of what; empty if all have room."""
+        for root in self._roots:
+            disk = os.statvfs(root)
+            reserve = min(self._reserve, disk.f_blocks * disk.f_frsize // SHARE)
+            if (free := disk.f_bavail * disk.f_frsize) < reserve:
+                kept = f"{reserve / _MIB:.1f} MiB are kept"
+                return f"the disk of {root} has {free / _MIB:.1f} MiB left, and {kept} free"
+            if disk.f_favail < disk.f_files // INODES_SHARE:
+                kept = f"{disk.f_files // INODES_SHARE} are kept"
+                return f"the disk of {root} has room for {disk.f_favail} files, and {kept} free"
+        return ""
+
+    def check(self) -> None:
+        """Raises `WireError` (RESOURCE_EXHAUSTED) if a disk is short of room."""
+        if found := self.shortage():
+            raise WireError(
+                Code.RESOURCE_EXHAUSTED,
+                "the disk is full, so no command is run",
+                details=found + self._culprit(),
+                resolution="delete files in /shared or /tmp with the file tools, or make room "
+                "on the host",
+            )
+
+    def _culprit(self) -> str:
+        """The largest of the first files that are found, by name."""
+        largest, size, looked_at = "", 0, 0
+        waiting = list(self._roots)
+        while waiting and looked_at < _LOOKED_AT_MAX:
+            with suppress(OSError), os.scandir(waiting.pop(0)) as entries:
+                for entry in itertools.islice(entries, _LOOKED_AT_MAX - looked_at):
+                    looked_at += 1
+                    with suppress(OSError):
+                        taken = entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(Path(entry.path))
+                        elif taken > size:
+                            largest, size = entry.path, taken
+        if not largest:
+            return ""
+        return f"; the largest file is {visible_name(largest)} ({size / _MIB:.1f} MiB)"
+
+    def watch(self) -> None:
+        """Check from now on until no command is running. Idempotent."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self._look)
+
+    def stop(self) -> None:
+        """Stop checking. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if found := self.shortage():
+            self._on_shortage(found + self._culprit())
+        if self._busy():
+            self.watch()
 
 
 class Memory:
@@ -106,7 +190,13 @@ def _taken(disk: Path) -> int:
 
 
 class MemoryGuard:
-    """Watches `memory` while commands run (`busy`).
+    """Watches `memory` while commands run (`busy`), where no control group does.
+
+    Without one the kernel limits memory for each process alone, and what processes share or keep in
+    files of memory for none. So the guard adds up what the guest holds. That is all that can be
+    seen of memory that a command hides: pages of a shared mapping of which it has unmapped a part,
+    and what the kernel keeps for it, such as the buffers of sockets. Files of memory without a
+    name, which could be hidden best, are not there (see `processes.seccomp`).
 
     `limit` is what the guest may hold. `on_excess` is called with a description when it holds more,
     or when the machine is short of memory; `on_lost` when afterwards no command runs and most of
