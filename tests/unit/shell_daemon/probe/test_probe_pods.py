@@ -8,7 +8,7 @@ from wire.boundary import KERNEL_OF_GVISOR, KERNEL_OF_MACHINE, POLICY, SharedDir
 from wire.ways_out import POLICED, WAYS, Spec, Target, WayOut
 
 from shell_daemon.probe import filesystem, kernel, mounts, network
-from shell_daemon.probe.walk import walk
+from shell_daemon.probe import walk as walking
 from shell_daemon.probe.world import BoundaryHit, Budget, Budgets
 from tests.support.boundary.probed_guest import ProbedGuest
 
@@ -133,7 +133,7 @@ def test_too_much_in_a_volume_keeps_no_shell_from_starting(pod: ProbedGuest) -> 
     for number in range(20):
         (pod.root / "work" / str(number)).touch()
     world = pod.look(budgets=Budgets(users=Budget(10, 9), own=Budget(100, 9)))
-    assert walk(world).unfinished == {}
+    assert walking.walk(world).unfinished == {}
     assert "the walk of /work did not end" in network.unix_sockets(world)
     assert filesystem.private_paths(world)
 
@@ -150,7 +150,7 @@ def test_too_much_in_run_is_a_hit_in_pods_too(pod: ProbedGuest) -> None:
 def test_a_socket_in_the_volume_that_is_served_outside_is_a_hit(
     pod: ProbedGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shell_daemon.probe.walk.is_served_outside", lambda _: True)
+    monkeypatch.setattr(walking, "is_served_outside", lambda _: True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(pod.root / "work/engine.sock"))
         with pytest.raises(BoundaryHit, match=r"/work/engine\.sock is served from outside"):
