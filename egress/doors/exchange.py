@@ -226,7 +226,9 @@ class Exchange:
             async with (
                 passage.lasting(),
                 outside.client(
-                    passage.caller.role, upstream=passage.upstream is not None
+                    passage.caller.role,
+                    passage.addresses,
+                    upstream=passage.upstream is not None,
                 ) as client,
                 client.request(
                     request.method,

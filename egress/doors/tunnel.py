@@ -38,7 +38,8 @@ class Tunnels:
         tunnel = _Tunnel(self._admission, passage, client)
         try:
             async with passage.lasting():
-                await passage.configuration.outside.dialer.connect(host, port, tunnel.far)
+                dialer = passage.configuration.outside.dialer
+                await dialer.connect(host, port, passage.addresses, tunnel.far)
                 tunnel.open()
                 await tunnel.ended
         except Refused as refused:

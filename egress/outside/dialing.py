@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -42,6 +43,10 @@ _TRIES: Final = 5
 """How often a name server is asked. It gets a quarter of a second at first if it was quick before,
 and then twice as long each time."""
 _REPLY_MAX: Final = 16 * 1024
+
+checked_addresses: ContextVar[tuple[str, ...]] = ContextVar("checked_addresses")
+"""Where the host of this task's request lies. A name is not resolved again for its connection:
+another answer, or a configuration that counts no more, would decide then."""
 
 _Lookup = Callable[[str], Awaitable[tuple[str, ...]]]
 
@@ -170,9 +175,11 @@ class Dialer:
         self._fresh[host] = (time.monotonic() + FRESH_S, addresses)
         return addresses
 
-    async def connect(self, host: str, port: int, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """Connect `protocol` to a host. Raises `Refused`."""
-        addresses = await self.resolve(host)
+    async def connect(
+        self, host: str, port: int, addresses: Iterable[str], protocol: asyncio.Protocol
+    ) -> asyncio.Transport:
+        """Connect `protocol` to a host, at one of the `addresses` from `resolve`. Raises
+        `Refused`."""
         if self.proxy is not None:
             return await self._connect_by_proxy(self.proxy, host, port, protocol)
         why = ""
@@ -187,10 +194,10 @@ class Dialer:
         """A client for requests; the caller closes it.
 
         Args:
-            checked: Whether it goes only where `resolve` would.
+            checked: Whether it goes to the `checked_addresses` only.
             pooled: Whether connections are kept for later requests.
         """
-        resolver = _Resolver(self.resolve if checked and self.proxy is None else self.lookup)
+        resolver = _Resolver(_checked if checked and self.proxy is None else self.lookup)
         lasting = {"keepalive_timeout": POOLED_S} if pooled else {"force_close": True}
         connector = _Connector(resolver=resolver, limit=0, use_dns_cache=False, **lasting)
         return aiohttp.ClientSession(
@@ -342,6 +349,10 @@ class _Resolver(AbstractResolver):
 
     async def close(self) -> None:
         pass
+
+
+async def _checked(_: str) -> tuple[str, ...]:
+    return checked_addresses.get()
 
 
 async def _connect(

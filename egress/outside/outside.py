@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 from wire.identity import Party
 
-from egress.outside.dialing import Dialer
+from egress.outside.dialing import Dialer, checked_addresses
 
 
 class Outside:
@@ -26,9 +26,12 @@ class Outside:
         self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def client(self, role: str, *, upstream: bool) -> AsyncIterator[aiohttp.ClientSession]:
-        """The client for the requests of `role`. An `upstream` was named by the operator, so its
-        addresses are not checked."""
+    async def client(
+        self, role: str, addresses: tuple[str, ...], *, upstream: bool
+    ) -> AsyncIterator[aiohttp.ClientSession]:
+        """The client for a request of `role` to a host at `addresses`. An `upstream` was named by
+        the operator, so its addresses are not checked."""
+        checked_addresses.set(addresses)
         key = (role, upstream)
         if key not in self._clients:
             self._clients[key] = self.dialer.client(

@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from wire.identity import Party
 from wire.v1 import egress_pb2 as pb
 
 from egress.outside.dialing import ADDRESSES_MAX, Dialer
+from egress.outside.outside import Outside
 from tests.support.egress.origins import names, origin
 from tests.support.egress.program import Egress
 from tests.support.internet.arrivals import Arrivals
@@ -93,6 +95,21 @@ async def test_what_name_servers_say_is_told(egress: Egress) -> None:
             target = f"{host}:{server.port}"
             answer = await egress.say(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")
             assert (answer.status, words in answer.body) == (status, True), answer
+
+
+async def test_what_was_checked_is_what_is_connected_to() -> None:
+    """A name that was asked for again led to where a later answer, or older private networks,
+    let it."""
+    async with names({}) as (at, asked), origin() as server:
+        dialer = Dialer((), (at,), ssl.create_default_context())
+        outside = Outside(dialer)
+        async with outside.client(Party.SHELL, ("127.0.0.1",), upstream=False) as client:
+            url = f"http://files.example.org:{server.port}/"
+            assert (await client.get(url)).status == 200
+        addresses, protocol = ("127.0.0.1",), asyncio.Protocol()
+        await dialer.connect("files.example.org", server.port, addresses, protocol)
+        await outside.close()
+    assert (server.connections, asked.of("question")) == (2, [])
 
 
 async def test_of_a_name_with_thousands_of_addresses_a_few_count() -> None:
