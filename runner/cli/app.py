@@ -429,6 +429,7 @@ def main() -> None:
     os.umask(0o077)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log would go to the terminal
     sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115 - closed: nothing comes
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - nobody reads
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show becomes a "?"
     if to_complete():

@@ -175,5 +175,8 @@ async def serve_mcp(options: Options) -> None:
         pass
     async with lasting_agent(options, _MCP_CLIENTS) as agent:
         server = build(lambda _: agent)
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+        try:
+            async with stdio_server() as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+        except* BrokenPipeError:
+            pass  # it has left before its answer

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ INSPECTOR = (
     Path(__file__).parents[1] / "support" / "node" / "node_modules" / ".bin" / "mcp-inspector"
 )
 PYTHON = "MCP Python SDK"
+PING = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 INSPECTOR_NAME = "MCP inspector"
 VERSIONS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 
@@ -269,6 +271,16 @@ def test_curl_lists_the_tools(house: Household, served: Served) -> None:
 
 def test_it_ends_with_its_client_and_with_a_signal(house: Household) -> None:
     assert house.works("mcp", stdin="") == ""
+    silent = subprocess.run(
+        ["/bin/sh", "-c", f"{shlex.join([*house.command, 'mcp'])} <<'E' >&-\n{PING}E\n"],
+        env=house.environment,
+        capture_output=True,
+        check=True,
+    )
+    left = house.begin("mcp")
+    assert left.stdout is not None
+    left.stdout.close()
+    assert (silent.stderr, left.communicate(PING)[1], left.returncode) == (b"", "", 0)
     process = house.begin("mcp")
     assert process.stdin is not None
     assert process.stdout is not None

@@ -37,7 +37,11 @@ def run_by_bash(command: str, directory: Path) -> list[tuple[str, ...]]:
     seen.write_text("")
     subprocess.run(
         ["/bin/bash", "-c", f"exec 9>>{seen}; PATH=/nowhere; eval {shlex.quote(command)}"],
-        env={"BASH_FUNC_command_not_found_handle%%": _SPY, "LC_ALL": "C.UTF-8", "HOME": "/h"},
+        env={
+            "BASH_FUNC_command_not_found_handle%%": _SPY,
+            "LC_ALL": "C.UTF-8",
+            "HOME": f"{directory}/h",
+        },
         cwd=directory,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

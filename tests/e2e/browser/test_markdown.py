@@ -63,6 +63,19 @@ def test_a_text_that_grows_is_shown_like_one_that_is_there(
         assert kept, json.dumps(text)
 
 
+def test_what_is_nested_very_deeply_hides_nothing(new_window: NewWindow) -> None:
+    page = new_window().enter()
+    lists = "".join(f"{'  ' * depth}- item {depth}\n" for depth in range(120))
+    for text in (
+        f"{lists}\nthe end",
+        f"{'- ' * 200}deep\n\nthe end",
+        f"{'> - ' * 90}deep\n\nthe end",
+    ):
+        html, _ = shown(page, text)
+        assert "the end" in html
+        assert ("item 119" if text.startswith(lists) else "deep") in html
+
+
 def test_a_long_answer_makes_its_finished_blocks_once(new_window: NewWindow) -> None:
     page = new_window().enter()
     text = "".join(f"Paragraph {number} says something.\n\n" for number in range(400))

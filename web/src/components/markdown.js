@@ -10,7 +10,14 @@ import { pieces } from "../text.js";
 import { html, useLayoutEffect, useRef } from "../view.js";
 
 const parser = new MarkdownIt({ html: false, linkify: true, breaks: true });
+const DEEPEST = 90;
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
+
+// The parser drops whatever follows what is nested 100 deep: a paragraph takes that instead.
+parser.block.ruler.before("table", "deepest", (state, first, end, silent) => {
+  const paragraph = parser.block.ruler.getRules("").at(-1);
+  return !silent && state.level >= DEEPEST && Boolean(paragraph?.(state, first, end, silent));
+});
 
 // An image is a link to it; one of the shared directory is shown (`prepare`).
 parser.renderer.rules.image = (tokens, index) => {
