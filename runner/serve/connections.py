@@ -29,6 +29,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from wire.errors import Code, WireError
 
 WAITING_MAX: Final = 768
+LARGE: Final = 64
+"""With more who wait, each of them gets one answer, and then has to come again."""
 WAITING_OF_PLACE_MAX: Final = 64
 """How many of one address may wait, where an address is one person's."""
 ADMITTED_MAX: Final = 64
@@ -77,9 +79,14 @@ def is_local(host: str) -> bool:
 
 
 class Crowd:
-    """The connections of all listeners of a server."""
+    """The connections of all listeners of a server.
+
+    Attributes:
+        pressing: Whether more have come than were accepted.
+    """
 
     def __init__(self, descriptors: int) -> None:
+        self.pressing = False
         self._waiting_max = min(WAITING_MAX, descriptors // 4)
         self._waiting: dict[Connection, None] = {}
         self._admitted: Counter[str] = Counter()
@@ -93,6 +100,10 @@ class Crowd:
         elif len(self._waiting) >= self._waiting_max:
             self.make_room()
         self._waiting[connection] = None
+
+    @property
+    def is_large(self) -> bool:
+        return self.pressing or len(self._waiting) > LARGE
 
     def make_room(self) -> None:
         """Cut off the connection that has waited longest."""
@@ -225,6 +236,8 @@ class Connection(H11Protocol):
         if self._key and not self.transport.is_closing():
             self._leave()
             self._wait()
+        elif self.conn.trailing_data[0] or self._crowd.is_large:  # it has had its turn
+            self.transport.close()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -297,7 +310,12 @@ class Listener(uvicorn.Server):
             if number % 256 == 0:
                 gc.collect()  # ended connections are cycles, of few objects and much memory
             try:
-                accepted, address = await loop.sock_accept(listening)
+                try:
+                    accepted, address = listening.accept()
+                    self._crowd.pressing = True
+                except BlockingIOError:
+                    self._crowd.pressing = False
+                    accepted, address = await loop.sock_accept(listening)
             except OSError:  # it has gone already, or no descriptor is left
                 self._crowd.make_room()
                 await asyncio.sleep(_NO_DESCRIPTOR_S)

@@ -540,6 +540,36 @@ async def test_the_oldest_of_those_who_wait_goes_and_never_the_new_one(
             assert (await new.get("/healthz")).status_code == 200
 
 
+@pytest.mark.attempt(
+    "making others wait with requests that follow each other at once",
+    stopped_by="who asks ahead, or is one of many strangers, has one answer and comes again",
+)
+async def test_a_stranger_that_asks_on_and_on_has_to_come_again(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"Host: {host(server)}\r\n"
+    stranger = f"GET /healthz HTTP/1.1\r\n{name}\r\n"
+    token = front.access("alice", "patient").token
+    inside = f"GET /api/me HTTP/1.1\r\n{name}Authorization: Bearer {token}\r\n\r\n"
+    assert (await raw(server, stranger * 3)).count(b" 200 ") == 1
+    for large, answers in ((64, [(stranger, 2), (inside, 2)]), (-1, [(stranger, 1), (inside, 2)])):
+        monkeypatch.setattr(connections, "LARGE", large)
+        for asked, count in answers:
+            address, _, port = host(server).rpartition(":")
+            reader, writer = await asyncio.open_connection(address, int(port))
+            answered = 0
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                async with asyncio.timeout(60):
+                    while answered < 2:
+                        writer.write(asked.encode())
+                        head = await reader.readuntil(b"\r\n\r\n")
+                        length = head.lower().partition(b"content-length: ")[2].split()[0]
+                        await reader.readexactly(int(length))
+                        answered += 1
+            assert answered == count
+            writer.close()
+
+
 async def begun_handshake(trusting: ssl.SSLContext) -> bytes:
     """What a client says first; half of it, so that nothing is answered."""
     out = ssl.MemoryBIO()
