@@ -50,8 +50,7 @@ function clean(source, user) {
   for (const link of fragment.querySelectorAll("a")) prepareLink(link, user);
   for (const code of fragment.querySelectorAll("pre")) prepareCode(code);
   for (const table of fragment.querySelectorAll("table")) {
-    const box = document.createElement("div");
-    box.className = "wide-table";
+    const box = make("div", { className: "wide-table" });
     table.replaceWith(box);
     box.append(table);
   }
@@ -64,9 +63,11 @@ function clean(source, user) {
   return fragment;
 }
 
+/** @param {string} tag @param {object} properties */
+const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
+
 /** @returns {HTMLElement} what a browser lays out alone, see `pieces` */
-const piece = (textContent = "") =>
-  Object.assign(document.createElement("span"), { className: "piece", textContent });
+const piece = (textContent = "") => make("span", { className: "piece", textContent });
 
 /** @param {Text} text */
 function cut(text) {
@@ -102,10 +103,8 @@ function prepareLink(link, user) {
   link.target = "_blank";
   if (target && link.textContent !== target) {
     link.title = target;
-    const shown = document.createElement("span");
-    shown.className = "target";
-    shown.textContent = ` (${link.host || link.protocol + link.pathname})`;
-    link.append(shown);
+    const where = ` (${link.host || link.protocol + link.pathname})`;
+    link.append(make("span", { className: "target", textContent: where }));
   }
 }
 
@@ -136,19 +135,11 @@ function decodedPath(path) {
 
 /** @param {HTMLPreElement} block */
 function prepareCode(block) {
-  const box = document.createElement("div");
-  box.className = "code";
-  const head = document.createElement("div");
+  const box = make("div", { className: "code" });
   const language = /language-([\w+#.-]{1,20})/.exec(block.firstElementChild?.className || "");
-  head.className = "code-head";
-  head.append(Object.assign(document.createElement("span"), { textContent: language?.[1] || "" }));
-  head.append(
-    Object.assign(document.createElement("button"), {
-      type: "button",
-      className: "copy",
-      textContent: "Copy",
-    }),
-  );
+  const head = make("div", { className: "code-head" });
+  head.append(make("span", { textContent: language?.[1] || "" }));
+  head.append(make("button", { type: "button", className: "copy", textContent: "Copy" }));
   block.tabIndex = 0;
   block.replaceWith(box);
   box.append(head, block);
