@@ -20,12 +20,12 @@ from typing import Final
 import httpx
 import psutil
 from wire.identity import Identity
-from wire.settings import Tier
 from wire.tls import client_context
 
 from bench import engine
 from bench.report import p50, p95, verdict
 from runner.client.gateway import GatewayClient
+from runner.config.tiers import TierName
 from tests.support.internet.guests import Guests, guests
 from tests.support.internet.images import images_of_this_checkout
 from tests.support.internet.internet import Internet, internet
@@ -65,7 +65,7 @@ async def run(full: bool = False) -> list[str]:
     if os.geteuid() != 0:
         return [*lines, "  left out: its servers need root"]
     rounds = 1000 if full else 300
-    tiers: list[Tier] = ["process"]
+    tiers: list[TierName] = ["process"]
     if why := await engine.missing():
         lines.append(f"  container tier left out: {why}")
     else:
@@ -82,7 +82,7 @@ async def run(full: bool = False) -> list[str]:
     return lines
 
 
-async def _one_user(net: Internet, user: Guests, tier: Tier, rounds: int) -> list[str]:
+async def _one_user(net: Internet, user: Guests, tier: TierName, rounds: int) -> list[str]:
     idle = await _memory(user, tier)
     near, far = f"https://{net.web}", "https://egress/openai"
     async with _straight(net) as straight, _by_door(user) as door, AsyncExitStack() as stack:
@@ -107,7 +107,7 @@ async def _one_user(net: Internet, user: Guests, tier: Tier, rounds: int) -> lis
     ]
 
 
-async def _besieged(net: Internet, user: Guests, tier: Tier, rounds: int) -> list[str]:
+async def _besieged(net: Internet, user: Guests, tier: TierName, rounds: int) -> list[str]:
     """How much later the first word of an answer comes while commands besiege their way out."""
     net.said_by_provider(provider.says("Yes."))
     before = [await _first_word(user) for _ in range(rounds)]
@@ -241,7 +241,7 @@ def _by_door(user: Guests) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, headers=headers, timeout=30)
 
 
-async def _downloads(net: Internet, user: Guests, tier: Tier) -> tuple[float, float]:
+async def _downloads(net: Internet, user: Guests, tier: TierName) -> tuple[float, float]:
     """Seconds of the same download by curl: straight, and from a command of the shell guest."""
     url = f"https://{_FILES}/bytes?{_MIB}"
     written = "-sSk -o /dev/null -w %{time_total}"
@@ -265,7 +265,7 @@ async def _pss(user: Guests, role: str = "egress") -> int:
     return sum(each.memory_full_info().pss for each in (first, *first.children(recursive=True)))
 
 
-async def _memory(user: Guests, tier: Tier) -> str:
+async def _memory(user: Guests, tier: TierName) -> str:
     """Of the guest: of its process, and in the container tier of its control group."""
     if tier == "process":
         used = await _pss(user) / 1e6

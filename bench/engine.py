@@ -7,8 +7,9 @@ import subprocess
 from typing import Final
 
 from wire.errors import WireError
-from wire.settings import ContainerSettings, Tier
+from wire.settings import ContainerSettings
 
+from runner.config.tiers import TierName
 from runner.images.archive import Image, list_images
 from runner.tiers.container.engine import Engine, find_socket, judge
 
@@ -16,7 +17,7 @@ SETTINGS: Final = ContainerSettings(runtime="runsc")
 """The container tier's, and the micro_vm tier's on gVisor's kernel."""
 
 
-async def missing(tier: Tier = "container") -> str:
+async def missing(tier: TierName = "container") -> str:
     """Why guests of a tier of containers cannot be measured here, in one line; empty if they
     can."""
     try:

@@ -14,13 +14,13 @@ from typing import Final
 
 from wire import envelope, transport
 from wire.identity import Party, Peer
-from wire.settings import Tier
 
 from bench import engine
 from bench.report import percentile, verdict
 from bench.scratch import scratch
 from guest.tools.shell.client import Command, ShellClient
 from runner.config.models import Config
+from runner.config.tiers import TierName
 from runner.host.authority import Authority
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import Handle
@@ -148,11 +148,11 @@ async def _daemon() -> AsyncIterator[ShellClient]:
 
 
 @asynccontextmanager
-async def _guest(tier: Tier) -> AsyncIterator[tuple[ShellClient, Handle]]:
+async def _guest(tier: TierName) -> AsyncIterator[tuple[ShellClient, Handle]]:
     """The daemon as the shell guest of a tier, started by its driver as the runner would."""
     with scratch() as root:
         config = Config(workspace_root=root, tier=tier, container=engine.SETTINGS)
-        driver = driver_for(tier, config.container)
+        driver = driver_for(config, tier)
         workspace = Workspace.locate(config, "bench")
         with workspace.held():
             workspace.settle()

@@ -15,7 +15,7 @@ from typing import Final
 
 import psutil
 from wire import transport
-from wire.settings import EmbedderSettings, Tier
+from wire.settings import EmbedderSettings
 from wire.v1 import control_pb2, gateway_pb2_grpc
 
 from bench import engine
@@ -23,6 +23,7 @@ from bench.processes import one_turn
 from bench.report import verdict
 from bench.scratch import scratch
 from runner.config.models import Config
+from runner.config.tiers import TierName
 from runner.host.host import Host
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.process.driver import ProcessDriver
@@ -33,7 +34,7 @@ COLD_GOAL: Final = 3.0
 MEMORY_GOAL_MB: Final = 140
 USERS: Final = 10
 _MB: Final = 1e6
-_TIERS: Final[tuple[Tier, ...]] = ("process", "container", "micro_vm")
+_TIERS: Final[tuple[TierName, ...]] = ("process", "container", "micro_vm")
 _EMBEDDER_READY_S: Final = 120.0
 
 
@@ -71,7 +72,7 @@ async def run(full: bool = False) -> list[str]:
     return lines
 
 
-async def _cold(tiers: list[Tier], rounds: int) -> list[str]:
+async def _cold(tiers: list[TierName], rounds: int) -> list[str]:
     """Time until ready, boundary self-test included, against `docker run`; interleaved."""
     times: dict[str, list[float]] = {tier: [] for tier in tiers}
     bare: list[float] = []
@@ -98,7 +99,7 @@ async def _cold(tiers: list[Tier], rounds: int) -> list[str]:
     return lines
 
 
-async def _memory(tier: Tier) -> list[str]:
+async def _memory(tier: TierName) -> list[str]:
     """Of one pair after a turn, then of many users with one embedder (not in micro_vm)."""
     with scratch() as root:
         async with _user(_config(root, tier, embedder=False), "bench") as host:
@@ -163,7 +164,7 @@ async def _status(host: Host, role: str) -> control_pb2.GuestStatus:
     return next(each for each in (await host.status()).guests if each.role == role)
 
 
-def _config(root: Path, tier: Tier, *, embedder: bool) -> Config:
+def _config(root: Path, tier: TierName, *, embedder: bool) -> Config:
     return Config(
         workspace_root=root / "w",
         runtime_dir=root / "r",

@@ -15,7 +15,7 @@ from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer, name_of
 from wire.limits import SECRET_MIN_CHARS, USER_ID_PATTERN
-from wire.settings import LogLevel, Tier, UserSettings, from_json
+from wire.settings import TIER_PATTERN, LogLevel, UserSettings, from_json
 from wire.tools import VIRTUAL_ROOTS
 from wire.v1 import bootstrap_pb2
 
@@ -123,7 +123,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
     database = _path("paths.database", envelope.paths.database)
     return GuestConfig(
         user_id=envelope.user_id,
-        tier=_one_of("tier", envelope.tier, get_args(Tier)),
+        tier=_tier(envelope.tier),
         launch_id=envelope.launch_id,
         token=envelope.token,
         identity=Identity.of(envelope.identity),
@@ -204,6 +204,12 @@ def _path(name: str, path: str) -> Path:
     if not path.startswith("/") or "\0" in path:
         raise bad_field(name, repr(path), "an absolute path")
     return Path(path)
+
+
+def _tier(value: str) -> str:
+    if not re.fullmatch(TIER_PATTERN, value):
+        raise bad_field("tier", repr(value), TIER_PATTERN)
+    return value
 
 
 def _one_of(name: str, value: str, accepted: Sequence[str]) -> str:

@@ -81,13 +81,6 @@ def _rule(value: str) -> str:
     return value
 
 
-def _address_range(value: str) -> str:
-    try:
-        return str(ipaddress.ip_network(value))
-    except ValueError as error:
-        raise PydanticCustomError("range", "is no range: {why}", {"why": str(error)}) from None
-
-
 def _named_host(value: str) -> str:
     name, _, port = value.partition(":")
     if port and not 0 < int(port) < 65536:
@@ -203,30 +196,8 @@ Tokens = Annotated[int, count(0, 10**12)]
 WindowShare = Annotated[float, number(0.1, 0.95)]
 Cpus = Annotated[float, number(0.1, 1024)]
 
-ObjectName = Annotated[
-    str, text("a name in the cluster", r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
-]
-ImageName = Annotated[
-    str, text("an image, best by its digest: registry/name@sha256:…", r"^[!-~]{0,500}$")
-]
-Quantity = Annotated[str, text("a size: 500Mi, 5Gi or 1Ti", r"^[1-9][0-9]{0,8}(Mi|Gi|Ti)$")]
-Labels = Annotated[
-    tuple[
-        Annotated[
-            str,
-            text(
-                "a label and its value: k8s-app=kube-dns",
-                r"^([A-Za-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-                r"=([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$",
-                max_length=400,
-            ),
-        ],
-        ...,
-    ],
-    Field(max_length=50, description='a list of labels as "k8s-app=kube-dns"'),
-]
-AddressRange = Annotated[str, Field(strict=True), AfterValidator(_address_range)]
-Tier = Literal["process", "container", "micro_vm", "kubernetes"]
+TIER_PATTERN: Final = "[a-z][a-z0-9_]{0,31}"
+"""The name of a tier. The runner knows which there are."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 TypedScope = Literal["user", "session"]
 """Who sees what `remember` stores: all of a user's sessions, or the one it was said in."""
@@ -979,42 +950,6 @@ class ContainerSettings(Section):
                 {"first": self.guest_uid, "count": self.guest_uid_count, "highest": UID_MAX},
             )
         return self
-
-
-class KubernetesSettings(Section):
-    """`[kubernetes]`: the cluster, the images and the volumes of the kubernetes tier.
-
-    `namespace` is that of the guests; empty for the one that the runner's pod is in, or that its
-    kubeconfig names. Without `kubeconfig`, the runner uses what a pod has, or else the usual file.
-    An empty image is the one that `[container] images` leads to. Empty `storage_class` and
-    `runtime_class` are the cluster's own. Guests end `lease_s` after they last heard of a runner.
-    `private_ranges` are closed to egress beside those that are private everywhere; `dns_labels` are
-    those of the pods that resolve names, in the namespace `dns_namespace`.
-    """
-
-    namespace: Annotated[str, text("a namespace", r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
-    kubeconfig: Annotated[OptionalPath, Field(description="a path of a file")] = None
-    agent_image: ImageName = ""
-    shell_image: ImageName = ""
-    egress_image: ImageName = ""
-    image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
-    image_pull_secrets: Annotated[
-        tuple[ObjectName, ...], Field(max_length=16, description="a list of names of Secrets")
-    ] = ()
-    storage_class: ObjectName | Literal[""] = ""
-    state_size: Quantity = "5Gi"
-    work_size: Quantity = "10Gi"
-    keep_claims: Switch = True
-    runtime_class: ObjectName | Literal[""] = ""
-    node_selector: Labels = ()
-    dns_labels: Labels = ("k8s-app=kube-dns",)
-    dns_namespace: ObjectName = "kube-system"
-    private_ranges: Annotated[
-        tuple[AddressRange, ...],
-        Field(max_length=100, description="a list of address ranges: 100.64.0.0/10"),
-    ] = ()
-    lease_s: Annotated[int, count(20, 3600)] = 240
-    start_s: Annotated[int, count(10, 3600)] = 180
 
 
 def to_json(settings: UserSettings) -> dict[str, str]:

@@ -21,6 +21,7 @@ from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, Runtime
+from runner.tiers.drivers import tier_of
 from runner.workspace.mounts import Role
 
 CHANNEL: Final = "cli"
@@ -41,10 +42,10 @@ async def connect_if_running(config: Config, user_id: str) -> ControlClient | No
     try:
         control = await connect_control(config, user_id)
     except HostError:  # on a volume of several nodes its lock can be seen, and it cannot be reached
-        await refuse_in_waiting_replica(config)
+        await tier_of(config).require_active(config)
         raise
     if control is None:
-        await refuse_in_waiting_replica(config)
+        await tier_of(config).require_active(config)
     return control
 
 
@@ -71,22 +72,6 @@ async def connect_host(config: Config, user_id: str, *, resolution: str) -> Cont
             resolution=resolution,
         )
     return control
-
-
-async def refuse_in_waiting_replica(config: Config) -> None:
-    """Raise `HostError` in a pod of a cluster in which another one runs the hosts."""
-    if config.tier != "kubernetes":
-        return
-    from runner.tiers.kubernetes.leadership import active_elsewhere
-
-    namespace, active = await active_elsewhere(config.kubernetes)
-    if active:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            f"this replica waits; {active} is the active runner of {namespace}",
-            details="one runner at a time serves a namespace",
-            resolution=f"kubectl -n {namespace} exec -it {active} -c runner -- runner …",
-        )
 
 
 async def connect_agent(config: Config, user_id: str, *, resolution: str) -> GatewayClient:

@@ -34,6 +34,7 @@ from runner.cli.options import (
     program,
     warn_unconfined,
 )
+from runner.config.tiers import TierName
 from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError
 from runner.logs import printable
@@ -93,7 +94,7 @@ def root(
         str, typer.Option(help="Whose agent.", autocompletion=user_names)
     ] = DEFAULT_USER_ID,
     tier: Annotated[
-        Literal["process", "container", "micro_vm", "kubernetes"] | None,
+        TierName | None,
         typer.Option(help="How guests are confined.", show_default=False),
     ] = None,
     insecure: Annotated[

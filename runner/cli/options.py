@@ -158,7 +158,7 @@ class Options:
                 "runs with your rights and can reach every file that you can",
                 resolution=self.command("start", insecure=True),
             )
-        driver_for(config.tier, config.container, config.kubernetes)
+        driver_for(config)
         if config.tier == "process":
             check_packages(config.for_user(self.user_id))
         return config

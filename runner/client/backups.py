@@ -13,18 +13,10 @@ from wire.v1 import gateway_pb2
 from runner.client.gateway import GatewayClient
 from runner.errors import HostError
 from runner.workspace.directories import descriptor, whole_file
-from runner.workspace.workspace import VolumeWorkspace, Workspace
+from runner.workspace.workspace import BACKUPS, Workspace
 
-DIRECTORY: Final = "backups"
 _SAFE: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK: Final = 1024 * 1024
-
-
-def path_of(workspace: Workspace, name: str) -> Path:
-    """Where the guest has written the backup `name`; on a volume, as the guest sees it."""
-    if isinstance(workspace, VolumeWorkspace):
-        return workspace.inside("internal") / DIRECTORY / name
-    return workspace.internal / DIRECTORY / name
 
 
 async def take(
@@ -55,7 +47,7 @@ async def take(
     try:
         await agent.remove_backup(made.name)
     except WireError as error:
-        place = path_of(workspace, made.name)
+        place = workspace.backups / made.name
         raise HostError(
             error.code,
             f"{target} has the backup, and its copy stays in the workspace",
@@ -69,7 +61,7 @@ async def _content(
 ) -> AsyncGenerator[bytes, None]:
     """From the file, or from an agent whose files are on another machine. Either could send
     anything."""
-    if isinstance(workspace, VolumeWorkspace):
+    if not workspace.here:
         async for block in agent.read_backup(name):
             yield block
         return
@@ -83,7 +75,7 @@ def _open(workspace: Workspace, name: str) -> BinaryIO:
     directory = os.O_RDONLY | os.O_DIRECTORY
     with (
         descriptor(workspace.internal, directory) as internal,
-        descriptor(DIRECTORY, directory, internal) as inside,
+        descriptor(BACKUPS, directory, internal) as inside,
     ):
         file = os.open(os.path.basename(name), os.O_RDONLY | os.O_NONBLOCK | _SAFE, dir_fd=inside)  # noqa: PTH119 - a name, not a path
     return os.fdopen(file, "rb")

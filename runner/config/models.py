@@ -1,10 +1,10 @@
 """All settings of one runner: the sections of `wire.settings`, where it keeps its files, and the
 settings of each user."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import platformdirs
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 from wire.settings import (
     AbsolutePath,
@@ -12,15 +12,14 @@ from wire.settings import (
     AuditSettings,
     ContainerSettings,
     EmbedderSettings,
-    KubernetesSettings,
     LogLevel,
     Section,
     ServeSettings,
     TelemetrySettings,
-    Tier,
     UserSettings,
 )
 
+from runner.config.tiers import DEFAULT, TierName, tables
 from runner.config.user_id import check_user_id
 from runner.errors import WorkspaceError
 
@@ -36,7 +35,17 @@ def _known_user(value: str) -> str:
         raise PydanticCustomError("user_id", "is not a user id: " + error.details) from None
 
 
-class Config(UserSettings):
+if TYPE_CHECKING:
+    _Settings = UserSettings
+else:
+    _Settings = create_model(
+        "_Settings",
+        __base__=UserSettings,
+        **{name: (model, model()) for name, model in tables().items()},
+    )
+
+
+class Config(_Settings):
     """All settings of one runner, immutable. `Config()` holds the defaults."""
 
     workspace_root: Annotated[AbsolutePath, Field(description="a path of a directory")] = Field(
@@ -48,11 +57,10 @@ class Config(UserSettings):
         Field(description='"auto" or a path of a directory'),
     ] = None
     """None ("auto"): the platform's directory for sockets and locks."""
-    tier: Tier = "container"
+    tier: TierName = DEFAULT
     log_level: LogLevel = "info"
     embedder: EmbedderSettings = EmbedderSettings()
     container: ContainerSettings = ContainerSettings()
-    kubernetes: KubernetesSettings = KubernetesSettings()
     access: AccessSettings = AccessSettings()
     serve: ServeSettings = ServeSettings()
     audit: AuditSettings = AuditSettings()
@@ -68,6 +76,10 @@ class Config(UserSettings):
         if not isinstance(users, dict):
             return data
         return {**data, "users": {user: _laid_over(data, own) for user, own in users.items()}}
+
+    def table(self, tier: str) -> Any:
+        """The settings in the table of a tier that has one."""
+        return getattr(self, tier)
 
     def for_user(self, user_id: str) -> UserSettings:
         """The settings of `user_id`: the general sections, overridden by the user's own keys."""

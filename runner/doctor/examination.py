@@ -12,6 +12,7 @@ from runner.config.user_id import DEFAULT_USER_ID, check_user_id
 from runner.doctor import database, engine, kernel, memory, places, settings
 from runner.doctor.finding import Finding, ok, problem, refused
 from runner.host.runtime import runtime_base
+from runner.tiers.drivers import tier_of
 from runner.workspace.file_systems import existing
 
 
@@ -50,8 +51,8 @@ def _checks(
     config: Config, user_id: str, environ: Mapping[str, str]
 ) -> Iterable[Callable[[], list[Finding]]]:
     own = config.for_user(user_id)
-    if config.tier == "kubernetes":
-        return _in_cluster(config, user_id, environ)
+    if not tier_of(config).here:
+        return _elsewhere(config, user_id, environ)
     in_containers = config.tier != "process"
     own_uids = in_containers and os.geteuid() == 0
     shell_here = not in_containers and own.shell.enabled
@@ -82,10 +83,10 @@ def _checks(
     )
 
 
-def _in_cluster(
+def _elsewhere(
     config: Config, user_id: str, environ: Mapping[str, str]
 ) -> Iterable[Callable[[], list[Finding]]]:
-    """What concerns the runner, which is all that is on this machine, and the cluster."""
+    """What concerns the runner, which is all that is on this machine, and the tier."""
     own = config.for_user(user_id)
     return (
         lambda: [settings.credential(own.agent, environ)],
@@ -95,17 +96,17 @@ def _in_cluster(
         lambda: [places.runtime_directory(config, user_id)],
         lambda: [places.room("disk", config.workspace_root)],
         lambda: memory.memory(config, user_id, environ),
-        lambda: _cluster(config, user_id),
+        lambda: _of_tier(config, user_id),
     )
 
 
-def _cluster(config: Config, user_id: str) -> list[Finding]:
+def _of_tier(config: Config, user_id: str) -> list[Finding]:
+    tier = tier_of(config)
     try:
-        from runner.doctor.cluster import cluster  # imports kubernetes_asyncio
+        return tier.findings(config, user_id)
     except ModuleNotFoundError:
-        what = "the kubernetes tier needs packages that are not installed"
-        return [problem("cluster", what, adding("runner", "kubernetes"))]
-    return cluster(config.kubernetes, config.container, user_id)
+        what = f"the {tier.name} tier needs packages that are not installed"
+        return [problem("tier", what, adding("runner", tier.extra))]
 
 
 def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list[Finding]:

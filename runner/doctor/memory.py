@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 
 from wire.errors import WireError
 from wire.memory_server import ABILITIES, FULL_TEXT, objection, remark
-from wire.settings import MemorySettings, Tier
+from wire.settings import MemorySettings
 
 from runner.config.models import Config
 from runner.config.users import check_servers
 from runner.doctor.finding import Finding, ok, problem, refused, warning
+from runner.tiers.base import Tier
+from runner.tiers.drivers import tier_of
 from runner.workspace.credentials import by_name, read_certificates, read_secrets
 
 _SECRETS: Final = "memory secrets"
@@ -38,13 +40,13 @@ def memory(config: Config, user_id: str, environ: Mapping[str, str]) -> list[Fin
     named = [name for name, secret in by_name(secrets).items() if secret and "memory" in name]
     findings = [ok(_SECRETS, f"{' and '.join(named) or 'none'} configured")]
     if url := settings.memory.server_of(user_id):
-        findings += _server(url, trusted, settings.memory, secrets.memory_token, config.tier)
+        findings += _server(url, trusted, settings.memory, secrets.memory_token, tier_of(config))
     return findings
 
 
 def _server(url: str, ca_pem: str, memory: MemorySettings, token: str, tier: Tier) -> list[Finding]:
     host = urlsplit(url).hostname or ""
-    if tier in ("container", "micro_vm") and host in _HERE:
+    if tier.name in ("container", "micro_vm") and host in _HERE:
         return [
             problem(
                 _SERVER,
@@ -52,7 +54,7 @@ def _server(url: str, ca_pem: str, memory: MemorySettings, token: str, tier: Tie
                 "name the server by an address that containers reach, such as the bridge's",
             )
         ]
-    if tier == "kubernetes" and f"{host}.".endswith((".svc.", ".svc.cluster.local.")):
+    if tier.resolves(host):
         findings = [ok(_SERVER, f"{url} can be reached by egress alone; the agent asks it")]
     else:
         findings = [_answers(url, ca_pem, token, one_user=memory.server_holds_one_user)]

@@ -3,8 +3,7 @@
 import logging
 from typing import Final
 
-from wire.settings import ContainerSettings
-
+from runner.config.models import Config
 from runner.host.runtime import Runtime, load_state
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
@@ -17,7 +16,7 @@ _GRACE_S: Final = 2.0
 
 
 async def clear_leftovers(
-    runtime: Runtime, workspace: Workspace, driver: TierDriver, container: ContainerSettings
+    runtime: Runtime, workspace: Workspace, driver: TierDriver, config: Config
 ) -> list[str]:
     """End the guests of an earlier runner and remove its files.
 
@@ -35,7 +34,7 @@ async def clear_leftovers(
         handles = ()
     for handle in handles:
         same = handle.driver == driver.capabilities.tier
-        responsible = driver if same else driver_for(handle.driver, container)
+        responsible = driver if same else driver_for(config, handle.driver)
         if await responsible.recover(handle):
             await responsible.stop(handle, _GRACE_S)
             notice = f"an earlier runner was killed; its {handle.role} guest was ended"

@@ -53,6 +53,7 @@ from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.host.weights import Weights, located, weights_of, weights_of_reranker
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import Handle, LaunchSpec, Limits, TierDriver
+from runner.tiers.drivers import tier_of
 from runner.workspace.directories import Owner, create_tree
 from runner.workspace.guest_uids import GuestUids
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
@@ -399,7 +400,7 @@ async def describe(reply: control_pb2.GuestStatus, channel: grpc.aio.Channel) ->
 
 def _owner(config: Config) -> Owner:
     """The owner of the embedder: no user's, so that nothing of any user's belongs to it."""
-    if os.geteuid() != 0 or config.tier == "kubernetes":
+    if os.geteuid() != 0 or not tier_of(config).here:
         return Owner.ours()
     uids = GuestUids.of(config.container)
     uid = 0 if config.tier == "process" else uids.embedder

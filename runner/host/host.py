@@ -29,6 +29,7 @@ from runner.boundary.check import check_boundary, check_ways_out, kernel_of
 from runner.boundary.spec import build_spec, ways_out_spec
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
+from runner.config.tiers import tables
 from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
 from runner.errors import ConfigError, HostError
@@ -68,8 +69,8 @@ log = logging.getLogger(__name__)
 
 _NO_NAMESPACE: Final = "the agent has no network namespace of its own here"
 _FIXED_WHILE_RUNNING: Final = (
-    *("workspace_root", "runtime_dir", "tier", "embedder", "container", "kubernetes", "audit"),
-    "telemetry",
+    *("workspace_root", "runtime_dir", "tier", "embedder", "container", "audit", "telemetry"),
+    *tables(),
 )
 
 
@@ -340,9 +341,7 @@ class Host:
 
     async def _start_parts(self, stack: AsyncExitStack) -> None:
         config = self.config
-        self._tier_driver = driver = self._driver or driver_for(
-            config.tier, config.container, config.kubernetes
-        )
+        self._tier_driver = driver = self._driver or driver_for(config)
         self._capabilities = driver.capabilities
         self.tier = self._capabilities.tier
         remote = self._capabilities.remote
@@ -357,7 +356,7 @@ class Host:
         # Its sockets and locks need the host's kernel.
         self._beside = driver
         if self.tier == "micro_vm":
-            self._beside = driver_for("container", config.container)
+            self._beside = driver_for(config, "container")
         self._embedder = self._new_embedder(home, driver)
         self._pods = self._pod_boundary(driver)
         self.workspace.check()
@@ -375,9 +374,7 @@ class Host:
         stack.enter_context(host_log(self._runtime.log, self.user_id, config.log_level))
         for left in self._handover.guests.values():
             await driver.recover(left.handle)  # or it would count as a leftover
-        self.notices += await clear_leftovers(
-            self._runtime, self.workspace, driver, config.container
-        )
+        self.notices += await clear_leftovers(self._runtime, self.workspace, driver, config)
         if not remote:
             self._prepare_disk()
         if self.no_shell:

@@ -115,7 +115,7 @@ class _Launcher:
         self._capabilities = capabilities
         self._authority = authority
         self._settings = config.for_user(workspace.user_id)
-        self._placement = Placement.of(capabilities, config)
+        self._placement = Placement.of(capabilities)
 
     def _link_to(self, socket: Path, token: str) -> bootstrap_pb2.Link:
         """Where the agent guest finds `socket`, as a path on the host, with an identity for it."""

@@ -64,7 +64,7 @@ async def run_job(
     `job_key` is the old key of the files, or the key of the backup. Raises `HostError`
     (ALREADY_EXISTS) if a host runs for the user, and the `WireError` of a guest that fails.
     """
-    driver = driver_for(config.tier, config.container, config.kubernetes)
+    driver = driver_for(config)
     remote, rooms = driver.capabilities.remote, Rooms(driver.capabilities.remote)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
@@ -80,7 +80,7 @@ async def run_job(
         stack.enter_context(_nobody_running(runtime.lock))
         stack.enter_context(workspace.held())
         stack.enter_context(host_log(runtime.log, user_id, config.log_level))
-        await clear_leftovers(runtime, workspace, driver, config.container)
+        await clear_leftovers(runtime, workspace, driver, config)
         if incoming is not None and remote:
             job.restore.incoming_bytes = _size(incoming)
         elif incoming is not None:
@@ -118,7 +118,7 @@ async def _way_out(
 
     audit = AuditLog(Place.locate(config, user_id), config.audit.keep_days)
     audit.open()
-    beside = driver_for("container", config.container) if config.tier == "micro_vm" else driver
+    beside = driver_for(config, "container") if config.tier == "micro_vm" else driver
     watcher = EgressWatcher(audit, ask, lambda _role, _grant: None, roles=(Role.AGENT,))
 
     def moved(handle: Handle | None) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from wire.v1 import bootstrap_pb2
 
-from runner.config.models import Config
 from runner.tiers.base import Capabilities, Handle, Network, Port
 from runner.workspace.mounts import Role
 
@@ -20,8 +19,8 @@ class Placement:
     lease_s: int = 0
 
     @classmethod
-    def of(cls, capabilities: Capabilities, config: Config) -> "Placement":
-        return cls(capabilities.remote, config.kubernetes.lease_s if capabilities.remote else 0)
+    def of(cls, capabilities: Capabilities) -> "Placement":
+        return cls(capabilities.remote, capabilities.lease_s)
 
     @property
     def until(self) -> tuple[str, ...]:

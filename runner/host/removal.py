@@ -1,6 +1,5 @@
 """Everything that this machine holds of one user, and its removal."""
 
-import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.host.cleanup import clear_leftovers
 from runner.host.runtime import LastStart, Runtime, host_lock
-from runner.tiers.drivers import driver_for
+from runner.tiers.drivers import driver_for, tier_of
 from runner.workspace.database_file import resolve_db_path
 from runner.workspace.workspace import Workspace
 
@@ -71,9 +70,10 @@ def belongings(config: Config, user_id: str) -> Belongings:
     audit = Place.locate(config, user_id)
     if audit.directory.is_dir():
         parts.append(Part("the record of tool calls", audit.directory, _size(audit.directory)))
+    last = config.model_copy(update={"tier": _tier(config, runtime)})
     return Belongings(
         tuple(parts),
-        tuple(_engine_objects(config, runtime, workspace)),
+        tuple(tier_of(last).objects(last, user_id, workspace.path)),
         tuple(_elsewhere(config, workspace)),
     )
 
@@ -90,11 +90,10 @@ async def remove(config: Config, user_id: str) -> None:
     workspace = Workspace.locate(config, user_id)
     runtime.create()
     with host_lock(runtime.lock), workspace.held():
-        driver = driver_for(config.tier, config.container, config.kubernetes)
+        driver = driver_for(config)
         try:
-            await clear_leftovers(runtime, workspace, driver, config.container)
-            if config.tier == "kubernetes":
-                await _remove_from_cluster(config, user_id)
+            await clear_leftovers(runtime, workspace, driver, config)
+            await tier_of(config).remove(config, user_id)
         finally:
             await driver.close()
         _remove_tree(workspace.path)
@@ -107,64 +106,12 @@ async def remove(config: Config, user_id: str) -> None:
 
 
 def _tier(config: Config, runtime: Runtime) -> str:
-    """The tier whose guests may be left: the one that was used last. A cluster keeps what is a
-    user's without this machine."""
+    """The tier whose guests may be left: the one that was used last. One that is not on this
+    machine keeps what is a user's without it."""
     last = LastStart.load(runtime) if runtime.directory.is_dir() else None
     if last:
         return last.tier
-    return "kubernetes" if config.tier == "kubernetes" else "process"
-
-
-def _engine_objects(config: Config, runtime: Runtime, workspace: Workspace) -> Iterator[str]:
-    tier = _tier(config, runtime)
-    if tier == "process":
-        return
-    if tier == "kubernetes":
-        yield from asyncio.run(_in_cluster(config, workspace.user_id))
-        return
-    from runner.tiers.container.engine import Engine
-    from runner.tiers.container.names import Place
-
-    filters = Place.of(workspace.user_id, workspace.path).filters
-    with Engine(config.container.engine).client() as client:
-        for each in client.containers(all=True, filters=filters):
-            yield f"container {each['Names'][0].lstrip('/')}"
-        for each in client.networks(filters=filters):
-            yield f"network {each['Name']}"
-
-
-async def _in_cluster(config: Config, user_id: str) -> list[str]:
-    """The user's pods and claims, and what becomes of the latter."""
-    from runner.tiers.kubernetes.claims import claims_of, size_of
-    from runner.tiers.kubernetes.cluster import Cluster
-    from runner.tiers.kubernetes.names import Owner, selector
-
-    owner = Owner(user_id)
-    async with Cluster(config.kubernetes) as cluster:
-        pods = await cluster.pods(selector(owner.labels))
-        claims = await claims_of(cluster, owner)
-    fate = "stays, with what it holds" if config.kubernetes.keep_claims else "goes"
-    return [
-        *(f"pod {pod['metadata']['name']}" for pod in pods),
-        *(
-            f"claim {name} of {size_of(claim)}, which {fate}"
-            for name, claim in claims.items()
-            if claim is not None
-        ),
-    ]
-
-
-async def _remove_from_cluster(config: Config, user_id: str) -> None:
-    """Remove the user's policies and, unless they are to be kept, the claims."""
-    from runner.tiers.kubernetes import claims, policies
-    from runner.tiers.kubernetes.cluster import Cluster
-    from runner.tiers.kubernetes.names import Owner
-
-    owner = Owner(user_id)
-    async with Cluster(config.kubernetes) as cluster:
-        await policies.remove(cluster, owner, config.kubernetes)
-        if not config.kubernetes.keep_claims:
-            await claims.remove(cluster, owner)
+    return "process" if tier_of(config).here else config.tier
 
 
 def _elsewhere(config: Config, workspace: Workspace) -> Iterator[str]:
@@ -183,14 +130,7 @@ def _elsewhere(config: Config, workspace: Workspace) -> Iterator[str]:
         database = resolve_db_path(memory.db_path, workspace, mounted_only=False)
         if not database.is_relative_to(workspace.path) and database.exists():
             yield f"the database outside the workspace stays; to be rid of it: rm {database}*"
-    if config.tier == "kubernetes" and config.kubernetes.keep_claims:
-        from runner.tiers.kubernetes.names import LABEL_USER, Owner
-
-        within = f" -n {config.kubernetes.namespace}" if config.kubernetes.namespace else ""
-        yield (
-            "the claims stay (kubernetes.keep_claims); to be rid of what they hold: "
-            f"kubectl{within} delete pvc -l {LABEL_USER}={Owner(user_id).slug}"
-        )
+    yield from tier_of(config).remains(config, user_id)
     if user_id in config.users:
         yield f"the section [users.{user_id}] of the configuration stays: runner config edit"
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from wire.errors import Code
 
+from runner.config.tiers import extras_of_tiers
 from runner.errors import TierError
 from runner.images.naming import ImageRole, checkout, requirements
 from runner.images.own_wheel import packed_again
@@ -26,7 +27,7 @@ EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.SHELL_POD: "shell",
     ImageRole.EGRESS: "egress",
     ImageRole.EMBEDDER: "embedder",
-    ImageRole.RUNNER: "runner,serve,kubernetes",
+    ImageRole.RUNNER: ",".join(("runner", "serve", *extras_of_tiers())),
 }
 ANY_MODEL: Final = "sentence-transformers"
 """The extra with which the embedder's image takes other models than the default one."""

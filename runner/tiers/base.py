@@ -1,19 +1,30 @@
-"""The one interface to a tier; this page is enough to implement it.
+"""The interface to a tier; this page is enough to implement it.
+
+A `Tier` is what the entry point with its name, of the group `oxydra.tiers`, leads to: what the
+runner asks without starting anything. It opens a `TierDriver`.
 
 A driver starts a guest from a `LaunchSpec` and reports how it ends. It knows nothing of gRPC:
 whether a guest answers is the supervisor's business. `tests/conformance/test_tier_drivers.py` runs
 one suite against every driver.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Any, Final, Protocol
-
-from wire.v1.egress_pb2 import EgressConfiguration
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from runner.workspace.mounts import BoundMount, Role
+
+if TYPE_CHECKING:
+    from wire.settings import Section
+    from wire.v1.egress_pb2 import EgressConfiguration
+
+    from runner.config.models import Config
+    from runner.doctor.finding import Finding
+    from runner.workspace.workspace import Workspace
 
 HANDLE_VERSION: Final = 1
 
@@ -108,7 +119,9 @@ class Capabilities:
     """Guests run on other machines. Their directories are the tier's own affair, they listen on an
     address of their own, which their handle tells, and they outlive the runner for as long as
     another one hears of them."""
-    let_out: Callable[[EgressConfiguration, Role], Awaitable[None]] | None = None
+    lease_s: int = 0
+    """So long do remote guests go on after they last heard of a runner."""
+    let_out: "Callable[[EgressConfiguration, Role], Awaitable[None]] | None" = None
     """Opens for an egress guest what its configuration needs; where the tier's network shuts it."""
     own_network: bool = True
     """Agents have a network namespace of their own. Otherwise only a filter of system calls keeps
@@ -254,3 +267,65 @@ class TierDriver(Protocol):
     async def close(self) -> None:
         """Give up what the driver itself holds open. Guests go on. Idempotent."""
         ...
+
+
+class Tier:
+    """What the runner asks of a tier before, after and besides its driver. Made without arguments.
+    Its module imports nothing that it can do without, because every command loads it; methods may.
+    The answers here are those of a tier whose guests run on this machine."""
+
+    name: str
+    table: "type[Section] | None" = None
+    """The model of the tier's own table in `runner.toml`, which has its name."""
+    extra = ""
+    """The extra of the wheel that has the packages of this tier alone."""
+    here = True
+    """Guests run on this machine and its kernel, and what is a user's is on its disk."""
+
+    def driver(self, config: "Config") -> TierDriver:
+        """A new driver, which has touched nothing yet."""
+        raise NotImplementedError
+
+    def workspace(self, config: "Config", user_id: str) -> "Workspace | None":
+        """A user's directories, where they are otherwise than beside each other on this disk."""
+        return None
+
+    def findings(self, config: "Config", user_id: str) -> "list[Finding]":
+        """What `runner doctor` finds besides what it looks at itself. Blocks."""
+        return []
+
+    def resolves(self, host: str) -> bool:
+        """Whether this host name is known where guests are, and nowhere else."""
+        return False
+
+    def objects(self, config: "Config", user_id: str, home: Path) -> list[str]:
+        """What a removal of a user ends or leaves outside of the workspace `home`, in words.
+        Blocks. Raises `TierError`."""
+        return []
+
+    async def remove(self, config: "Config", user_id: str) -> None:
+        """Remove what is a user's and no guest, outside of the workspace. Raises `TierError`."""
+
+    def remains(self, config: "Config", user_id: str) -> list[str]:
+        """What a removal leaves, and how to be rid of it."""
+        return []
+
+    replicas = False
+    """Several runners may serve the same users; one at a time is active, and guests outlive it."""
+
+    async def require_active(self, config: "Config") -> None:
+        """Raise `HostError` in a replica that is not the active one."""
+
+    async def lead(
+        self,
+        config: "Config",
+        stack: AsyncExitStack,
+        ended: asyncio.Event,
+        say: Callable[[str], object],
+        *,
+        serves: bool,
+    ) -> bool:
+        """Wait until this replica is the active one, and stay it until `stack` is closed. `ended`
+        is set once it no longer is. Returns false if it was set before. `say` shows a line to a
+        person; to a replica that `serves`, clients are then led."""
+        return True

@@ -1,19 +1,19 @@
 """One user's directories on the host: where they are, whether they are usable, creating them."""
 
 import fcntl
-import hashlib
 import logging
 import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from wire.errors import Code
 from wire.transport import unix_endpoint
 
 from runner.config.models import Config
+from runner.config.tiers import installed
 from runner.config.user_id import check_user_id
 from runner.errors import HostError, WorkspaceError
 from runner.workspace.directories import (
@@ -27,10 +27,8 @@ from runner.workspace.directories import (
 from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
     DOOR,
-    MOUNTS,
     SERVED,
     BoundMount,
-    Mount,
     Role,
     bind,
     log_directory,
@@ -38,6 +36,7 @@ from runner.workspace.mounts import (
 )
 
 log = logging.getLogger(__name__)
+BACKUPS: Final = "backups"
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,16 @@ class Workspace:
     user_id: str
     common_owner: Owner = field(default_factory=Owner.ours)
     uids: GuestUids | None = None
+    here: ClassVar[bool] = True
+    """Its directories are on this machine's disk."""
 
     @classmethod
     def locate(cls, config: Config, user_id: str) -> "Workspace":
         """Raises `WorkspaceError` for a bad user id, and for a path too long for the guests'
         sockets."""
-        if config.tier == "kubernetes":
-            guests = GuestUids.of(config.container)
-            return VolumeWorkspace(config.workspace_root, check_user_id(user_id), guests=guests)
+        elsewhere: Workspace | None = installed(config.tier).workspace(config, user_id)
+        if elsewhere is not None:
+            return elsewhere
         uids = GuestUids.of(config.container) if os.geteuid() == 0 else None
         owner = Owner.ours() if uids is None else Owner(0, 0, uids)
         own_uid = None if config.tier == "process" else uids
@@ -97,6 +98,11 @@ class Workspace:
     def internal(self) -> Path:
         """What only the agent guest sees: its database and its state."""
         return self.path / ".oxydra"
+
+    @property
+    def backups(self) -> Path:
+        """Where the agent guest writes backups, as it sees that where they are not `here`."""
+        return self.internal / BACKUPS
 
     @property
     def gateway_socket(self) -> Path:
@@ -218,71 +224,3 @@ class Workspace:
     def _directories(self) -> tuple[str, ...]:
         below = (f"{self.user_id}/{directory}" for directory in workspace_directories())
         return (self.user_id, *below)
-
-
-_PLACES: Final = {
-    "internal": "/state/.oxydra",
-    "vault": "/state/vault",
-    "shared": "/work/shared",
-    "tmp": "/work/tmp",
-    "ipc": "/run",
-}
-"""Where the volumes `state` and `work` have a workspace's directories. There are no sockets."""
-
-
-@dataclass(frozen=True)
-class VolumeWorkspace(Workspace):
-    """See `Workspace`. `guests` are the uids of guests: each user's are those of one of them."""
-
-    guests: GuestUids | None = None
-
-    @property
-    def owner(self) -> Owner:
-        """To whom the volumes belong: a uid that follows from the user id. Two users may have the
-        same one; what keeps them apart is that neither mounts the other's volumes."""
-        assert self.guests is not None
-        digest = hashlib.sha256(self.user_id.encode()).digest()
-        uids = self.guests.users
-        uid = uids[int.from_bytes(digest[:8], "big") % len(uids)]
-        return Owner(uid, uid, frozenset({uid}))
-
-    @property
-    def sockets(self) -> tuple[Path, ...]:
-        return ()
-
-    def inside(self, name: str) -> Path:
-        """Where guests have the mount `name`."""
-        return Path(_PLACES[name])
-
-    def mounts(self, role: Role) -> tuple[BoundMount, ...]:
-        return tuple(_bound(self.path, mount) for mount in _mounted(role))
-
-    def settle(self) -> list[str]:
-        self.provision()
-        return []
-
-    def provision(self) -> None:
-        self.check()
-        create_tree(self.root, self._directories(), Owner.ours(), kept=self.user_id)
-
-    def check(self) -> None:
-        check_root(self.root, private=False)
-        check_tree(self.root, self._directories(), frozenset({os.geteuid()}))
-
-    def adopt(self) -> list[str]:
-        return []
-
-    def _directories(self) -> tuple[str, ...]:
-        below = ("logs", *(log_directory(role) for role in MOUNTS))
-        return (self.user_id, *(f"{self.user_id}/{directory}" for directory in below))
-
-
-def _mounted(role: Role) -> Iterator[Mount]:
-    for mount in MOUNTS[role]:
-        if place := _PLACES.get(mount.name):
-            yield Mount(mount.name, mount.directory, place, mount.access)
-
-
-def _bound(workspace: Path, mount: Mount) -> BoundMount:
-    """With a path that names the directory and leads nowhere on this machine."""
-    return BoundMount(mount, workspace / mount.directory)

@@ -16,13 +16,13 @@ import pytest
 from wire import envelope, logs, transport
 from wire.identity import Party
 from wire.limits import ENVELOPE_VERSION
-from wire.settings import KubernetesSettings
 from wire.v1 import bootstrap_pb2
 
 from runner.errors import TierError, WorkspaceError
 from runner.logs import ROTATE_BYTES
 from runner.tiers.base import Handle, Inspection, LaunchSpec, Port, TierDriver
 from runner.tiers.container.driver import ContainerDriver
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.directories import Owner

@@ -17,7 +17,7 @@ from wire.errors import Code
 from wire.settings import EncryptionSettings
 from wire.v1 import bootstrap_pb2, gateway_pb2
 
-from runner.cli.agent import ask_agent, ask_host, refuse_in_waiting_replica
+from runner.cli.agent import ask_agent, ask_host
 from runner.cli.files import refuse_existing
 from runner.cli.memory import edit, notes
 from runner.cli.memory.output import replica_age_s
@@ -28,6 +28,7 @@ from runner.client.exports import Exported, Imported, read_export, write_export
 from runner.client.gateway import GatewayClient
 from runner.errors import ConfigError, HostError
 from runner.logs import printable
+from runner.tiers.drivers import tier_of
 from runner.workspace.credentials import read_memory_key, read_memory_token
 from runner.workspace.directories import whole_file
 from runner.workspace.workspace import Workspace
@@ -80,7 +81,7 @@ def backup(
         return made
 
     made = ask_agent(options, made_and_taken)
-    place = file or backups.path_of(workspace, made.name)
+    place = file or workspace.backups / made.name
     typer.echo(
         printable(
             f"{place}: {made.notes:,} notes, {made.sessions:,} sessions, "
@@ -177,7 +178,7 @@ def _work(
     from runner.host.maintenance import run_job
 
     config = options.load_for_hosting()
-    asyncio.run(refuse_in_waiting_replica(config))
+    asyncio.run(tier_of(config).require_active(config))
     bars = Bars(console=Console(stderr=True))
     with shown(bars) as task:
 

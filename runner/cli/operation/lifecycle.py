@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 from wire.errors import Code, WireError
 
-from runner.cli.agent import connect_if_running, host_runs, refuse_in_waiting_replica
+from runner.cli.agent import connect_if_running, host_runs
 from runner.cli.operation.launching import Launched, Nursery, launch
 from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
@@ -28,6 +27,7 @@ from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
 from runner.host.runtime import LastStart, Runtime, host_lock, lock_holder
+from runner.tiers.drivers import driver_for, tier_of
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -109,14 +109,13 @@ async def _clear(config: Config, user_id: str) -> list[str]:
     if not runtime.directory.exists():
         return []
     from runner.host.cleanup import clear_leftovers
-    from runner.tiers.drivers import driver_for
 
     if last := LastStart.load(runtime):
         config = config.model_copy(update={"tier": last.tier})
     workspace = Workspace.locate(config, user_id)
     with host_lock(runtime.lock), workspace.held():
-        driver = driver_for(config.tier, config.container, config.kubernetes)
-        return await clear_leftovers(runtime, workspace, driver, config.container)
+        driver = driver_for(config)
+        return await clear_leftovers(runtime, workspace, driver, config)
 
 
 async def _host(
@@ -124,7 +123,7 @@ async def _host(
 ) -> int:
     from runner.host.host import Host
 
-    await refuse_in_waiting_replica(config)
+    await tier_of(config).require_active(config)
     host = Host(config, options.user_id, reload=options.load_for_hosting)
     with at_first_signal(host.request_leave, _STOP_SIGNALS) as received:
         try:
@@ -190,9 +189,9 @@ async def start_all(
     ended = asyncio.Event()
     async with AsyncExitStack() as stack:
         received = stack.enter_context(at_first_signal(ended.set, _STOP_SIGNALS))
-        remote = config.tier == "kubernetes" and not detach
-        serves = server is not None
-        if remote and not await _lead(config, stack, ended, serves=serves):
+        tier, serves = tier_of(config), server is not None
+        leads = tier.replicas and not detach
+        if leads and not await tier.lead(config, stack, ended, typer.echo, serves=serves):
             return _exit_code(received)
         if server is not None:
             await stack.enter_async_context(server)
@@ -214,54 +213,12 @@ async def start_all(
         if config.access.socket or config.access.listen:
             typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
         if not detach:
-            again = down if remote else set()
+            again = down if leads else set()
             await _stay(config, options, users, ended, start, again)
-            failed = len(down) if remote else failed
-            failed += await (leave_all(config, users) if remote else stop_all(options))
-            failed += remote and not received  # another runner is the active one
+            failed = len(down) if leads else failed
+            failed += await (leave_all(config, users) if leads else stop_all(options))
+            failed += leads and not received  # another runner is the active one
     return 1 if failed else _exit_code(received)
-
-
-async def _lead(
-    config: Config, stack: AsyncExitStack, ended: asyncio.Event, *, serves: bool
-) -> bool:
-    """Wait until this runner is the active one of its namespace; sets `ended` once it no longer is.
-    To one that `serves`, the Service then leads. Returns false if `ended` came first."""
-    from runner.tiers.kubernetes.cluster import Cluster
-    from runner.tiers.kubernetes.leadership import lead_here, leading
-
-    cluster = Cluster(config.kubernetes)
-    stack.push_async_callback(cluster.close)
-
-    def waiting(holder: str) -> None:
-        typer.echo(f"waiting: {holder} is the active runner of {cluster.home}")
-
-    entering = asyncio.create_task(
-        stack.enter_async_context(leading(cluster, socket.gethostname(), waiting))
-    )
-    told = asyncio.create_task(ended.wait())
-    try:
-        await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        if not entering.done():
-            entering.cancel()
-            await asyncio.wait({entering})
-        told.cancel()
-    if entering.cancelled():
-        return False
-    lost = entering.result()
-    if serves and config.serve.listen:
-        await lead_here(cluster, int(config.serve.listen.rpartition(":")[2]))
-    typer.echo(f"active: {socket.gethostname()} serves {cluster.home}")
-
-    async def follow() -> None:
-        await lost.wait()
-        typer.echo("another runner is to be the active one; this one ends", err=True)
-        ended.set()
-
-    following = asyncio.create_task(follow())
-    stack.callback(following.cancel)
-    return True
 
 
 async def leave_all(config: Config, users: Sequence[str]) -> int:

@@ -11,7 +11,6 @@ from rich.filesize import decimal
 from wire.errors import Code
 
 from runner.access.tokens import Tokens
-from runner.cli.agent import refuse_in_waiting_replica
 from runner.cli.command_tree import user_names
 from runner.cli.operation.lifecycle import runs_now, stop
 from runner.cli.options import AsJson, Options, Yes
@@ -22,6 +21,7 @@ from runner.config.users import known_users
 from runner.errors import HostError
 from runner.host.removal import Belongings, belongings
 from runner.host.removal import remove as remove_all
+from runner.tiers.drivers import tier_of
 from runner.workspace.workspace import Workspace
 
 users = typer.Typer()
@@ -41,7 +41,7 @@ def list_(context: typer.Context, json: AsJson = False) -> None:
         state = "running" if running else "stopped"
         rows.append((user_id, state, str(path) if exists else "(none yet)"))
     if not any(each["running"] for each in found):
-        asyncio.run(refuse_in_waiting_replica(config))
+        asyncio.run(tier_of(config).require_active(config))
     if json:
         print_json(found)
     elif rows:
@@ -72,7 +72,7 @@ def remove(
             details=f"no workspace in {config.workspace_root} and no section [users.{user}]",
             resolution="runner users list",
         )
-    asyncio.run(refuse_in_waiting_replica(config))
+    asyncio.run(tier_of(config).require_active(config))
     if runs_now(config, user) and not end:
         raise HostError(
             Code.FAILED_PRECONDITION,

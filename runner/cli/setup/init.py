@@ -5,25 +5,26 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import typer
 from pydantic import ValidationError
 from wire.errors import Code, WireError
 from wire.providers import NAMES, OFFLINE, PROVIDERS
-from wire.settings import AgentSettings, Tier, problems
+from wire.settings import AgentSettings, problems
 
 from runner.cli.options import Options
 from runner.cli.output import confirm, neutralise
 from runner.cli.setup.config import template
 from runner.config.loading import ENV_CONFIG, find_file, own_file
+from runner.config.tiers import NAMES as TIERS
 from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError
 from runner.workspace.directories import whole_file
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "provider": NAMES,
-    "tier": get_args(Tier),
+    "tier": TIERS,
 }
 
 
@@ -45,7 +46,7 @@ def init(options: Options, given: Mapping[str, str | None], *, force: bool, test
     try:
         agent = _agent(given)
         asked = "process" if options.insecure else options.tier
-        tier = _answer("tier", asked, f"Tier ({', '.join(get_args(Tier))})", "container")
+        tier = _answer("tier", asked, f"Tier ({', '.join(TIERS)})", "container")
     except typer.Abort:
         typer.echo(err=True)
         raise WireError(Code.CANCELLED, "no file was written") from None

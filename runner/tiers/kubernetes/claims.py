@@ -6,11 +6,11 @@ Two claims and never parts of one: engines that ignore `subPath` would show the 
 from typing import Any, Final
 
 from wire.errors import Code
-from wire.settings import KubernetesSettings
 
 from runner.errors import TierError
 from runner.tiers.kubernetes.cluster import Cluster
 from runner.tiers.kubernetes.names import Owner
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.workspace.mounts import Role
 
 STATE: Final = "state"

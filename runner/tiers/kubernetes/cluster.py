@@ -14,10 +14,10 @@ from kubernetes_asyncio import client, config
 from kubernetes_asyncio.config.config_exception import ConfigException
 from kubernetes_asyncio.stream import WsApiClient
 from wire.errors import Code
-from wire.settings import KubernetesSettings
 from wire.text import parsed_json
 
 from runner.errors import TierError
+from runner.tiers.kubernetes.settings import KubernetesSettings
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from wire.errors import Code, WireError
-from wire.settings import ContainerSettings, KubernetesSettings
+from wire.settings import ContainerSettings
 from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.errors import TierError
@@ -18,6 +18,7 @@ from runner.tiers.kubernetes.cluster import Cluster, RefusedError
 from runner.tiers.kubernetes.names import Owner, selector
 from runner.tiers.kubernetes.permissions import missing_permissions
 from runner.tiers.kubernetes.pods import launch_in, pod_of
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.tiers.kubernetes.streams import Output, send_envelope
 from runner.tiers.kubernetes.watching import (
     Pod,
@@ -76,6 +77,7 @@ class KubernetesDriver:
             own_files=frozenset(Role),
             own_programs=True,
             remote=True,
+            lease_s=self._settings.lease_s,
             let_out=self._let_out,
         )
 

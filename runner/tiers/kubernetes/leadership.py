@@ -17,10 +17,12 @@ from kubernetes_asyncio.leaderelection.electionconfig import Config
 from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
 from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
-from wire.settings import KubernetesSettings
+from wire.errors import Code
 
+from runner.errors import HostError
 from runner.tiers.kubernetes.cluster import NAMESPACE_FILE, UNREACHABLE, Cluster
 from runner.tiers.kubernetes.names import LEASE, OURS, SERVICE
+from runner.tiers.kubernetes.settings import KubernetesSettings
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +146,47 @@ async def lead_here(cluster: Cluster, port: int) -> None:
     )
 
 
+async def lead(
+    settings: KubernetesSettings,
+    stack: contextlib.AsyncExitStack,
+    ended: asyncio.Event,
+    say: Callable[[str], object],
+    port: int,
+) -> bool:
+    """See `Tier.lead`. The Service then leads to `port` of this pod, unless that is 0."""
+    cluster = Cluster(settings)
+    stack.push_async_callback(cluster.close)
+    own = socket.gethostname()
+
+    def waiting(active: str) -> None:
+        say(f"waiting: {active} is the active runner of {cluster.home}")
+
+    entering = asyncio.create_task(stack.enter_async_context(leading(cluster, own, waiting)))
+    told = asyncio.create_task(ended.wait())
+    try:
+        await asyncio.wait({entering, told}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not entering.done():
+            entering.cancel()
+            await asyncio.wait({entering})
+        told.cancel()
+    if entering.cancelled():
+        return False
+    lost = entering.result()
+    if port:
+        await lead_here(cluster, port)
+    say(f"active: {own} serves {cluster.home}")
+
+    async def follow() -> None:
+        await lost.wait()
+        say("another runner is to be the active one; this one ends")
+        ended.set()
+
+    following = asyncio.create_task(follow())
+    stack.callback(following.cancel)
+    return True
+
+
 async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:
     """The namespace and the pod of the active runner, if this process is in another pod of that
     namespace; both are empty if it is not, or if none is active. Raises `TierError` if the API
@@ -153,6 +196,18 @@ async def active_elsewhere(settings: KubernetesSettings) -> tuple[str, str]:
     async with Cluster(settings) as cluster:
         found = await holder(cluster)
         return (cluster.home, found) if found not in ("", socket.gethostname()) else ("", "")
+
+
+async def require_active(settings: KubernetesSettings) -> None:
+    """See `Tier.require_active`."""
+    namespace, active = await active_elsewhere(settings)
+    if active:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            f"this replica waits; {active} is the active runner of {namespace}",
+            details="one runner at a time serves a namespace",
+            resolution=f"kubectl -n {namespace} exec -it {active} -c runner -- runner …",
+        )
 
 
 async def _tell(

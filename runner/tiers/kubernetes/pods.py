@@ -3,8 +3,6 @@
 import hashlib
 from typing import Any, Final
 
-from wire.settings import KubernetesSettings
-
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import LaunchSpec
 from runner.tiers.kubernetes.claims import OF_ROLE, STATE, WORK
@@ -16,6 +14,7 @@ from runner.tiers.kubernetes.names import (
     Owner,
     labels_of,
 )
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.workspace.mounts import Role
 
 CONTAINER: Final = "guest"

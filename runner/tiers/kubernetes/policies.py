@@ -9,7 +9,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from wire.egress.rules import DEFAULT_PORTS, Rule
-from wire.settings import KubernetesSettings
 from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.tiers.base import Port
@@ -25,6 +24,7 @@ from runner.tiers.kubernetes.names import (
     Owner,
     labels_of,
 )
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.workspace.mounts import Role
 
 DNS_PORT: Final = 53

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from wire.settings import EmbedderSettings, KubernetesSettings
+from wire.settings import EmbedderSettings
 
 from runner.config.models import Config
 from tests.support.kubernetes.cluster import Cluster
+from tests.support.kubernetes.hosts import with_settings
 from tests.support.scratch import SCRATCH
 
 
@@ -21,14 +22,16 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def config(cluster: Cluster, namespace: str, place: Path) -> Config:
-    return Config(
-        workspace_root=place / "ws",
-        runtime_dir=place / "rt",
-        tier="kubernetes",
-        embedder=EmbedderSettings(backend="none"),
-        kubernetes=KubernetesSettings(
-            kubeconfig=cluster.plane.kubeconfig(namespace, namespace=namespace), start_s=60
+    kubeconfig = cluster.plane.kubeconfig(namespace, namespace=namespace)
+    return with_settings(
+        Config(
+            workspace_root=place / "ws",
+            runtime_dir=place / "rt",
+            tier="kubernetes",
+            embedder=EmbedderSettings(backend="none"),
         ),
+        kubeconfig=kubeconfig,
+        start_s=60,
     )
 
 

@@ -8,7 +8,7 @@ from wire.boundary import KERNEL_OF_GVISOR
 from runner.config.models import Config
 from runner.host.host import Host
 from tests.support.kubernetes.cluster import RUNNER, Cluster
-from tests.support.kubernetes.hosts import call, with_egress
+from tests.support.kubernetes.hosts import call, with_egress, with_settings
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -31,8 +31,7 @@ def runtime_class(cluster: Cluster) -> Iterator[str]:
 async def test_an_agent_remembers_and_acts_behind_a_proven_boundary(
     cluster: Cluster, config: Config, runtime_class: str
 ) -> None:
-    pods = config.kubernetes.model_copy(update={"runtime_class": runtime_class})
-    config = with_egress(config.model_copy(update={"kubernetes": pods}))
+    config = with_egress(with_settings(config, runtime_class=runtime_class))
     with cluster.network(host_is=RUNNER):
         async with Host(config, "alice") as host:
             await call(host, "memory_save", content="tea is at five")

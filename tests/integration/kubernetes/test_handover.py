@@ -12,7 +12,7 @@ from runner.config.models import Config
 from runner.host.host import Host
 from runner.tiers.kubernetes.names import Owner
 from tests.support.kubernetes.cluster import RUNNER, Cluster
-from tests.support.kubernetes.hosts import call, with_egress
+from tests.support.kubernetes.hosts import call, with_egress, with_settings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.long, pytest.mark.xdist_group("kubernetes")]
 
@@ -66,8 +66,8 @@ async def test_a_guest_that_goes_on_has_the_policy_of_today(
     with cluster.network(host_is=RUNNER):
         async with left(config):
             before = guests()
-        narrower = config.kubernetes.model_copy(update={"private_ranges": ("203.0.113.0/24",)})
-        async with Host(config.model_copy(update={"kubernetes": narrower}), "alice"):
+        narrower = with_settings(config, private_ranges=("203.0.113.0/24",))
+        async with Host(narrower, "alice"):
             assert guests() == before
             path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
             policy = cluster.request("GET", f"{path}/{Owner('alice').name('shell-egress')}")

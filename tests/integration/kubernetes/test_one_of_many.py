@@ -11,18 +11,19 @@ from typing import Any
 import aiohttp
 import pytest
 from wire.errors import Code
-from wire.settings import ContainerSettings, KubernetesSettings
+from wire.settings import ContainerSettings
 
-from runner.doctor.cluster import cluster as examine
 from runner.doctor.finding import State
 from runner.errors import TierError
 from runner.tiers.base import LaunchSpec
 from runner.tiers.kubernetes import claims, leadership
 from runner.tiers.kubernetes.cluster import Cluster as ApiServer
+from runner.tiers.kubernetes.doctor import cluster as examine
 from runner.tiers.kubernetes.driver import KubernetesDriver
 from runner.tiers.kubernetes.leadership import holder, leading
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.permissions import excessive_permissions, missing_permissions
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.workspace.mounts import Role
 from tests.support.guests import engine
 from tests.support.guests.engine import GUEST_UID

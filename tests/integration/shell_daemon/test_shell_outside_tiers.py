@@ -37,7 +37,7 @@ PROGRAMS = {
 def in_gvisor() -> AbstractAsyncContextManager[Guest]:
     container = ContainerSettings(runtime="runsc")
     config = Config(tier="micro_vm", container=container)
-    return in_tier(driver_for(config.tier, config.container), engine.owner(), config)
+    return in_tier(driver_for(config), engine.owner(), config)
 
 
 @pytest.fixture(

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from wire.settings import KubernetesSettings
 from wire.ways_out import NODE_PORTS
 
 from runner.tiers.base import Port
 from runner.tiers.kubernetes.names import Owner
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from tests.security.hostile import (
     test_hostile_files,
     test_hostile_kernel,

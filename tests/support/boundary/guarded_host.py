@@ -21,11 +21,13 @@ import pytest
 from wire import envelope, transport
 from wire.boundary import CHECKS, marked
 from wire.identity import Party
-from wire.settings import ContainerSettings, Tier
+from wire.settings import ContainerSettings
 from wire.v1 import control_pb2
 
 from runner.boundary.check import check_boundary
 from runner.boundary.spec import build_spec
+from runner.config.models import Config
+from runner.config.tiers import TierName
 from runner.tiers.base import Confinement, LaunchSpec, Network, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.tiers.process import prologue
@@ -179,7 +181,7 @@ async def guarded_host() -> AsyncIterator[GuardedHost]:
 async def in_process_tier(guarded: GuardedHost) -> control_pb2.BoundaryReport:
     """The report from the shell guest that the process tier's driver starts."""
     launch = guarded.launch((os.getuid(), os.getgid()), Network.NONE)
-    return await guarded.probe_with(driver_for("process"), launch)
+    return await guarded.probe_with(driver_for(Config(), "process"), launch)
 
 
 async def in_container_tier(guarded: GuardedHost, network: Network) -> control_pb2.BoundaryReport:
@@ -193,7 +195,7 @@ async def in_gvisor_tier(guarded: GuardedHost, network: Network) -> control_pb2.
 
 
 async def _in_containers(
-    guarded: GuardedHost, network: Network, tier: Tier
+    guarded: GuardedHost, network: Network, tier: TierName
 ) -> control_pb2.BoundaryReport:
     shell_image()
     uid = guarded.give_to_guest()
@@ -201,7 +203,7 @@ async def _in_containers(
     launch = guarded.launch((uid, uid), network)
     launch = replace(launch, command=("oxydra-shell-daemon", *launch.command[4:]))
     settings = ContainerSettings(images=_TEST_IMAGES, runtime="runsc")
-    return await guarded.probe_with(driver_for(tier, settings), launch)
+    return await guarded.probe_with(driver_for(Config(container=settings), tier), launch)
 
 
 async def in_bubblewrap(

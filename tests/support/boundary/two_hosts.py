@@ -35,7 +35,6 @@ from wire.settings import (
     ContainerSettings,
     EmbedderSettings,
     EncryptionSettings,
-    KubernetesSettings,
     MemorySettings,
     ShellSettings,
 )
@@ -51,6 +50,7 @@ from runner.host.launch import Launchers, ShellLauncher
 from runner.host.runtime import Runtime
 from runner.host.supervisor import Policy
 from runner.tiers.base import Port
+from runner.tiers.kubernetes.settings import TIER, KubernetesSettings
 from runner.workspace.mounts import Role
 from tests.support import parties
 from tests.support.boundary.guarded_host import shell_image
@@ -484,7 +484,6 @@ async def two_hosts(
         tier=tier,
         embedder=EmbedderSettings(backend="none"),
         container=container_section(tier),
-        kubernetes=kubernetes or KubernetesSettings(),
         agent=AgentSettings(
             provider="openai",
             model="m",
@@ -494,6 +493,8 @@ async def two_hosts(
         memory=MemorySettings(encryption=EncryptionSettings(key_env=_MEMORY_KEY_NAME)),
         shell=ShellSettings(memory_mb=MEMORY_MB, processes=PROCESSES),
     )
+    if kubernetes is not None:
+        config = config.model_copy(update={TIER: kubernetes})
     try:
         with service_of_the_host() as place.port:
             async with (

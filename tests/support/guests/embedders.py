@@ -79,7 +79,7 @@ class Place:
         return EmbedderHome.locate(self.config(settings), self.directory)
 
     def driver(self) -> TierDriver:
-        return driver_for(self.tier, self.config().container)
+        return driver_for(self.config(), self.tier)
 
     def embedder(
         self,

@@ -409,7 +409,7 @@ def in_bubblewrap(**limits: Any) -> AbstractAsyncContextManager[Guest]:
 
 def in_container(**limits: Any) -> AbstractAsyncContextManager[Guest]:
     config = Config(tier="container")
-    return in_tier(driver_for(config.tier, config.container), engine.owner(), **limits)
+    return in_tier(driver_for(config), engine.owner(), **limits)
 
 
 @dataclass(frozen=True)

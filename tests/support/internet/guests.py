@@ -20,13 +20,13 @@ from wire.settings import (
     ContainerSettings,
     EgressSettings,
     EmbedderSettings,
-    Tier,
 )
 from wire.transport import open_channel
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2_grpc
 
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
+from runner.config.tiers import TierName
 from runner.host import host as host_module
 from runner.host.host import Host
 from runner.host.launch import Launchers
@@ -163,7 +163,7 @@ class Guests:
 @asynccontextmanager
 async def guests(
     net: Internet,
-    tier: Tier,
+    tier: TierName,
     *,
     environ: Mapping[str, str] | None = None,
     base_url: str = "",

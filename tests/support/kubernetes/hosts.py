@@ -8,6 +8,7 @@ from wire.settings import EgressSettings
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.host.host import Host
+from runner.tiers.kubernetes.settings import TIER, settings_of
 
 ALLOWED: Final = EgressSettings.model_validate({"shell": {"allow": ["allowed.example"]}})
 
@@ -21,3 +22,8 @@ async def call(host: Host, name: str, **arguments: Any) -> str:
     """What the user's agent answers to a call of a tool."""
     async with await GatewayClient.open(await host.gateway(), channel_name="test") as agent:
         return (await agent.call_tool(name, json.dumps(arguments))).text
+
+
+def with_settings(config: Config, **changed: object) -> Config:
+    """`config` with some settings of the tier changed."""
+    return config.model_copy(update={TIER: settings_of(config).model_copy(update=changed)})

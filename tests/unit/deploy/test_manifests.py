@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from manifests.files import PLACE, chart, manifests, version
 from manifests.values import SETTINGS
 from typer.testing import CliRunner
-from wire.settings import ContainerSettings, KubernetesSettings
+from wire.settings import ContainerSettings
 
 from runner.cli.app import app
 from runner.config.models import Config
@@ -27,6 +27,7 @@ from runner.tiers.base import Port
 from runner.tiers.kubernetes import names, policies
 from runner.tiers.kubernetes.permissions import NEEDED
 from runner.tiers.kubernetes.pods import CONTAINER
+from runner.tiers.kubernetes.settings import KubernetesSettings, settings_of
 from runner.workspace.mounts import Role
 from tests.support.settings import load_config
 
@@ -219,7 +220,7 @@ def test_the_chart_stays_in_its_namespace_and_that_of_the_guests(
             assert each["metadata"]["namespace"] == "elsewhere"
     assert one(objects, "Deployment", "oxydra-embedder")["metadata"]["namespace"] == guests
     assert one(objects, "NetworkPolicy", "oxydra-default")["metadata"]["namespace"] == guests
-    assert settings_in(objects, tmp_path).kubernetes.namespace == guests
+    assert settings_of(settings_in(objects, tmp_path)).namespace == guests
     assert "namespace: oxydra" not in rendered(json.dumps(values), "elsewhere")
 
 
@@ -259,13 +260,13 @@ def test_the_runner_accepts_the_settings(tmp_path: Path) -> None:
     config = settings_in(plain("settings.yaml"), tmp_path)
     assert config.tier == "kubernetes"
     assert list(config.users) == ["default"]
-    default = Config().kubernetes
-    assert config.kubernetes.agent_image == f"oxydra-agent:{version()}"
-    assert config.kubernetes.shell_image == f"oxydra-{ImageRole.SHELL_POD}:{version()}"
+    default = KubernetesSettings()
+    assert settings_of(config).agent_image == f"oxydra-agent:{version()}"
+    assert settings_of(config).shell_image == f"oxydra-{ImageRole.SHELL_POD}:{version()}"
     images = ("agent_image", "shell_image", "egress_image")
     keys = (*images, "namespace")
-    assert config.kubernetes.namespace == "oxydra-guests"
-    assert config.kubernetes.model_copy(update=dict.fromkeys(keys, "")) == default
+    assert settings_of(config).namespace == "oxydra-guests"
+    assert settings_of(config).model_copy(update=dict.fromkeys(keys, "")) == default
     assert config.embedder == Config().embedder
 
 
@@ -276,7 +277,7 @@ def test_without_an_embedder_no_agent_waits_for_one(tmp_path: Path) -> None:
 
 def test_the_runner_accepts_the_settings_that_values_make(tmp_path: Path) -> None:
     config = settings_in(from_chart(EVERYTHING), tmp_path)
-    found = config.kubernetes
+    found = settings_of(config)
     registry = "registry.example.com:5000/oxydra"
     assert found.agent_image == f"{registry}/oxydra-agent@{DIGEST}"
     assert found.egress_image == f"{registry}/oxydra-egress:next"

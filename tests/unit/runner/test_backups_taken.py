@@ -13,7 +13,8 @@ from wire.v1 import gateway_pb2
 from runner.client import backups
 from runner.client.gateway import GatewayClient
 from runner.errors import HostError
-from runner.workspace.workspace import VolumeWorkspace, Workspace
+from runner.tiers.kubernetes.volumes import VolumeWorkspace
+from runner.workspace.workspace import Workspace
 
 CONTENT = b"the memory of alice " * 100
 MADE = gateway_pb2.BackupMemoryReply(
@@ -48,8 +49,8 @@ def target(tmp_path: Path) -> Path:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     made = Workspace(tmp_path, "alice")
-    (made.internal / backups.DIRECTORY).mkdir(parents=True)
-    backups.path_of(made, MADE.name).write_bytes(CONTENT)
+    made.backups.mkdir(parents=True)
+    (made.backups / MADE.name).write_bytes(CONTENT)
     return made
 
 
@@ -103,7 +104,7 @@ async def test_what_the_guest_put_in_its_place_is_refused(
 ) -> None:
     other = tmp_path / "other"
     other.write_bytes(CONTENT)
-    place = backups.path_of(workspace, MADE.name)
+    place = workspace.backups / MADE.name
     place.unlink()
     plant(place, other)
     agent = Agent()
@@ -117,7 +118,7 @@ async def test_a_copy_that_stays_behind_is_told(workspace: Workspace, target: Pa
     agent = Agent(refuses=WireError(Code.UNAVAILABLE, "the agent is away"))
     with pytest.raises(HostError, match="its copy stays in the workspace") as told:
         await take(agent, workspace, target)
-    place = str(backups.path_of(workspace, MADE.name))
+    place = str(workspace.backups / MADE.name)
     assert place in told.value.resolution
     assert "the agent is away" in told.value.details
     assert target.read_bytes() == CONTENT

@@ -306,8 +306,8 @@ def test_broken_toml_is_told_with_file_line_and_column(
 @pytest.mark.parametrize(
     ("text", "key", "seen", "accepted"),
     [
-        ("tier = 'vm'", "tier", "'vm'", "one of process, container, micro_vm"),
-        ("tier = 1", "tier", "1", "one of process, container, micro_vm"),
+        ("tier = 'vm'", "tier", "'vm'", "one of container, kubernetes, micro_vm"),
+        ("tier = 1", "tier", "1", "one of container, kubernetes, micro_vm"),
         ("[memory]\nvector_weight = 1.5", "memory.vector_weight", "1.5", "a number from 0 to 1"),
         ("[memory]\nvector_weight = nan", "memory.vector_weight", "nan", "a number from 0 to 1"),
         ("[memory]\nvector_weight = true", "memory.vector_weight", "True", "a number from 0 to 1"),

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from wire.boundary import CHECKS, POLICIES, POLICY, BoundarySpec
 from wire.errors import Code
-from wire.settings import KubernetesSettings
 from wire.v1 import control_pb2
 from wire.ways_out import POLICED, WAYS, Spec, Target
 
@@ -20,6 +19,7 @@ from runner.tiers.base import Confinement, Network, Port
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.pods import pod_of
 from runner.tiers.kubernetes.policies import policies
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.workspace.mounts import Role
 from tests.support.boundary.guarded_host import CANARY, TOKEN
 from tests.support.boundary.pod import pod_launch

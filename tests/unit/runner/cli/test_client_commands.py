@@ -24,7 +24,8 @@ _FOR_HOSTS: Final = {
     "runner.access.server",
     "runner.host.host",
     "runner.host.launch",
-    "runner.tiers.drivers",
+    "runner.tiers.container.driver",
+    "runner.tiers.process.driver",
     "starlette",
 }
 

@@ -40,7 +40,8 @@ def test_the_process_tier_is_hosted_without_docker() -> None:
     code = (
         "import sys, runner.host.host\n"
         "from runner.tiers.drivers import driver_for\n"
-        "driver_for('process')\n"
+        "from runner.config.models import Config\n"
+        "driver_for(Config(), 'process')\n"
         "assert 'docker' not in sys.modules"
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

@@ -5,12 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from wire.settings import KubernetesSettings
 
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.tiers.kubernetes import leadership
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.workspace.workspace import Workspace
 from tests.support.settings import load_config
 from tests.unit.runner.cli.conftest import RunCommand

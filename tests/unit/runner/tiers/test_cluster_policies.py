@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from google.protobuf.json_format import ParseDict
-from wire.settings import KubernetesSettings
 from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.policies import Ports, outside, policies, ports_of
+from runner.tiers.kubernetes.settings import KubernetesSettings
 
 
 def test_names_are_asked_where_the_cluster_resolves_them() -> None:

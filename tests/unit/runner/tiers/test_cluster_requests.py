@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 from wire.errors import Code
-from wire.settings import KubernetesSettings
 
 from runner.errors import TierError
 from runner.tiers.kubernetes import cluster as cluster_module
 from runner.tiers.kubernetes import watching
 from runner.tiers.kubernetes.cluster import Cluster, RefusedError
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.tiers.kubernetes.watching import Pods
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

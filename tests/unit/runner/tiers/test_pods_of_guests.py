@@ -8,12 +8,12 @@ from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
-from wire.settings import KubernetesSettings
 
 from runner.tiers.kubernetes import claims
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.pods import pod_of
 from runner.tiers.kubernetes.policies import policies
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.tiers.kubernetes.watching import hopeless, is_running, why_waiting
 from runner.workspace.mounts import Role
 from tests.support.boundary.pod import pod_launch

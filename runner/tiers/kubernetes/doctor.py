@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kubernetes_asyncio import client
 from wire.errors import WireError
-from wire.settings import ContainerSettings, KubernetesSettings
+from wire.settings import ContainerSettings
 
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.tiers.kubernetes.claims import claims_of, size_of
@@ -15,6 +15,7 @@ from runner.tiers.kubernetes.leadership import holder
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.permissions import excessive_permissions, missing_permissions
 from runner.tiers.kubernetes.pods import image_of
+from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.workspace.mounts import Role
 
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
