@@ -18,8 +18,7 @@ from wire.v1 import egress_pb2
 
 from egress.admission.allowance import Allowance
 from egress.admission.questions import Questions
-from egress.admission.record import Entry, Record
-from egress.caller import Caller
+from egress.admission.record import Caller, Entry, Record
 from egress.configuration import Configuration, State
 from egress.outside.upstreams import Upstream
 from egress.refusals import Refused, not_ready

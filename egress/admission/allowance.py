@@ -8,7 +8,7 @@ from typing import Final
 
 from wire.v1 import egress_pb2
 
-from egress.caller import Caller
+from egress.admission.record import Caller
 
 _TURNS_MAX: Final = 1_000
 _HOSTS_MAX: Final = 10_000

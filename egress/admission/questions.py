@@ -10,8 +10,7 @@ from wire.egress.policy import Attempt, Verdict
 from wire.text import visible_name
 from wire.v1 import egress_pb2 as pb
 
-from egress.admission.record import HOST_CHARS, TEXT_CHARS
-from egress.caller import Caller
+from egress.admission.record import HOST_CHARS, TEXT_CHARS, Caller
 from egress.watch import Watch
 
 OPEN_MAX: Final = 8

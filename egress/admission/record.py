@@ -12,8 +12,7 @@ from wire.egress.policy import Attempt, Verdict
 from wire.text import visible_name
 from wire.v1 import egress_pb2 as pb
 
-from egress.caller import Caller
-from egress.credentials.search import holds_placeholder
+from egress.credentials.bodies import holds_placeholder
 from egress.watch import ALLOWED, REFUSED, Watch
 
 HOST_CHARS: Final = 255
@@ -26,6 +25,15 @@ REFUSALS_PER_S: Final = 0.5
 """Refusals of one role that are written down: as many at once, and so many more each second."""
 LEFT_OUT_S: Final = 0.1
 """How long one that is left out takes."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The guest at the door, and the session and turn that it says it works for."""
+
+    role: str
+    session_id: str = ""
+    turn_id: str = ""
 
 
 class Record:

@@ -9,9 +9,9 @@ from urllib.parse import quote, unquote_plus
 
 from wire.v1 import egress_pb2
 
+from egress.credentials.bodies import holds_placeholder
 from egress.credentials.credential import Credential, Head, MisplacedError
 from egress.credentials.redaction import Values
-from egress.credentials.search import holds_placeholder
 
 _UNSEARCHABLE: Final = ("accept-encoding", "range", "if-range")
 """Headers that ask for an answer in which values cannot be found, such as one in two halves."""

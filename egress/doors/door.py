@@ -19,7 +19,7 @@ from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
 from wire.tls import server_context
 
 from egress.admission.admission import Admission
-from egress.caller import Caller
+from egress.admission.record import Caller
 from egress.doors.exchange import Exchange, bad_request, check, intercepted, proxied
 from egress.doors.opening import Connect, Opening
 from egress.doors.serving import Serving

@@ -21,11 +21,10 @@ from wire.identity import Party
 from yarl import URL
 
 from egress.admission.admission import Admission, Passage
-from egress.caller import Caller
+from egress.admission.record import Caller
 from egress.configuration import Configuration
-from egress.credentials.bodies import Incoming, Outgoing
+from egress.credentials.bodies import Incoming, Outgoing, UnreadableError
 from egress.credentials.credential import Head, MisplacedError
-from egress.credentials.encodings import UnreadableError
 from egress.credentials.redaction import Values
 from egress.outside.dialing import CONNECT_S
 from egress.outside.upstreams import Upstream

@@ -8,7 +8,7 @@ from wire.egress import hosts
 from wire.egress.policy import Attempt
 
 from egress.admission.admission import Admission, Passage
-from egress.caller import Caller
+from egress.admission.record import Caller
 from egress.doors.client_hello import HelloReader
 from egress.refusals import Refused
 

@@ -21,8 +21,7 @@ from egress.admission import record as recording
 from egress.admission.admission import Admission
 from egress.admission.allowance import Allowance
 from egress.admission.questions import Questions
-from egress.admission.record import Record
-from egress.caller import Caller
+from egress.admission.record import Caller, Record
 from egress.configuration import State
 from egress.control import Control
 from egress.watch import NotReady, Watch

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wire.v1.egress_pb2 import EgressLimits, EgressSpent
 
 from egress.admission.allowance import Allowance
-from egress.caller import Caller
+from egress.admission.record import Caller
 from tests.support.examples import examples
 
 MONDAY = date(2026, 11, 23)
