@@ -101,12 +101,13 @@ async def _until_healthy(channel: object, process: asyncio.subprocess.Process) -
 
 async def one_turn(gateway: "gateway_pb2_grpc.GatewayAsyncStub") -> None:
     session = await gateway.CreateSession(gateway_pb2.CreateSessionRequest(channel="bench"))
-    turn = gateway.RunTurn(
+    turn = await gateway.StartTurn(
         gateway_pb2.RunTurnRequest(
             session_id=session.session_id, text="remember that benches are honest", channel="bench"
         )
     )
-    events = [event async for event in turn]
+    following = gateway_pb2.FollowTurnRequest(turn_id=turn.turn_id)
+    events = [event async for event in gateway.FollowTurn(following)]
     if not events[-1].HasField("completed"):
         raise RuntimeError(f"the turn did not complete: {events[-1]}")
 

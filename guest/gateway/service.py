@@ -234,13 +234,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         async for event in self._turns.follow(turn_id, request.after):
             yield self._shown(event)
 
-    async def RunTurn(
-        self, request: pb.RunTurnRequest, context: Context
-    ) -> AsyncIterator[pb.TurnEvent]:
-        turn = await self._start(request)
-        async for event in turn.events.follow():
-            yield self._shown(event)
-
     async def ListTurns(self, request: pb.ListTurnsRequest, context: Context) -> pb.ListTurnsReply:
         session_id = request.session_id and await self._sessions.require(request.session_id)
         turns = await self._turns.list(session_id, running_only=request.running_only)
@@ -264,15 +257,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ) -> pb.CancelTurnReply:
         turn_id = validation.identifier("turn_id", request.turn_id)
         return pb.CancelTurnReply(cancelled=self._turns.cancel(turn_id))
-
-    async def AnswerApproval(
-        self, request: pb.AnswerApprovalRequest, context: Context
-    ) -> pb.AnswerApprovalReply:
-        approval_id = validation.identifier("approval_id", request.approval_id)
-        accepted = self._approvals.decide(
-            approval_id, approved=request.approved, channel=validation.CHANNEL
-        )
-        return pb.AnswerApprovalReply(accepted=accepted)
 
     async def AnswerCall(
         self, request: pb.AnswerCallRequest, context: Context

@@ -12,19 +12,21 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, NoReturn, Self
+from typing import Final, Self
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 from wire.errors import Code, WireError
 
 from runner.access.agents import Agents, Replies
-from runner.access.scopes import METHODS, Method, Scope
+from runner.access.scopes import METHODS, Method, Scope, path_of
 from runner.access.tokens import Token, Tokens
+from runner.client.calls import CallChannel
 from runner.config.models import Config
 
 log = logging.getLogger(__name__)
@@ -45,8 +47,8 @@ _NO_TOKEN: Final = partial(
     WireError,
     Code.UNAUTHENTICATED,
     "this access token is not known",
-    details="it was revoked, or it is not the whole token; it travels as the metadata "
-    "authorization: Bearer oxa_…",
+    details="it was revoked, or it is not the whole token; it travels as the header "
+    "Authorization: Bearer oxa_…",
     resolution=_ASK,
 )
 _EXPIRED: Final = partial(
@@ -241,45 +243,38 @@ class Callers:
         """
         user_id = user_id or caller.user_id
         caller.check_user(user_id)
-        return _AgentChannel(self, caller, user_id)
 
-    def call(self, caller: Caller, user_id: str, method: Method, request: bytes) -> Replies:
-        """A call of `method`, of which nothing was sent yet. Read it within `running`.
+        def begin(described: MethodDescriptor, request: Message) -> CallersReplies:
+            method = METHODS[path_of(described)]
+            return self.call(caller, user_id, method, request.SerializeToString())
+
+        return CallChannel(begin)
+
+    def call(
+        self, caller: Caller, user_id: str, method: Method, request: bytes
+    ) -> "CallersReplies":
+        """A call of `method`, of which nothing was sent yet.
 
         Raises `WireError`: PERMISSION_DENIED, and INVALID_ARGUMENT for what is no message.
         """
         caller.check_user(user_id)
         method.check(caller.scopes)
         request = method.through(caller.channel, caller.scopes, request)
-        return Replies(
+        replies = Replies(
             self.agents, user_id, method.path, request, partial(method.back, caller.scopes)
         )
-
-    @asynccontextmanager
-    async def running(self, caller: Caller) -> AsyncIterator[None]:
-        """Let the body run as a call of `caller`, until its end or until they are not let in any
-        more.
-
-        Raises `WireError`: what ended it, and RESOURCE_EXHAUSTED if too many calls run.
-        """
-        limit = asyncio.timeout(None)
-        call = self.begin(caller, lambda: limit.reschedule(asyncio.get_running_loop().time()))
-        try:
-            async with limit:
-                yield
-        except TimeoutError:
-            if call.why is None:
-                raise
-            raise call.why from None
-        finally:
-            self.done(call)
+        return CallersReplies(self, caller, replies, method.reply)
 
     def large(self, caller: Caller) -> asyncio.Semaphore:
         """What a large request of `caller` is read and understood in: few are at once."""
         return self._large[caller.key]
 
     def begin(self, caller: Caller, stop: Callable[[], object]) -> _Running:
-        """Count a call, which `stop` ends; see `running`. Say `done` when it has ended."""
+        """Count a call, which `stop` ends when its caller is not let in any more. Say `done` when
+        it has ended.
+
+        Raises `WireError`: why they are not let in, and RESOURCE_EXHAUSTED if too many calls run.
+        """
         if (why := caller.ended()) is not None:
             raise why
         if sum(call.caller.key == caller.key for call in self._running) >= CALLS_MAX:
@@ -337,33 +332,23 @@ class Callers:
             log.warning("when tokens were used cannot be kept: %s", error)
 
 
-class _Call:
-    """A call through a caller's channel, as generated code and `GatewayClient` use calls."""
+class CallersReplies:
+    """Replies of a gateway to a call, which counts as one of its caller's while it runs.
+
+    It ends when they are not let in any more; `read` then raises why.
+    """
 
     def __init__(
-        self,
-        callers: Callers,
-        caller: Caller,
-        replies: Replies,
-        read: Callable[[bytes], Any],
-        timeout: float | None,
+        self, callers: Callers, caller: Caller, replies: Replies, kind: type[Message]
     ) -> None:
         self._callers = callers
         self._caller = caller
         self._replies = replies
-        self._read = read
-        self._timeout = timeout
+        self._kind = kind
         self._running: _Running | None = None
 
-    def __await__(self) -> Any:
-        return self._only().__await__()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while (message := await self.read()) is not grpc.aio.EOF:
-            yield message
-
-    async def read(self) -> Any:
-        """The next message, or `grpc.aio.EOF`."""
+    async def read(self) -> Message | None:
+        """The next reply; None after the last one. Raises `WireError`, as `begin` does, too."""
         if self._running is None:
             self._running = self._callers.begin(self._caller, self._replies.cancel)
         try:
@@ -375,71 +360,11 @@ class _Call:
             raise
         if reply is None:
             self._callers.done(self._running)
-            return grpc.aio.EOF
-        return self._read(reply)
+            return None
+        return self._kind.FromString(reply)
 
     def cancel(self) -> None:
+        """End the call, also at the agent. Idempotent."""
         self._replies.cancel()
         if self._running is not None:
             self._callers.done(self._running)
-
-    async def _only(self) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await self.read()
-        except TimeoutError:
-            raise WireError(
-                Code.TIMEOUT,
-                f"the agent has not answered for {self._timeout:.0f} seconds",
-                resolution="try again; runner logs says what it does",
-            ) from None
-        finally:
-            self.cancel()
-
-
-class _AgentChannel(grpc.aio.Channel):
-    """See `Callers.agent`. It holds no connection of its own."""
-
-    def __init__(self, callers: Callers, caller: Caller, user_id: str) -> None:
-        self._callers = callers
-        self._caller = caller
-        self._user_id = user_id
-
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        **_: Any,
-    ) -> Any:
-        described = METHODS[method]
-
-        def call(request: Any, timeout: float | None = None, **_: Any) -> _Call:
-            replies = self._callers.call(
-                self._caller, self._user_id, described, request_serializer(request)
-            )
-            return _Call(self._callers, self._caller, replies, response_deserializer, timeout)
-
-        return call
-
-    unary_stream = unary_unary
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def close(self, grace: float | None = None) -> None:
-        """There is nothing to close: calls end by themselves."""
-
-    def stream_stream(self, *_: Any, **__: Any) -> Any:
-        """No face streams requests; generated code asks for the method nevertheless."""
-        return self._not_here
-
-    stream_unary = stream_stream
-
-    def _not_here(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError("this channel only makes calls of the gateway's methods")
-
-    get_state = wait_for_state_change = channel_ready = _not_here

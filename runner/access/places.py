@@ -3,16 +3,77 @@ opened. `section` is that of the configuration which names them.
 """
 
 import contextlib
+import fcntl
 import grp
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from wire.disk import listener
 from wire.errors import Code
+from wire.identity import Party
+from wire.settings import AccessSettings, ServeSettings
 
+from runner.access.tokens import Tokens
 from runner.config.trust import way_of_others
 from runner.errors import ConfigError, HostError
+from runner.host.authority import Authority
+from runner.workspace.directories import descriptor, whole_file
+
+SERVER_NAME: Final = Party.ACCESS.value
+"""The name in a certificate of the runner's own, whatever the address."""
+
+
+def check_files(section: str, settings: AccessSettings | ServeSettings) -> None:
+    """Check what the settings name: the socket's place and group, certificate, key and authority.
+
+    Changes nothing. Raises `ConfigError`.
+    """
+    if settings.socket is not None:
+        check_place(section, settings.socket)
+    if settings.socket_group:
+        group_id(section, settings.socket_group)
+    for name in ("certificate", "key", "authority"):
+        if (path := getattr(settings, name, None)) is not None:
+            read_pem(section, name, path)
+
+
+def own_authority(tokens: Tokens) -> Authority:
+    """The authority whose certificate clients trust where `[access] certificate` names no other.
+
+    It is made once and kept beside the tokens, so that access files stay valid. Raises `HostError`
+    (DATA_LOSS) if its file is damaged.
+    """
+    tokens.prepare()
+    path = tokens.directory / "authority.pem"
+    with descriptor(tokens.directory / "lock", os.O_RDWR | os.O_CREAT) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            return Authority.from_pem(path.read_text(encoding="ascii", errors="replace"))
+        except FileNotFoundError:
+            pass
+        except HostError as error:
+            raise HostError(
+                Code.DATA_LOSS,
+                "the authority for access files is damaged, so nobody can be let in with one",
+                details=f"{path}: {error.details}",
+                resolution=f"mv {path} {path}.damaged; then make new access files: those that are "
+                "out do not trust another one",
+            ) from None
+        authority = Authority.new()
+        with whole_file(path) as file:
+            file.write(authority.to_pem().encode())
+        return authority
+
+
+def own_identity(tokens: Tokens) -> Path:
+    """A file with a new certificate of `own_authority` and its key, private to this account."""
+    identity = own_authority(tokens).issue(Party.ACCESS)
+    path = tokens.directory / "identity.pem"
+    with whole_file(path) as file:
+        file.write(f"{identity.certificate}{identity.key}".encode())
+    return path
 
 
 def check_place(section: str, socket: Path) -> None:

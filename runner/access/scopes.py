@@ -52,18 +52,20 @@ def needed_by(call: gateway_pb2.CallToolRequest) -> frozenset[Scope]:
 
 @dataclass(frozen=True)
 class Method:
-    """One method of the gateway, as the relay passes it on.
+    """One method of the gateway, as somebody outside calls it.
 
     Attributes:
         name: As the contract spells it.
         path: As a call names it.
-        needed: The scopes that a token must have, all of them. None: it is never relayed.
+        needed: The scopes that a token must have, all of them. None: it belongs to the host.
+        reply: The class of its replies.
         with_channel: The request's class if it says through which channel somebody acts.
     """
 
     name: str
     path: str
     needed: frozenset[Scope] | None
+    reply: type[Message]
     with_channel: type[Message] | None
 
     @classmethod
@@ -71,8 +73,9 @@ class Method:
         has_channel = "channel" in described.input_type.fields_by_name
         return cls(
             described.name,
-            f"/{_SERVICE.full_name}/{described.name}",
+            path_of(described),
             _needed(described),
+            GetMessageClass(described.output_type),
             GetMessageClass(described.input_type) if has_channel else None,
         )
 
@@ -121,6 +124,11 @@ def _check(what: str, needed: frozenset[Scope], scopes: frozenset[Scope]) -> Non
             details=f"this one has {', '.join(sorted(scopes))}",
             resolution="ask the person who runs this host for a token with that scope",
         )
+
+
+def path_of(method: MethodDescriptor) -> str:
+    """As a call of gRPC names a method."""
+    return f"/{_SERVICE.full_name}/{method.name}"
 
 
 METHODS: Final[Mapping[str, Method]] = {

@@ -82,7 +82,10 @@ async def _serving(
         if with_link:
             _show_link(links, server.url, options.user_id)
         else:
-            typer.echo(f"serving at {server.url or config.serve.socket}")
+            outside = " and ".join(server.lets_in)
+            typer.echo(f"serving at {server.url or config.serve.socket or outside}")
+            if outside:
+                typer.echo(f"  people with access files are let in at  {outside}")
             typer.echo(f"  a link that lets you in  {options.command('serve', '--open')}")
         yield
 

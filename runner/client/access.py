@@ -9,17 +9,13 @@ import stat
 from pathlib import Path
 from typing import Annotated, Self
 
-import grpc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from wire.errors import Code, WireError
-from wire.limits import GRPC_MESSAGE_MAX_BYTES
 from wire.zones import own_name
 
+from runner.client.calls import CallChannel
 from runner.client.gateway import GatewayClient, GatewayLost
 from runner.errors import ConfigError
-
-_UNPROVEN = ("handshake", "certificate", "Certificate", "Hostname Verification")
-"""gRPC's words for a server that is not the one that the file names."""
 
 
 class AccessFile(BaseModel):
@@ -78,20 +74,12 @@ class AccessFile(BaseModel):
                 resolution="ask the person who runs the agent for another one",
             ) from None
 
-    def open_channel(self) -> grpc.aio.Channel:
-        """A connection to the server that the file names, and to no other; every call carries the
-        token. The caller closes it."""
-        trusted = self.certificate.encode() or None
-        credentials = grpc.composite_channel_credentials(
-            grpc.ssl_channel_credentials(trusted), grpc.access_token_call_credentials(self.token)
-        )
-        options: list[tuple[str, str | int]] = [
-            ("grpc.max_receive_message_length", GRPC_MESSAGE_MAX_BYTES),
-            ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
-        ]
-        if self.server_name:
-            options.append(("grpc.ssl_target_name_override", self.server_name))
-        return grpc.aio.secure_channel(self.address, credentials, options=options)
+    def open_channel(self) -> CallChannel:
+        """Calls of the server that the file names, and of no other; every one carries the token.
+        The caller closes it. Raises `WireError` for a certificate that is none."""
+        from runner.client.http import over_http  # imports httpx
+
+        return over_http(self.address, self.server_name, self.certificate, self.token, self.user_id)
 
     async def connect(self, *, channel_name: str) -> GatewayClient:
         """Connect and say hello.
@@ -104,16 +92,10 @@ class AccessFile(BaseModel):
             agent.time_zone = own_name(os.environ)
             return agent
         except GatewayLost as error:
-            if any(word in error.details for word in _UNPROVEN):
-                raise WireError(
-                    Code.FAILED_PRECONDITION,
-                    f"somebody else answers at {self.address}: it did not prove to be who it must",
-                    details=error.details,
-                    resolution="ask the person who runs the agent for another access file",
-                ) from None
             raise WireError(
                 Code.UNAVAILABLE,
                 f"nobody answers at {self.address}",
                 details=error.details,
-                resolution="ask the person who runs the agent whether people are let in there",
+                resolution="ask the person who runs the agent whether people are let in there: "
+                "runner serve",
             ) from None

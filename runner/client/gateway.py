@@ -181,14 +181,10 @@ class GatewayClient:
         """Start a turn and follow it, on this connection alone. `model` is "provider:model", or a
         model of the configured provider; empty: the configured one."""
         request = gateway_pb2.RunTurnRequest(
-            session_id=session_id,
-            text=text,
-            turn_id=turn_id,
-            channel=self._name,
-            model=model,
-            time_zone=self.time_zone,
+            session_id=session_id, text=text, turn_id=turn_id or new_turn_id(), model=model
         )
-        async with aclosing(_to_outcome(self._stub.RunTurn(request))) as events:
+        await self.start_turn(request)
+        async with aclosing(self.follow_turn(request.turn_id)) as events:
             async for event in events:
                 yield event
 

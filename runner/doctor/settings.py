@@ -10,7 +10,7 @@ from wire.errors import WireError
 from wire.installation import adding, adding_model
 from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
-from runner.access.server import check_files
+from runner.access.places import check_files
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, refused, warning
@@ -66,7 +66,7 @@ def access(config: Config) -> Finding:
     if not settings.socket and not settings.listen:
         return ok("access", "only this account gets in: [access] names no address")
     try:
-        check_files(settings)
+        check_files("access", settings)
         count = len(tokens.all())
     except WireError as error:
         return refused("access", error)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from wire.settings import OpenAISettings
 from wire.v1 import gateway_pb2 as pb
 
 from runner.access.callers import Caller, Callers
+from runner.access.streaming import KEEP_ALIVE_S, UNBUFFERED, kept_alive, while_there
 from runner.client.gateway import GatewayClient
 from runner.openai import conversations
 from runner.openai.chat import ChatWriter
@@ -32,9 +33,7 @@ from runner.openai.turns import Answering, Answers, ResponseRef, unknown
 log = logging.getLogger(__name__)
 
 BODY_MAX_BYTES: Final = 4 * 1024 * 1024
-KEEP_ALIVE_S: Final = 15.0
 _DONE: Final = "data: [DONE]\n\n"
-_STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
@@ -104,7 +103,7 @@ class OpenAI:
         if asked.background:
             writer.begin(answering.session_id)
             return JSONResponse(writer.response)
-        await _unless_left(request, _consume(writer, answering))
+        await while_there(request.receive, _consume(writer, answering))
         return JSONResponse(writer.response)
 
     async def _get_response(self, request: Request, _: Caller, gateway: GatewayClient) -> Response:
@@ -166,7 +165,7 @@ class OpenAI:
         writer = ChatWriter(answering.ref, asked)
         if asked.stream:
             return self._stream(_completion_chunks(writer, answering))
-        await _unless_left(request, _consume(writer, answering))
+        await while_there(request.receive, _consume(writer, answering))
         if writer.failed is not None:
             raise _failure(writer.failed)
         return JSONResponse(writer.completion)
@@ -186,11 +185,11 @@ class OpenAI:
             body = await self._read(request, BODY_MAX_BYTES)
             return await asyncio.to_thread(json_object, body or b"{}")
 
-    def _stream(self, events: AsyncIterator[str]) -> Response:
+    def _stream(self, events: AsyncGenerator[str, None]) -> Response:
         return StreamingResponse(
-            kept_alive(events, self._keep_alive_s),
+            kept_alive(events, ": the agent is at work\n\n", self._keep_alive_s),
             media_type="text/event-stream",
-            headers=_STREAM_HEADERS,
+            headers=UNBUFFERED,
         )
 
 
@@ -213,25 +212,6 @@ async def _consume(writer: ResponseWriter | ChatWriter, answering: Answering) ->
         writer.add(event)
 
 
-async def _unless_left(request: Request, work: Awaitable[None]) -> None:
-    """Do `work` while the client is there. The turn goes on without it."""
-
-    async def leaving() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    doing, left = asyncio.ensure_future(work), asyncio.ensure_future(leaving())
-    try:
-        await asyncio.wait((doing, left), return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise WireError(Code.CANCELLED, "the client has left")
-        doing.result()
-    finally:
-        doing.cancel()
-        left.cancel()
-        await asyncio.wait((doing, left))
-
-
 async def _response(gateway: GatewayClient, ref: ResponseRef) -> dict[str, Any]:
     """A response as far as it has come. Raises NOT_FOUND."""
     listed = {turn.turn_id: turn for turn in await gateway.list_turns()}
@@ -252,7 +232,9 @@ async def _response(gateway: GatewayClient, ref: ResponseRef) -> dict[str, Any]:
     return writer.response
 
 
-async def _response_events(writer: ResponseWriter, answering: Answering) -> AsyncIterator[str]:
+async def _response_events(
+    writer: ResponseWriter, answering: Answering
+) -> AsyncGenerator[str, None]:
     for each in writer.begin(answering.session_id):
         yield _named(each)
     try:
@@ -268,7 +250,7 @@ async def _response_events(writer: ResponseWriter, answering: Answering) -> Asyn
             yield _named(each)
 
 
-async def _completion_chunks(writer: ChatWriter, answering: Answering) -> AsyncIterator[str]:
+async def _completion_chunks(writer: ChatWriter, answering: Answering) -> AsyncGenerator[str, None]:
     for each in writer.begin(answering.session_id):
         yield _data(each)
     error: WireError | None = None
@@ -284,34 +266,6 @@ async def _completion_chunks(writer: ChatWriter, answering: Answering) -> AsyncI
     if error is not None:
         yield _data(body_of(error))
     yield _DONE
-
-
-async def kept_alive(lines: AsyncIterator[str], every_s: float) -> AsyncIterator[str]:
-    """`lines`, with a comment whenever there was none for a while, as when a person is asked."""
-    waiting: asyncio.Task[str] | None = None
-    try:
-        while True:
-            waiting = waiting or asyncio.ensure_future(_next(lines))
-            done, _ = await asyncio.wait({waiting}, timeout=every_s)
-            if not done:
-                yield ": the agent is at work\n\n"
-                continue
-            try:
-                line = waiting.result()
-            except StopAsyncIteration:
-                return
-            finally:
-                waiting = None
-            yield line
-    finally:
-        if waiting is not None:
-            waiting.cancel()
-            await asyncio.wait({waiting})
-        await lines.aclose()  # type: ignore[attr-defined]  # they are generators
-
-
-async def _next(lines: AsyncIterator[str]) -> str:
-    return await anext(lines)
 
 
 def _failure(failed: pb.TurnFailed) -> WireError:

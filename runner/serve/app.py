@@ -12,12 +12,11 @@ from starlette.types import ASGIApp
 from wire.errors import Code, WireError
 
 from runner.access.callers import Callers
-from runner.access.relay import INTERNAL
 from runner.config.models import Config
 from runner.openai.routes import OpenAI
 from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
-from runner.serve.failures import Refusal, answer
+from runner.serve.failures import INTERNAL, Refusal, answer
 from runner.serve.files import Files
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
 from runner.serve.login.door import Door

@@ -1,53 +1,39 @@
 """The gateway's methods as JSON over HTTP: `POST /api/users/{user}/{Method}`.
 
 Requests and replies are the contract's messages with their field names; fields that have their
-default are left out. A method that streams answers with one message a line, `{}` now and then so
-that the line is known to be open, and where it fails an `error` as the last one.
+default are left out. Fields that this version does not know are ignored, and named in the header
+`X-Oxydra-Ignored` of the answer. A method that streams answers with one message a line, `{}` now
+and then so that the line is known to be open, and where it fails an `error` as the last one.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message_factory import GetMessageClass
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 from wire.errors import Code, WireError
-from wire.v1 import gateway_pb2
 
-from runner.access.agents import Replies
-from runner.access.callers import Caller, Callers
-from runner.access.relay import INTERNAL
-from runner.access.scopes import METHODS
-from runner.serve.failures import told
+from runner.access.callers import Callers, CallersReplies
+from runner.access.scopes import METHODS, path_of
+from runner.access.streaming import KEEP_ALIVE_S, UNBUFFERED, kept_alive
+from runner.client.calls import IGNORED_HEADER, SERVICE, body_max_bytes
+from runner.serve.failures import INTERNAL, told
 from runner.serve.login.door import Door
 from runner.serve.requests import SMALL, read_object, whole
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S: Final = 15.0
-_LARGEST: Final = 24 * 1024 * 1024
-"""A message of the largest size that gateways take, with its bytes as base64."""
-_BODY_BYTES: Final[Mapping[str, int]] = {
-    "ImportMemory": _LARGEST,
-    "WriteFile": _LARGEST,
-    "StartTurn": 4 * 1024 * 1024,
-    "RunTurn": 4 * 1024 * 1024,
-    "CallTool": 4 * 1024 * 1024,
-    "AnswerCall": 4 * 1024 * 1024,
-}
-_BODY_BYTES_OTHERWISE: Final = 256 * 1024
-_SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
-_STREAM: Final = (
-    (b"content-type", b"application/x-ndjson"),
-    (b"x-accel-buffering", b"no"),  # nginx passes each line on at once
-)
+HEARTBEAT_S: Final = KEEP_ALIVE_S
+_IGNORED_MAX: Final = 10
+"""How many fields are named that were ignored."""
 
 
 class Bridge:
@@ -65,103 +51,72 @@ class Bridge:
         caller = self._door.caller(request)
         user_id = request.path_params["user"]
         caller.check_user(user_id)
-        described = _SERVICE.methods_by_name.get(request.path_params["method"])
+        described = SERVICE.methods_by_name.get(request.path_params["method"])
         if described is None:
             raise WireError(
                 Code.NOT_FOUND,
                 "the gateway has no such method",
                 details=request.path_params["method"][:80],
             )
-        method = METHODS[f"/{_SERVICE.full_name}/{described.name}"]
+        method = METHODS[path_of(described)]
         method.check(caller.scopes)
-        limit = _BODY_BYTES.get(described.name, _BODY_BYTES_OTHERWISE)
+        limit = body_max_bytes(described)
         if int(request.headers.get("content-length") or limit) <= SMALL:
-            message = _message(described, request, await whole(request, SMALL))
+            message, ignored = _message(described, request, await whole(request, SMALL))
         else:
             async with self._callers.large(caller):
                 body = await whole(request, limit)
-                message = await asyncio.to_thread(_message, described, request, body)
+                message, ignored = await asyncio.to_thread(_message, described, request, body)
+        log.debug("%s by %s calls %s", caller.user_id, caller.channel, method.name)
         replies = self._callers.call(caller, user_id, method, message)
-        read = GetMessageClass(described.output_type).FromString
+        headers = {IGNORED_HEADER: ", ".join(ignored)} if ignored else {}
         if described.server_streaming:
-            return Lines(self._callers, caller, replies, lambda reply: _json(_plain(read(reply))))
+            lines = kept_alive(_lines(replies), b"{}\n", HEARTBEAT_S)
+            headers |= UNBUFFERED
+            return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
         try:
-            async with self._callers.running(caller):
-                reply = await replies.read()
+            reply = await replies.read()
         finally:
             replies.cancel()
-        return JSONResponse(_plain(read(reply or b"")))
+        return JSONResponse(_plain(reply or method.reply()), headers=headers)
 
 
-class Lines(Response):
-    """Replies as lines, as they come. Who leaves ends the call."""
-
-    def __init__(self, callers: Callers, caller: Caller, replies: Replies, line: Any) -> None:
-        super().__init__()
-        self._callers = callers
-        self._caller = caller
-        self._replies = replies
-        self._line = line
-
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(_STREAM)})
-        sending = asyncio.create_task(self._send(send))
-        leaving = asyncio.create_task(_left(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._replies.cancel()
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.wait({sending, leaving})
-
-    async def _send(self, send: Send) -> None:
-        last = b""
-        try:
-            async with self._callers.running(self._caller):
-                await self._send_replies(send)
-        except WireError as error:
-            last = _json(told(error))
-        except Exception:
-            log.exception("unexpected failure in a stream")
-            last = _json(told(INTERNAL()))
-        await send({"type": "http.response.body", "body": last, "more_body": False})
-
-    async def _send_replies(self, send: Send) -> None:
-        reading: asyncio.Future[bytes | None] | None = None
-        try:
-            while True:
-                reading = reading or asyncio.ensure_future(self._replies.read())
-                done, _ = await asyncio.wait({reading}, timeout=HEARTBEAT_S)
-                line = b"{}\n"
-                if done:
-                    reply = reading.result()
-                    if reply is None:
-                        return
-                    line, reading = self._line(reply), None
-                await send({"type": "http.response.body", "body": line, "more_body": True})
-        finally:
-            if reading is not None:
-                reading.cancel()
+async def _lines(replies: CallersReplies) -> AsyncGenerator[bytes, None]:
+    """Replies as they come. Who leaves ends the call."""
+    try:
+        while (reply := await replies.read()) is not None:
+            yield _json(_plain(reply))
+    except WireError as error:
+        yield _json(told(error))
+    except Exception:
+        log.exception("unexpected failure in a stream")
+        yield _json(told(INTERNAL()))
+    finally:
+        replies.cancel()
 
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _message(described: MethodDescriptor, request: Request, body: bytes) -> bytes:
+def _message(described: MethodDescriptor, request: Request, body: bytes) -> tuple[bytes, list[str]]:
+    """The request as a message, and the fields of it that this version does not know."""
     content = read_object(request, body)
     try:
-        message = ParseDict(content, GetMessageClass(described.input_type)())
+        message = ParseDict(
+            content, GetMessageClass(described.input_type)(), ignore_unknown_fields=True
+        )
     except (ParseError, ValueError, TypeError, RecursionError) as error:
         raise WireError(
             Code.INVALID_ARGUMENT,
-            f"this is no {described.input_type.name}",
+            f"invalid {described.input_type.name}",
             details=str(error)[:300],
             resolution="proto/wire/v1/gateway.proto says which fields there are",
         ) from None
-    return bytes(message.SerializeToString())
+    return bytes(message.SerializeToString()), _unknown(described.input_type, content)
+
+
+def _unknown(kind: Descriptor, content: Mapping[str, Any]) -> list[str]:
+    """The names in `content` that are no fields of `kind`, as a header can hold them."""
+    known = {*kind.fields_by_name, *kind.fields_by_camelcase_name}
+    names = [name for name in content if name not in known]
+    return [re.sub(r"[^A-Za-z0-9_.-]", "?", name[:40]) for name in names[:_IGNORED_MAX]]
 
 
 def _plain(message: Any) -> dict[str, Any]:

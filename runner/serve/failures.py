@@ -1,6 +1,7 @@
 """Errors as HTTP answers: a status, and what happened, why and what fixes it as JSON."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from starlette.responses import JSONResponse
@@ -21,6 +22,12 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.DATA_LOSS: 500,
     Code.INTERNAL: 500,
 }
+INTERNAL: Final = partial(
+    WireError,
+    Code.INTERNAL,
+    "internal error",
+    resolution="tell the person who runs this host; its log has the traceback",
+)
 
 
 class Refusal(WireError):  # noqa: N818 - an answer, not a bug

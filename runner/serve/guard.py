@@ -1,5 +1,8 @@
 """What every request must be like before anybody looks at it, and what every answer says.
 
+With an access file nobody comes from a page: at the listeners of `[access]` every request carries
+an access token, and nothing else lets anybody in. Everywhere else:
+
 Host      one of the names of this server, so that no other site's name leads here
 Origin    this server's own, where there is one, as browsers send it
 X-Oxydra  where a cookie could act: only pages of this server can send it; with a cookie it is the
@@ -22,7 +25,7 @@ from wire.text import bounded_json
 
 from runner.serve.connections import HEAD_MAX_BYTES
 from runner.serve.failures import Refusal, answer
-from runner.serve.login.door import HEADER, bearer
+from runner.serve.login.door import BY_ACCESS, HEADER, bearer
 from runner.serve.requests import SMALL, VALUES_MAX, whole
 
 log = logging.getLogger(__name__)
@@ -86,6 +89,9 @@ class Guard:
         headers = request.headers
         if sum(len(name) + len(value) for name, value in headers.raw) > HEAD_MAX_BYTES:
             raise Refusal(431, Code.INVALID_ARGUMENT, "the request has too many headers")
+        if request.scope.get(BY_ACCESS) is True:
+            _check_from_outside(request)
+            return
         origin = self._origins.get(headers.get("host", "").lower())
         if origin is None or len(headers.getlist("host")) != 1:
             raise Refusal(
@@ -135,6 +141,18 @@ class Reports:
 
     async def show(self, _: Request) -> Response:
         return JSONResponse({"reports": self.count})
+
+
+def _check_from_outside(request: Request) -> None:
+    if "origin" in request.headers or "sec-fetch-site" in request.headers:
+        raise _foreign("a browser has sent it")
+    if bearer(request) is None:
+        raise Refusal(
+            401,
+            Code.UNAUTHENTICATED,
+            "the request carries no access token",
+            resolution="send one as Authorization: Bearer oxa_…; the console is at [serve] listen",
+        )
 
 
 def _shown(body: bytes) -> str:

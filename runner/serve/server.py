@@ -11,21 +11,30 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from wire.errors import Code, WireError
-from wire.settings import ServeSettings
+from wire.settings import AccessSettings, ServeSettings
 
 from runner.access.callers import Callers
-from runner.access.places import check_place, clear_place, group_id, open_to_group, read_pem
+from runner.access.places import (
+    check_files,
+    clear_place,
+    open_to_group,
+    own_identity,
+    read_pem,
+)
+from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
 from runner.serve.connections import Crowd, Listener, is_local, raise_descriptors
-from runner.serve.login.door import BY_SOCKET, Door
+from runner.serve.login.door import BY_ACCESS, BY_SOCKET, Door
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
 from runner.serve.mcp import Mcp
@@ -44,8 +53,27 @@ _ENDS: Final = WireError(
 )
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where the server listens.
+
+    Attributes:
+        section: What names it in the configuration.
+        listening: What connections are accepted by.
+        tls: Certificate and key; None: in clear.
+        mark: What the scope of its requests says of it; empty: nothing.
+        one_person: Whether an address of another machine is one person's.
+    """
+
+    section: str
+    listening: socket.socket
+    tls: tuple[Path, Path] | None = None
+    mark: str = ""
+    one_person: bool = True
+
+
 class HttpServer:
-    """Listens where `[serve]` says. An async context manager.
+    """Listens where `[serve]` and `[access]` say. An async context manager.
 
     Entering it raises `WireError` if it cannot listen there; then nothing is left behind.
     """
@@ -63,8 +91,14 @@ class HttpServer:
         """What browsers call it by."""
         return self._settings.url or next(iter(self.urls), "")
 
+    @property
+    def lets_in(self) -> list[str]:
+        """Where people with access files are let in, in words of the configuration."""
+        access = self._config.access
+        return [str(each) for each in (access.socket, access.listen) if each]
+
     async def __aenter__(self) -> Self:
-        check_settings(self._settings)
+        check_settings(self._settings, self._config.access)
         async with AsyncExitStack() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
@@ -86,13 +120,10 @@ class HttpServer:
             settings.session_hours * _HOUR_S,
         )
         door = Door(self._config, callers, sessions, self._links)
-        sockets = []
-        if settings.listen:
-            sockets.append(stack.enter_context(_tcp(settings.listen)))
-        if settings.socket is not None:
-            sockets.append(stack.enter_context(_unix(settings)))
-            stack.callback(settings.socket.unlink, missing_ok=True)
-        origins = origins_of(settings, sockets[0].getsockname()[1] if settings.listen else 0)
+        places = list(self._places(stack, callers.tokens))
+        origins = origins_of(
+            settings, places[0].listening.getsockname()[1] if settings.listen else 0
+        )
         self.urls = list(origins.values())
         samples = Samples(self._config)
         crowd = Crowd(raise_descriptors())
@@ -106,33 +137,53 @@ class HttpServer:
 
             metrics = HttpMetrics()
             app = metrics.counting(app)
-            listening = stack.enter_context(_tcp(address))
-            await _serve(
-                stack,
-                metrics.page(self._config, door.with_token),
-                ServeSettings(),
-                listening,
-                crowd,
-            )
-        for each in sockets:
-            by_socket = each.family == socket.AF_UNIX
-            await _serve(stack, _marked(app) if by_socket else app, settings, each, crowd)
+            metrics_place = _Place("telemetry", stack.enter_context(_tcp(address)))
+            await _serve(stack, metrics.page(self._config, door.with_token), metrics_place, crowd)
+        for each in places:
+            await _serve(stack, _marked(app, each.mark) if each.mark else app, each, crowd)
         stack.callback(callers.end_calls, _ENDS)  # first, so that streams end with a reason
         found_at = self._links.directory / "address.json"
         with whole_file(found_at) as file:
             file.write(json.dumps({"url": self.url, "pid": os.getpid()}).encode())
         stack.callback(found_at.unlink, missing_ok=True)
-        log.info("the console is at %s", self.url or settings.socket)
+        log.info("the console is at %s", self.url or settings.socket or "no address")
+        if self.lets_in:
+            log.info("people with access files are let in at %s", " and ".join(self.lets_in))
+
+    def _places(self, stack: AsyncExitStack, tokens: Tokens) -> Iterator["_Place"]:
+        """Listen at all addresses; that of browsers is the first one."""
+        for section, settings, mark in (
+            ("serve", self._config.serve, BY_SOCKET),
+            ("access", self._config.access, BY_ACCESS),
+        ):
+            if not (settings.listen or settings.socket):
+                continue
+            outside = section == "access"
+            tls = None
+            if settings.certificate is not None and settings.key is not None:
+                tls = settings.certificate, settings.key
+            elif outside:
+                tls = (own_identity(tokens),) * 2
+            if settings.listen:
+                one_person = outside or not (self._settings.url or self._settings.user_header)
+                listening = stack.enter_context(_tcp(settings.listen))
+                yield _Place(section, listening, tls, mark if outside else "", one_person)
+            if settings.socket is not None:
+                listening = stack.enter_context(
+                    _unix(section, settings.socket, settings.socket_group)
+                )
+                stack.callback(settings.socket.unlink, missing_ok=True)
+                yield _Place(section, listening, tls if outside else None, mark)
 
 
-def check_settings(settings: ServeSettings) -> None:
+def check_settings(settings: ServeSettings, access: AccessSettings) -> None:
     """Check what the settings name, and that nothing is served in clear to other machines. Changes
     nothing. Raises `ConfigError`."""
-    if not settings.listen and settings.socket is None:
+    if not any((settings.listen, settings.socket, access.listen, access.socket)):
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             "the HTTP server has no address",
-            details="neither [serve] listen nor [serve] socket is set",
+            details="neither [serve] nor [access] sets listen or socket",
             resolution='runner config edit, and write [serve] listen = "127.0.0.1:7480"',
         )
     host = settings.listen.rpartition(":")[0]
@@ -144,13 +195,8 @@ def check_settings(settings: ServeSettings) -> None:
             resolution="set [serve] certificate and key; or listen on 127.0.0.1, or on a socket, "
             "behind a reverse proxy with TLS",
         )
-    for name in ("certificate", "key"):
-        if (path := getattr(settings, name)) is not None:
-            read_pem("serve", name, path)
-    if settings.socket is not None:
-        check_place("serve", settings.socket)
-    if settings.socket_group:
-        group_id("serve", settings.socket_group)
+    check_files("serve", settings)
+    check_files("access", access)
     if settings.user_header_from == "socket" and settings.listen:
         if not settings.listen_beside_proxy:
             raise ConfigError(
@@ -238,18 +284,16 @@ def _tcp(listen: str) -> Iterator[socket.socket]:
             Code.UNAVAILABLE,
             f"cannot listen on {listen}",
             details=str(error),
-            resolution="name another address in runner.toml ([serve] listen, or [telemetry] "
-            "prometheus), or end the program that is there",
+            resolution="name another address in runner.toml ([serve] listen, [access] listen, or "
+            "[telemetry] prometheus), or end the program that is there",
         ) from None
     with made:
         yield made
 
 
 @contextmanager
-def _unix(settings: ServeSettings) -> Iterator[socket.socket]:
-    path = settings.socket
-    assert path is not None
-    clear_place("serve", path)
+def _unix(section: str, path: Path, group: str) -> Iterator[socket.socket]:
+    clear_place(section, path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         try:
             made.bind(os.fspath(path))
@@ -258,18 +302,18 @@ def _unix(settings: ServeSettings) -> Iterator[socket.socket]:
                 Code.UNAVAILABLE,
                 f"cannot listen on {path}",
                 details=str(error),
-                resolution="correct [serve] socket in runner.toml",
+                resolution=f"correct [{section}] socket in runner.toml",
             ) from None
-        open_to_group("serve", path, settings.socket_group)
+        open_to_group(section, path, group)
         made.listen(_BACKLOG)
         yield made
 
 
-def _marked(app: ASGIApp) -> ASGIApp:
-    """`app`, which knows that its requests came by the socket."""
+def _marked(app: ASGIApp, mark: str) -> ASGIApp:
+    """`app`, which knows by the `mark` where its requests came in."""
 
     async def marked(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, BY_SOCKET: True}, receive, send)
+        await app({**scope, mark: True}, receive, send)
 
     return marked
 
@@ -277,11 +321,10 @@ def _marked(app: ASGIApp) -> ASGIApp:
 async def _serve(
     stack: AsyncExitStack,
     app: ASGIApp,
-    settings: ServeSettings,
-    listening: socket.socket,
+    place: _Place,
     crowd: Crowd,
 ) -> None:
-    over_tcp = listening.family != socket.AF_UNIX
+    certificate, key = place.tls or (None, None)
     config = uvicorn.Config(
         app,
         ws="none",
@@ -291,8 +334,8 @@ async def _serve(
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_END_S,
-        ssl_certfile=settings.certificate if over_tcp else None,
-        ssl_keyfile=settings.key if over_tcp else None,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
     )
     try:
         config.load()
@@ -301,14 +344,13 @@ async def _serve(
             Code.FAILED_PRECONDITION,
             "certificate and key cannot be used",
             details=str(error),
-            resolution="[serve] certificate and key must belong together, the key without a "
-            "passphrase",
+            resolution=f"[{place.section}] certificate and key must belong together, the key "
+            "without a passphrase",
         ) from None
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    behind_proxy = bool(settings.url or settings.user_header)
-    server = Listener(config, crowd, one_person=not behind_proxy)
-    running = asyncio.create_task(server.serve(sockets=[listening]))
+    server = Listener(config, crowd, one_person=place.one_person)
+    running = asyncio.create_task(server.serve(sockets=[place.listening]))
 
     async def end() -> None:
         server.should_exit = True

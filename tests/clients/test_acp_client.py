@@ -184,10 +184,11 @@ async def test_an_editor_reaches_an_agent_elsewhere(house: Household) -> None:
     socket = house.path / "access.sock"
     house.environment["OXYDRA_ACCESS__SOCKET"] = str(socket)
     house.works("access", "create", "editor", "--file", str(file))
-    serving = house.begin("access", "serve")
+    house.environment["OXYDRA_SERVE__LISTEN"] = ""
+    serving = house.begin("serve")
     try:
-        assert serving.stderr is not None
-        assert "are let in at" in serving.stderr.readline()
+        assert serving.stdout is not None
+        assert serving.stdout.readline() == f"serving at {socket}\n"
         editor = Editor()
         async with opened(house, editor, "--connect", str(file)) as agent:
             session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,23 +29,22 @@ def code(language: str) -> str:
 
 
 def serving(made: Household) -> None:
-    """Alice's agent, and the server for tokens, on a socket and on TCP."""
+    """Alice's agent, and the server, with access files on a socket and on TCP."""
     made.environment |= {
         "OXYDRA_EMBEDDER__BACKEND": "none",
         "OXYDRA_ACCESS__SOCKET": str(made.path / "a.sock"),
         "OXYDRA_ACCESS__LISTEN": f"127.0.0.1:{free_port()}",
+        "OXYDRA_SERVE__LISTEN": f"127.0.0.1:{free_port()}",
     }
     (made.workspaces / "alice").mkdir(parents=True, mode=0o700)
     process = made.begin("start", "--all")
     assert process.stdout is not None
     while not (line := process.stdout.readline()).startswith("alice: running, pid "):
         assert line, process.communicate()
-    access = made.begin("access", "serve")
-    deadline = time.monotonic() + 60
-    while not (made.path / "a.sock").exists():
-        assert access.poll() is None, access.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    server = made.begin("serve")
+    assert server.stdout is not None
+    assert server.stdout.readline().startswith("serving at http"), server.communicate()
+    assert f"are let in at  {made.path / 'a.sock'} and 127.0.0.1:" in server.stdout.readline()
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +153,7 @@ def test_the_client_in_typescript_runs(house: Household) -> None:
         said = f"my {address} has a number"
         done = colleague.run(
             *(tsx, str(place / "client.ts"), str(colleague.file)),
-            *(f"remember that {said}", str(ROOT / "proto")),
+            f"remember that {said}",
         )
         assert done.returncode == 0, done.stderr
         check(done.stdout, said)
@@ -173,17 +171,18 @@ def test_the_server_alone_lets_people_in_until_a_signal() -> None:
     made = Household()
     try:
         made.environment["OXYDRA_ACCESS__LISTEN"] = f"127.0.0.1:{free_port()}"
+        made.environment["OXYDRA_SERVE__LISTEN"] = ""
         (made.workspaces / "alice").mkdir(parents=True, mode=0o700)
-        process = made.begin("access", "serve")
-        assert process.stderr is not None
-        assert "are let in at 127.0.0.1:" in process.stderr.readline()
+        process = made.begin("serve")
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving at 127.0.0.1:")
         colleague = Colleague(made)
         refused = colleague.runner("memory", "list")
         assert "no agent runs for alice" in refused.stderr
         assert "runner --user alice start --detach" in refused.stderr
 
         (made.path / "others" / "bob").mkdir(parents=True, mode=0o700)
-        taken = made.run("--workspace-root", str(made.path / "others"), "access", "serve")
+        taken = made.run("--workspace-root", str(made.path / "others"), "serve")
         assert taken.returncode == 1
         assert "cannot listen on 127.0.0.1:" in taken.stderr
         process.send_signal(signal.SIGTERM)

@@ -112,8 +112,8 @@ $ runner --user alice access create phone
 $ runner access create mine --file token.txt
 $ runner access create prometheus --scope metrics --expires 365d
 $ runner access list
-& runner access serve
-+ runner access serve >served.log 2>&1 </dev/null & echo $! >served.pid
+& runner serve
++ runner serve >served.log 2>&1 </dev/null & echo $! >served.pid
 + for _ in $(seq 300); do [ -S "$HOME/access.sock" ] && break; sleep 0.1; done
 $ runner --connect laptop.json chat
 $ runner --connect laptop.json memory search coffee

@@ -9,7 +9,7 @@ from tests.fuzz.targets import (
     restoring,
     tool_arguments,
 )
-from tests.fuzz.targets.rpc import control, embedder, gateway, relay, shell
+from tests.fuzz.targets.rpc import control, embedder, gateway, shell
 
 CATALOGUE = (
     envelope.TARGET,
@@ -22,6 +22,5 @@ CATALOGUE = (
     shell.TARGET,
     embedder.TARGET,
     control.TARGET,
-    relay.TARGET,
     *properties.TARGETS,
 )

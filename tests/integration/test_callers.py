@@ -14,7 +14,7 @@ from wire.v1 import gateway_pb2 as pb
 from runner.access.callers import CALLS_MAX, Caller, Callers
 from runner.access.scopes import Scope
 from runner.client.gateway import GatewayClient
-from tests.support.gateway.fake_gateway import Event, FakeGateway, echo, text
+from tests.support.gateway.fake_gateway import LIVE, Event, FakeGateway, echo, text
 from tests.support.gateway.front import Front, open_front
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -82,8 +82,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(front: Front, callers: Ca
     caller = let_in(front, callers, "lost")
     left = len(front.alice.left)
     async with client(callers, caller) as agent:
-        await agent.create_session("s")
-        events = agent.run_turn("s", "hi", "turn-2")
+        events = agent.follow_turn(LIVE)
         assert (await anext(events)).text.text == "begun"
         front.tokens.revoke("alice", "lost")
         with pytest.raises(WireError, match="revoked"):
@@ -100,8 +99,7 @@ async def test_calls_that_were_left_are_counted_no_more(front: Front, callers: C
     front.alice.script = waits
     caller = let_in(front, callers, "busy")
     async with client(callers, caller) as agent:
-        await agent.create_session("s")
-        turns = [agent.run_turn("s", "hi", f"turn-{number}") for number in range(CALLS_MAX)]
+        turns = [agent.follow_turn(LIVE) for _ in range(CALLS_MAX)]
         for turn in turns:
             await anext(turn)
         with pytest.raises(WireError, match="too many calls"):
@@ -117,7 +115,7 @@ async def test_a_call_whose_connection_another_one_gave_up_says_that_the_agent_i
     front.alice.script = waits
     front.alice.sessions["s"] = pb.Session(session_id="s")
     async with client(callers, let_in(front, callers, "two-calls")) as agent:
-        events = agent.run_turn("s", "hi", "turn-gone")
+        events = agent.follow_turn(LIVE)
         await anext(events)
         following = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from tests.support.gateway.gateways import Client, open_gateways, refusal
+from tests.support.gateway.gateways import Client, open_gateways, refusal, run_turn
 
 
 def tool(name: str, schema: str = '{"type": "object"}') -> pb.ToolDescription:
@@ -97,12 +97,12 @@ async def test_bad_tools_of_a_client_are_refused(given: pb.ToolDescription, why:
 async def test_a_request_without_a_trace_leaves_no_session_and_no_turn() -> None:
     async with agent("A title") as alice:
         request = pb.RunTurnRequest(text="make a title", untraced=True, instructions="Be brief.")
-        events = [event async for event in alice.stub.RunTurn(request)]
+        events = [event async for event in run_turn(alice.stub, request)]
         assert events[-1].completed.text == "A title"
         assert not (await alice.stub.ListSessions(pb.ListSessionsRequest())).sessions
         assert not (await alice.stub.ListTurns(pb.ListTurnsRequest())).turns
         used = await alice.stub.GetUsage(pb.GetUsageRequest())
         assert used.total.requests == 1
         request.session_id = "s"
-        refused = await refusal(alice.stub.RunTurn(request))
+        refused = await refusal(run_turn(alice.stub, request))
         assert "session_id" in refused.brief

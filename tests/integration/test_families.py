@@ -30,6 +30,7 @@ from runner.host.launch import AgentLauncher
 from runner.tiers.base import Capabilities
 from runner.workspace.workspace import Workspace
 from tests.support import parties
+from tests.support.gateway.gateways import run_turn
 
 TIER = Capabilities(tier="process", unsupported={})
 DEFAULT = set(TOOLS) - OFF_BY_DEFAULT
@@ -198,7 +199,7 @@ async def test_no_path_of_the_host_is_in_a_prompt(tmp_path: Path) -> None:
         assert not (await call(guest, "scratch_note", mode="replace", content=path)).is_error
         await guest.CreateSession(pb.CreateSessionRequest(session_id="s"), NOBODY)
         request = pb.RunTurnRequest(session_id="s", text="where does the report lie?")
-        events = [event async for event in guest.RunTurn(request, cast("Context", Caller()))]
+        events = [event async for event in run_turn(guest, request, cast("Context", Caller()))]
     assert events[-1].WhichOneof("event") == "completed"
     assert "the report lies in /shared/report.md" in told[0]
     assert "> /shared/report.md" in told[0]

@@ -16,7 +16,8 @@ from tests.support.gateway.gateways import Client, Gateways, refusal
 
 def call(client: Client, request: Message) -> Any:
     """The call that `request` is made for."""
-    return getattr(client.stub, type(request).__name__.removesuffix("Request"))(request)
+    name = type(request).__name__.removesuffix("Request").replace("RunTurn", "StartTurn")
+    return getattr(client.stub, name)(request)
 
 
 def longer(limit: int) -> str:
@@ -45,7 +46,7 @@ def longer(limit: int) -> str:
         ("turn_id", pb.RunTurnRequest(session_id="s", text="x", turn_id="/")),
         ("channel", pb.RunTurnRequest(session_id="s", text="x", channel="/")),
         ("turn_id", pb.CancelTurnRequest()),
-        ("approval_id", pb.AnswerApprovalRequest()),
+        ("approval_id", pb.DecideRequest()),
         ("name", pb.CallToolRequest()),
         ("session_id", pb.CallToolRequest(name="file_read", session_id="/")),
         ("text", pb.SaveNoteRequest(text=" ")),

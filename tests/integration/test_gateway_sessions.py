@@ -11,7 +11,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.memory.models import Origin
 from runner.client.gateway import GatewayClient
-from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal
+from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal, run_turn
 
 TEXT_OF_NOTE = "my locker is number 12"
 
@@ -143,7 +143,7 @@ async def test_no_turn_starts_in_a_session_that_is_being_forgotten(gateways: Gat
     alice = await gateways.serve("alice")
     await alice.session("s")
     with gateways.memory.in_use.held("s", "its removal"):
-        call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
+        call = run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi"))
         assert (await refusal(call)).brief == "session 's' is busy with its removal"
     assert await alice.answer("s", "help")
 

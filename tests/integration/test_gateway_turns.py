@@ -12,7 +12,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
-from tests.support.gateway.gateways import Client, open_gateways, refusal
+from tests.support.gateway.gateways import Client, open_gateways, refusal, run_turn
 
 
 def tool_call(name: str, **arguments: Any) -> dict[int, DeltaToolCall]:
@@ -29,10 +29,10 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         alice = await gateways.serve("alice")
         await alice.session("s")
         request = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
-        stream = aiter(alice.stub.RunTurn(request))
+        stream = aiter(run_turn(alice.stub, request))
         assert (await anext(stream)).WhichOneof("event") == "started"
         assert (await anext(stream)).text.text == "so far. And"
-        busy = await refusal(alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi")))
+        busy = await refusal(run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi")))
         assert busy.code is Code.CONFLICT
         assert "t1" in busy.brief
         assert busy.resolution
@@ -43,7 +43,7 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
         assert [event.text for event in history.events] == ["hi", "so far. And"]
         used = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
-        assert (await refusal(alice.stub.RunTurn(used))).code is Code.ALREADY_EXISTS
+        assert (await refusal(run_turn(alice.stub, used))).code is Code.ALREADY_EXISTS
 
 
 async def test_leaving_the_stream_cancels_nothing_and_anybody_follows() -> None:
@@ -160,17 +160,17 @@ async def test_an_approval_travels_to_the_user_and_back(approved: bool) -> None:
         alice = await gateways.serve("alice")
         await alice.session("s")
         seen = []
-        async for event in alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="go")):
+        async for event in run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="go")):
             seen.append(event.WhichOneof("event"))
             if event.WhichOneof("event") == "approval":
                 asked = event.approval
                 assert (asked.tool, asked.arguments_json) == ("risky", "{}")
-                answer = pb.AnswerApprovalRequest(approval_id=asked.approval_id, approved=approved)
-                assert (await alice.stub.AnswerApproval(answer)).accepted
-                assert not (await alice.stub.AnswerApproval(answer)).accepted
+                answer = pb.DecideRequest(approval_id=asked.approval_id, approved=approved)
+                assert (await alice.stub.Decide(answer)).accepted
+                assert not (await alice.stub.Decide(answer)).accepted
             if event.WhichOneof("event") == "tool_finished":
                 assert event.tool_finished.ok is approved
-        assert not (await alice.stub.AnswerApproval(answer)).accepted
+        assert not (await alice.stub.Decide(answer)).accepted
         assert seen == [
             *("started", "tool_started", "approval", "decided", "tool_finished"),
             *("text", "completed"),

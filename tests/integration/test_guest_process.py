@@ -25,6 +25,7 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
 from tests.support import parties
+from tests.support.gateway.gateways import run_turn
 from tests.support.guests.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.guests.shell_backends import Daemon, new_root
 from tests.support.scratch import SCRATCH
@@ -111,7 +112,7 @@ async def say(
 ) -> pb.TurnEvent:
     await stub.CreateSession(pb.CreateSessionRequest(session_id=session))
     request = pb.RunTurnRequest(session_id=session, text=text)
-    return [event async for event in stub.RunTurn(request)][-1]
+    return [event async for event in run_turn(stub, request)][-1]
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "parent"])
@@ -235,7 +236,7 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
     process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
     async with served(guest.place / "door", hanging), guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
-        call = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="are you there?"))
+        call = run_turn(stub, pb.RunTurnRequest(session_id="s", text="are you there?"))
         stream = aiter(call)
         assert (await anext(stream)).WhichOneof("event") == "started"
         while not (await stub.GetSession(pb.GetSessionRequest(session_id="s"))).events:

@@ -13,14 +13,14 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.access.scopes import Scope
 from runner.serve.server import HttpServer
-from tests.support.gateway.fake_gateway import Event, FakeGateway, echo, text
+from tests.support.gateway.fake_gateway import LIVE, Event, FakeGateway, echo, text
 from tests.support.gateway.front import Front, open_front
 from tests.support.gateway.http_front import open_http, operator, page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JSON = {"Content-Type": "application/json"}
-TURN = {"session_id": "s", "text": "hi"}
+TURN = {"turn_id": LIVE}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -97,12 +97,12 @@ async def test_a_stream_answers_line_by_line_and_ends_with_its_error(
     front: Front, server: HttpServer
 ) -> None:
     async with operator(front, server) as client:
-        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply:
+        async with client.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as reply:
             assert reply.headers["content-type"] == "application/x-ndjson"
             events = await lines(reply)
         assert [next(iter(event)) for event in events] == ["text", "text", "completed"]
         front.alice.script = breaks
-        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply:
+        async with client.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as reply:
             begun, last = await lines(reply)
         assert "text" in begun
         assert last["error"]["code"] == "internal"
@@ -112,7 +112,7 @@ async def test_who_leaves_ends_the_call(front: Front, server: HttpServer) -> Non
     front.alice.script = waits
     left = len(front.alice.left)
     async with operator(front, server) as client:
-        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply:
+        async with client.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as reply:
             assert "begun" in await anext(reply.aiter_lines())
         async with asyncio.timeout(30):
             while len(front.alice.left) == left:
@@ -123,8 +123,8 @@ async def test_what_is_no_message_of_the_contract_is_refused_by_its_field(
     front: Front, server: HttpServer
 ) -> None:
     async with operator(front, server) as client:
-        reply = await client.post("/api/users/alice/SaveNote", json={"text": "x", "tagz": []})
-        assert (reply.status_code, "tagz" in reply.text) == (400, True)
+        reply = await client.post("/api/users/alice/SaveNote", json={"text": 5})
+        assert (reply.status_code, "text" in reply.text) == (400, True)
         reply = await client.post("/api/users/alice/Nothing", json={})
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
         reply = await client.post("/api/users/alice/Hello", content="{", headers=JSON)
@@ -132,6 +132,18 @@ async def test_what_is_no_message_of_the_contract_is_refused_by_its_field(
         deep = "[" * 100_000
         reply = await client.post("/api/users/alice/Hello", content=deep, headers=JSON)
         assert reply.status_code == 400
+
+
+async def test_fields_of_a_newer_client_are_ignored_and_named(
+    front: Front, server: HttpServer
+) -> None:
+    asked = {"text": "x", "tagz": [], "bad\r\nname": 1}
+    async with operator(front, server) as client:
+        reply = await client.post("/api/users/alice/SaveNote", json=asked)
+        assert (reply.status_code, reply.headers["X-Oxydra-Ignored"]) == (200, "tagz, bad??name")
+        assert front.alice.seen[-1].text == "x"
+        reply = await client.post("/api/users/alice/Hello", json={})
+        assert "X-Oxydra-Ignored" not in reply.headers
 
 
 async def test_the_operator_sees_all_users_and_nobody_else_does(
@@ -187,7 +199,7 @@ async def test_a_server_that_ends_tells_its_streams_and_does_not_wait_for_them()
         server = await stack.enter_async_context(open_http(front))
         async with (
             operator(front, server) as client,
-            client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply,
+            client.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as reply,
         ):
             stream = reply.aiter_lines()
             assert "begun" in await anext(stream)

@@ -9,7 +9,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON
-from tests.support.gateway.gateways import Client, open_gateways, refusal
+from tests.support.gateway.gateways import Client, open_gateways, refusal, run_turn
 from tests.support.servers import anthropic_replies, openai_server
 from tests.support.servers.openai_server import OpenAIServer, Reply
 
@@ -101,7 +101,7 @@ async def test_a_question_without_an_answer_is_asked_again_once() -> None:
     failing, well = openai_server.error("401 Unauthorized"), openai_server.says("Tea.")
     async with talk(OPENAI, failing, well, well) as (alice, server):
         nothing = pb.RunTurnRequest(session_id="s", retry=True)
-        (ended,) = [event async for event in alice.stub.RunTurn(nothing)][-1:]
+        (ended,) = [event async for event in run_turn(alice.stub, nothing)][-1:]
         assert "nothing to try again" in ended.failed.message
         assert (await alice.say("s", "what now?"))[-1].failed.code == Code.FAILED_PRECONDITION
         assert (await alice.say("s", "", retry=True))[-1].completed.text == "Tea."
@@ -110,5 +110,5 @@ async def test_a_question_without_an_answer_is_asked_again_once() -> None:
         await alice.say("s", "", retry=True)
         roles = [one["role"] for one in openai_server.untimed(server.requests[-1])]
         assert roles[-3:] == ["user", "assistant", "user"]
-        refused = await refusal(alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text=" ")))
+        refused = await refusal(run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text=" ")))
         assert refused.code is Code.INVALID_ARGUMENT

@@ -8,7 +8,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.v1 import gateway_pb2 as pb
 
-from tests.support.gateway.gateways import open_gateways
+from tests.support.gateway.gateways import open_gateways, run_turn
 
 PIECE = "word " * 800
 
@@ -27,7 +27,7 @@ async def test_a_turn_ends_in_time_though_nobody_reads_what_it_says() -> None:
     async with open_gateways(with_model=model, turn_timeout_s=3) as gateways:
         alice = await gateways.serve("alice")
         await alice.session("s")
-        paused = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1"))
+        paused = run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1"))
         reading = aiter(paused)
         assert (await anext(reading)).WhichOneof("event") == "started"
         async with asyncio.timeout(60):

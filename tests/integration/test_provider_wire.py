@@ -20,7 +20,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.shell.tool import shell_tools
-from tests.support.gateway.gateways import Client, open_gateways, refusal
+from tests.support.gateway.gateways import Client, open_gateways, refusal, run_turn
 from tests.support.servers import anthropic_replies
 from tests.support.servers import openai_server as wire
 from tests.support.servers.openai_server import OpenAIServer, Reply, openai_server
@@ -83,7 +83,7 @@ async def test_a_message_keeps_the_time_and_zone_that_it_was_sent_in() -> None:
         assert second[-2]["content"].endswith("(Asia/Kathmandu, UTC+05:45)")
         assert third[-2]["content"].endswith("(Asia/Tokyo, UTC+09:00)")
         request = pb.RunTurnRequest(session_id="s", text="hi", time_zone="Mars/Olympus")
-        refused = await refusal(alice.stub.RunTurn(request))
+        refused = await refusal(run_turn(alice.stub, request))
         assert refused.code is Code.INVALID_ARGUMENT
         assert "time_zone" in str(refused)
         assert 'such as "Europe/Berlin"' in str(refused)
@@ -97,7 +97,7 @@ async def test_a_turn_may_ask_for_another_model() -> None:
         assert server.requests[0].body["model"] == "larger"
         assert (await alice.say("s", "hi"))[0].started.model == "openai:test-model"
         refused = await refusal(
-            alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", model="google:g"))
+            run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi", model="google:g"))
         )
         assert refused.code is Code.FAILED_PRECONDITION
         assert "accepted: offline, openai:MODEL" in refused.brief

@@ -29,7 +29,7 @@ class Quiet(gateway_pb2_grpc.GatewayServicer):
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
 
-    async def RunTurn(self, request: gateway_pb2.RunTurnRequest, context: Any) -> Any:
+    async def FollowTurn(self, request: gateway_pb2.FollowTurnRequest, context: Any) -> Any:
         yield gateway_pb2.TurnEvent(index=0)
         await self.may_end.wait()
         yield gateway_pb2.TurnEvent(index=1)
@@ -59,7 +59,7 @@ async def test_neither_a_silent_call_nor_an_idle_connection_is_cut_off(
     peer = parties.peer(endpoint, Party.AGENT, TOKEN, launch_id=LAUNCH)
     async with open_channel(peer) as calling, open_channel(peer) as idle:
         stub = gateway_pb2_grpc.GatewayStub(calling)
-        events = stub.RunTurn(gateway_pb2.RunTurnRequest()).__aiter__()
+        events = stub.FollowTurn(gateway_pb2.FollowTurnRequest()).__aiter__()
         await anext(events)
         assert await check_health(idle)
         ready = grpc.ChannelConnectivity.READY

@@ -23,6 +23,7 @@ from wire.v1 import gateway_pb2_grpc
 
 from runner.client.gateway import GatewayClient
 from tests.support import parties
+from tests.support.gateway.gateways import run_turn
 from tests.support.guests.on_ports import TOKEN, OnPorts, elsewhere, on_ports
 from tests.support.ports import free_port
 from tests.support.scratch import SCRATCH
@@ -67,7 +68,7 @@ class Agent:
             stub: Any = gateway_pb2_grpc.GatewayStub(channel)
             session = await stub.CreateSession(pb.CreateSessionRequest())
             request = pb.RunTurnRequest(session_id=session.session_id, text=text, model=model)
-            events: list[pb.TurnEvent] = [event async for event in stub.RunTurn(request)]
+            events: list[pb.TurnEvent] = [event async for event in run_turn(stub, request)]
             return events[-1]
 
 

@@ -30,6 +30,7 @@ from runner.host.control import connect_control
 from runner.host.host import Host
 from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
+from tests.support.gateway.gateways import run_turn
 from tests.support.otlp import Collector, collector, words_of
 from tests.support.ports import free_port
 
@@ -114,7 +115,7 @@ async def turn(agent: Any, text: str) -> trace.Place:
     session = await agent.CreateSession(pb.CreateSessionRequest(channel="chat"))
     trace.here.set(place)
     request = pb.RunTurnRequest(session_id=session.session_id, text=text, channel="chat")
-    async for event in agent.RunTurn(request):
+    async for event in run_turn(agent, request):
         assert not event.HasField("failed")
     trace.here.set(None)
     return place

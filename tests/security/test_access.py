@@ -8,30 +8,32 @@ import json
 import logging
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import grpc
+import httpx
 import pytest
 import pytest_asyncio
 from wire.errors import Code, WireError
 from wire.identity import Party
-from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY
+from wire.limits import TOKEN_METADATA_KEY
 from wire.v1 import gateway_pb2 as pb
-from wire.v1 import gateway_pb2_grpc
 
 from runner.access import callers
 from runner.access.scopes import METHODS, Scope
-from runner.access.server import AccessServer
 from runner.client.access import AccessFile
 from runner.config.models import Config
 from runner.errors import ConfigError, HostError
 from runner.host.authority import Authority
+from runner.serve.operator.host import Commands
+from runner.serve.server import HttpServer
 from tests.support import parties
-from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, echo, text
+from tests.support.gateway.fake_gateway import LIVE, Event, FakeGateway, completed, echo, text
 from tests.support.gateway.front import Front, open_front, refusal, stub_of
+from tests.support.gateway.http_front import no_start
 from tests.support.ordinary_user import NOBODY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,14 +41,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKEN = "each call carries a token of 256 random bits, compared by its hash"
 USER = "a token leads to the agent of its own user; no request names another"
 SCOPE = "a table says for each method which scopes it needs"
-TLS = "the server has no port without TLS"
+TLS = "where access files lead, the server has no port without TLS"
 CERTIFICATE = "an access file names the authority of the one server that gets the token"
 KNOWN = "unknown access token"
 
 
+def serving(config: Config) -> HttpServer:
+    """The HTTP server; browsers' address is any free one."""
+    serve = config.serve.model_copy(update={"listen": "127.0.0.1:0"})
+    config = config.model_copy(update={"serve": serve})
+    return HttpServer(config, Commands(lambda: config, no_start))
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def front() -> AsyncIterator[Front]:
-    async with open_front() as made:
+    async with open_front() as made, serving(made.with_access):
         yield made
 
 
@@ -75,9 +84,9 @@ async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterat
 
 
 async def begun(stub: Any) -> Any:
-    """A turn of which a first piece has come."""
-    call = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
-    assert (await anext(aiter(call))).text.text == "begun"
+    """A stream of which a first piece has come."""
+    call = stub.FollowTurn(pb.FollowTurnRequest(turn_id=LIVE))
+    assert (await call.read()).text.text == "begun"
     return call
 
 
@@ -86,9 +95,17 @@ async def ended(call: Any) -> WireError:
         return await refusal(call)
 
 
-def raw(channel: grpc.aio.Channel, path: str) -> "grpc.aio.UnaryStreamMultiCallable[bytes, Any]":
-    """A method as somebody calls it who writes messages by hand."""
-    return channel.unary_stream(path)
+def http(access: AccessFile, **headers: str) -> httpx.AsyncClient:
+    """The server as somebody calls it who writes requests by hand."""
+    trusted = ssl.create_default_context(cadata=access.certificate)
+    return httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(
+            verify=trusted, uds=access.address.removeprefix("unix:")
+        ),
+        base_url=f"https://{access.server_name}",
+        headers={"Authorization": f"Bearer {access.token}", **headers},
+        timeout=60,
+    )
 
 
 def asked(agent: FakeGateway) -> list[Any]:
@@ -100,10 +117,12 @@ async def test_who_has_a_token_is_let_in_as_its_user(front: Front, tcp: bool) ->
     access = front.access(tcp=tcp)
     async with stub_of(access) as stub:
         assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
-        turn = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", channel="cli"))
+        request = pb.RunTurnRequest(session_id="s", text="hi", turn_id=f"t-{tcp}", channel="cli")
+        await stub.StartTurn(request)
+        turn = stub.FollowTurn(pb.FollowTurnRequest(turn_id=f"t-{tcp}"))
         events = [event async for event in turn]
         await stub.SaveNote(pb.SaveNoteRequest(text="a note", channel="cli"))
-    assert [event.WhichOneof("event") for event in events] == ["text", "text", "completed"]
+    assert events[-1].completed.text == "you said: hi"
     assert front.alice.turns[0].channel == "access-laptop"
     assert front.alice.seen[0].channel == "access-laptop"
     assert asked(front.bob) == []
@@ -147,12 +166,13 @@ async def test_a_turn_outlives_who_left_and_belongs_to_its_user(front: Front) ->
 async def test_a_method_beyond_the_scopes_never_reaches_the_agent(front: Front) -> None:
     for scope in Scope:
         access = front.access("alice", scope.value, scope)
-        async with access.open_channel() as channel:
+        async with http(access) as client:
             for method in METHODS.values():
                 if method.needed is not None and method.needed <= {scope}:
                     continue
-                error = await refusal(raw(channel, method.path)(b""))
-                assert error.code is Code.PERMISSION_DENIED, method.name
+                reply = await client.post(f"/api/users/alice/{method.name}", json={})
+                error = reply.json()["error"]
+                assert (reply.status_code, error["code"]) == (403, "permission_denied"), method.name
     assert asked(front.alice) == []
 
 
@@ -167,11 +187,9 @@ async def test_what_belongs_to_the_host_is_not_relayed(front: Front) -> None:
 
 
 async def test_a_method_that_is_not_of_the_contract_is_not_there(front: Front) -> None:
-    async with front.access().open_channel() as channel:
-        for path in ("/wire.v1.Gateway/Nothing", "/wire.v1.RunnerControl/Stop", "/x"):
-            with pytest.raises(grpc.RpcError) as raised:
-                await raw(channel, path)(b"").read()
-            assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    async with http(front.access()) as client:
+        for path in ("/api/users/alice/Nothing", "/wire.v1.RunnerControl/Stop", "/x"):
+            assert (await client.post(path, json={})).status_code in (404, 405)
 
 
 @pytest.mark.attempt("calling with no token, or with nearly the right one", stopped_by=TOKEN)
@@ -189,16 +207,17 @@ async def test_an_unknown_token_is_refused(front: Front) -> None:
             error = await refusal(stub.Hello(pb.HelloRequest()))
             assert error.code is Code.UNAUTHENTICATED
             assert token == "oxa_" or token not in str(error)
-    trusted = grpc.ssl_channel_credentials(right.certificate.encode())
-    named = (("grpc.ssl_target_name_override", right.server_name),)
-    async with grpc.aio.secure_channel(right.address, trusted, options=named) as channel:
-        for metadata in (
-            (),
-            ((TOKEN_METADATA_KEY, right.token),),
-            (("authorization", right.token),),
-        ):
-            call = gateway_pb2_grpc.GatewayStub(channel).Hello(pb.HelloRequest(), metadata=metadata)
-            assert (await refusal(call)).code is Code.UNAUTHENTICATED
+    for headers in (
+        {},
+        {TOKEN_METADATA_KEY: right.token},
+        {"Authorization": right.token},
+        {"X-Oxydra": "1", "Cookie": f"__Host-oxydra={right.token}"},
+    ):
+        async with http(right) as client:
+            del client.headers["Authorization"]
+            for path in ("/api/users/alice/Hello", "/api/login", "/mcp", "/v1/responses"):
+                reply = await client.post(path, json={"token": right.token}, headers=headers)
+                assert reply.status_code == 401, (path, headers)
     assert asked(front.alice) == []
 
 
@@ -229,7 +248,7 @@ async def test_revocation_ends_what_is_open(front: Front) -> None:
         assert (error.code, error.brief) == (Code.UNAUTHENTICATED, "this access token was revoked")
         assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.UNAUTHENTICATED
         assert (await other.Hello(pb.HelloRequest())).user_id == "alice"
-        assert not others.done()
+        others.cancel()
     async with stub_of(revoked) as stub:
         assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.UNAUTHENTICATED
 
@@ -266,15 +285,15 @@ async def test_no_log_and_no_file_holds_a_token(
 ) -> None:
     right = front.access()
     wrong = altered(right, token="oxa_" + "w" * 43)
-    with caplog.at_level(logging.DEBUG, logger="runner.access"):
+    with caplog.at_level(logging.DEBUG, logger="runner"):
         for access in (right, wrong):
             async with stub_of(access) as stub:
-                with suppress(grpc.RpcError):
+                with suppress(WireError):
                     await stub.Hello(pb.HelloRequest())
-                with suppress(grpc.RpcError):
+                with suppress(WireError):
                     await stub.GetNote(pb.GetNoteRequest(note_id="none"))
     said = caplog.text
-    assert "alice by access-laptop called Hello" in said
+    assert "alice by access-laptop calls Hello" in said
     assert KNOWN in said
     for access in (right, wrong):
         assert access.token not in said
@@ -322,13 +341,18 @@ async def test_refusals_are_counted_by_address_and_for_a_while(
 @pytest.mark.attempt("speaking to the server without TLS", stopped_by=TLS)
 async def test_nothing_is_heard_without_tls(front: Front) -> None:
     for access in (front.access(name="a"), front.access(name="b", tcp=True)):
-        async with grpc.aio.insecure_channel(access.address) as channel:
-            call = gateway_pb2_grpc.GatewayStub(channel).Hello(
-                pb.HelloRequest(),
-                metadata=(("authorization", f"Bearer {access.token}"),),
-                timeout=5,
-            )
-            assert (await refusal(call)).code in (Code.UNAVAILABLE, Code.TIMEOUT)
+        path = access.address.removeprefix("unix:")
+        if path == access.address:
+            reader, writer = await asyncio.open_connection(*access.address.split(":"))
+        else:
+            reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(
+            b"POST /api/users/alice/Hello HTTP/1.1\r\nHost: access\r\nContent-Length: 0\r\n"
+            + f"Authorization: Bearer {access.token}\r\n\r\n".encode()
+        )
+        with suppress(ConnectionError):
+            assert b"HTTP" not in await reader.read()
+        writer.close()
     assert not front.alice.seen
     assert not {token.digest for token in front.tokens.all()} & set(front.tokens.last_used())
 
@@ -336,29 +360,28 @@ async def test_nothing_is_heard_without_tls(front: Front) -> None:
 @pytest.mark.attempt("answering in the server's place to collect tokens", stopped_by=CERTIFICATE)
 @pytest.mark.parametrize("plain", [True, False])
 async def test_another_server_gets_no_token(front: Front, plain: bool) -> None:
-    received: list[Any] = []
+    received = bytearray()
 
-    class Listener(grpc.GenericRpcHandler):
-        def service(self, handler_call_details: grpc.HandlerCallDetails) -> None:
-            received.append(handler_call_details)
+    async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.extend(await reader.read(10_000))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
 
-    address = f"unix:{front.directory}/other.sock"
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers((Listener(),))
-    identity = Authority.new().issue(Party.ACCESS)
-    if plain:
-        server.add_insecure_port(address)
-    else:
-        pair = (identity.key.encode(), identity.certificate.encode())
-        server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
-    await server.start()
-    try:
+    address = front.directory / "other.sock"
+    tls = None
+    if not plain:
+        identity = Authority.new().issue(Party.ACCESS)
+        (front.directory / "other.pem").write_text(identity.certificate + identity.key)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(front.directory / "other.pem")
+    access = altered(front.access(), address=f"unix:{address}")
+    async with await asyncio.start_unix_server(collect, address, ssl=tls):
         with pytest.raises(WireError) as raised:
-            await altered(front.access(), address=address).connect(channel_name="test")
-    finally:
-        await server.stop(0)
-    assert raised.value.code in (Code.FAILED_PRECONDITION, Code.UNAVAILABLE)
-    assert received == []
+            await access.connect(channel_name="test")
+    assert access.token.encode() not in received
+    assert b"HTTP" not in received
+    assert raised.value.code is Code.FAILED_PRECONDITION
+    assert "somebody else answers" in raised.value.brief
 
 
 @pytest.mark.attempt(
@@ -373,34 +396,39 @@ async def test_a_token_is_no_use_at_the_gateway_itself(front: Front) -> None:
     assert asked(front.alice) == []
 
 
-@pytest.mark.attempt(
-    "sending a message that is too large", stopped_by="messages have at most 16 MiB"
-)
+@pytest.mark.attempt("sending a message that is too large", stopped_by="bodies have bounds")
 async def test_a_message_that_is_too_large_ends_its_call_only(front: Front) -> None:
-    access = front.access()
-    options = (
-        ("grpc.ssl_target_name_override", access.server_name),
-        ("grpc.max_send_message_length", -1),
-    )
-    credentials = grpc.composite_channel_credentials(
-        grpc.ssl_channel_credentials(access.certificate.encode()),
-        grpc.access_token_call_credentials(access.token),
-    )
-    async with grpc.aio.secure_channel(access.address, credentials, options=options) as channel:
-        stub = gateway_pb2_grpc.GatewayStub(channel)
-        save = raw(channel, "/wire.v1.Gateway/SaveNote")
-        error = await refusal(save(b"x" * (GRPC_MESSAGE_MAX_BYTES + 1)))
-        assert error.code in (Code.RESOURCE_EXHAUSTED, Code.INVALID_ARGUMENT)
+    async with http(front.access()) as client:
+        saved = "x" * 300_000
+        with suppress(httpx.TransportError):  # the connection may end before the answer is read
+            reply = await client.post("/api/users/alice/SaveNote", json={"text": saved})
+            assert reply.status_code == 413
+    async with stub_of(front.access(name="phone")) as stub:
+        error = await refusal(stub.SaveNote(pb.SaveNoteRequest(text=saved)))
+        assert (error.code, "SaveNote is too large" in error.brief) == (Code.INVALID_ARGUMENT, True)
         assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
     assert asked(front.alice) == []
 
 
-@pytest.mark.attempt("sending headers without an end", stopped_by="those of a call have 16 KiB")
+@pytest.mark.attempt("sending headers without an end", stopped_by="a head has 16 KiB")
 async def test_headers_that_are_too_large_end_their_call_only(front: Front) -> None:
-    async with stub_of(front.access()) as stub:
-        with pytest.raises(grpc.aio.AioRpcError, match="exceeds hard limit"):
-            await stub.Hello(pb.HelloRequest(), metadata=(("x-long", "v" * 20_000),))
-        assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
+    async with http(front.access()) as client:
+        long = {"X-Long": "v" * 20_000}
+        reply = await client.post("/api/users/alice/Hello", json={}, headers=long)
+        assert reply.status_code in (400, 431)
+        assert (await client.post("/api/users/alice/Hello", json={})).status_code == 200
+
+
+@pytest.mark.attempt(
+    "letting a page of a browser speak where access files lead", stopped_by="no page speaks there"
+)
+async def test_no_page_speaks_where_access_files_lead(front: Front) -> None:
+    access = front.access()
+    for headers in ({"Origin": "https://access"}, {"Sec-Fetch-Site": "same-origin"}):
+        async with http(access, **headers) as client:
+            reply = await client.post("/api/users/alice/Hello", json={})
+            assert (reply.status_code, "another site" in reply.text) == (403, True)
+    assert asked(front.alice) == []
 
 
 @pytest.mark.attempt(
@@ -433,7 +461,7 @@ async def test_who_does_not_read_slows_the_agent(front: Front) -> None:
 
     front.alice.script = much
     async with stub_of(front.access()) as stub:
-        events = aiter(stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi")))
+        events = aiter(stub.FollowTurn(pb.FollowTurnRequest(turn_id=LIVE)))
         await anext(events)
         before = -1
         while made != before:
@@ -443,6 +471,14 @@ async def test_who_does_not_read_slows_the_agent(front: Front) -> None:
         assert len([event async for event in events]) == pieces
 
 
+async def refused(stub: Any) -> bool:
+    try:
+        await stub.Hello(pb.HelloRequest())
+    except WireError:
+        return True
+    return False
+
+
 async def test_a_guest_or_a_host_that_was_started_again_is_found(front: Front) -> None:
     async with stub_of(front.access()) as stub:
         await stub.Hello(pb.HelloRequest())
@@ -450,7 +486,8 @@ async def test_a_guest_or_a_host_that_was_started_again_is_found(front: Front) -
         assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.UNAVAILABLE
         await front.alice.start()
         async with asyncio.timeout(30):
-            await stub.Hello(pb.HelloRequest(), wait_for_ready=True)
+            while await refused(stub):
+                await asyncio.sleep(0.05)
         await front.hosts["alice"].stop()
         error = await refusal(stub.Hello(pb.HelloRequest()))
         assert error.code is Code.FAILED_PRECONDITION
@@ -487,7 +524,7 @@ async def test_the_socket_is_for_its_group(front: Front) -> None:
             os.setgroups(groups)
 
     assert not connects(NOBODY)
-    settings = front.config.access.model_copy(
+    settings = front.with_access.access.model_copy(
         update={"socket": front.directory / "g.sock", "socket_group": "daemon", "listen": ""}
     )
     place = front.directory / "g.sock"
@@ -495,7 +532,7 @@ async def test_the_socket_is_for_its_group(front: Front) -> None:
     config = front.config.model_copy(
         update={"access": settings, "workspace_root": front.directory / "other"}
     )
-    async with AccessServer(config):
+    async with serving(config):
         assert place.stat().st_mode & 0o777 == 0o660
         assert connects(place.stat().st_gid)
         assert not connects(NOBODY)
@@ -504,17 +541,16 @@ async def test_the_socket_is_for_its_group(front: Front) -> None:
 
 async def test_a_second_server_and_a_bad_place_are_refused(front: Front) -> None:
     def changed(**settings: Any) -> Config:
-        access = front.config.access.model_copy(update=settings)
+        access = front.with_access.access.model_copy(update=settings)
         return front.config.model_copy(update={"access": access})
 
     async def fails(config: Config) -> WireError:
         with pytest.raises(WireError) as raised:
-            async with AccessServer(config):
+            async with serving(config):
                 pass
         return raised.value
 
-    assert "served already" in (await fails(front.config)).brief
-    assert "no address" in (await fails(changed(socket=None, listen=""))).brief
+    assert "runs already" in (await fails(front.with_access)).brief
     own = front.directory / "own"
     own.mkdir(mode=0o700)
     alone = {"workspace_root": own}
@@ -526,7 +562,7 @@ async def test_a_second_server_and_a_bad_place_are_refused(front: Front) -> None
     error = await fails(changed(listen="").model_copy(update=alone))
     assert error.details == f"its pid is {os.getpid()}"
     error = await fails(changed(socket=None).model_copy(update=alone))
-    assert f"cannot listen on {front.config.access.listen}" in error.brief
+    assert f"cannot listen on {front.listen}" in error.brief
     error = await fails(
         changed(socket=own / "x.sock", listen="", socket_group="nobody-has-this").model_copy(
             update=alone
@@ -563,7 +599,7 @@ async def test_a_certificate_of_the_operators_own(front: Front) -> None:
     certificate.write_text(identity.certificate)
     key.write_text(identity.key)
     key.chmod(0o644)
-    settings = front.config.access.model_copy(
+    settings = front.with_access.access.model_copy(
         update={
             "socket": directory / "a.sock",
             "listen": "",
@@ -574,10 +610,10 @@ async def test_a_certificate_of_the_operators_own(front: Front) -> None:
     config = front.config.model_copy(update={"access": settings, "workspace_root": directory / "w"})
     (directory / "w").mkdir(mode=0o700)
     with pytest.raises(ConfigError, match="every account can read the key"):
-        async with AccessServer(config):
+        async with serving(config):
             pass
     key.chmod(0o600)
-    async with AccessServer(config):
+    async with serving(config):
         access = altered(
             front.access(), address=f"unix:{directory}/a.sock", certificate=authority.public
         )

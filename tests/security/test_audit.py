@@ -29,6 +29,7 @@ from runner.audit.reading import verify
 from runner.config.models import Config
 from runner.host.control import ControlClient, connect_control
 from runner.host.host import Host
+from tests.support.gateway.gateways import run_turn
 
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 WORDS = "the walrus keeps its pearls under the third step"
@@ -112,10 +113,11 @@ async def test_calls_through_every_door_are_recorded_and_nothing_that_they_say(
         await call(agent, "file_read", path=WORDS)
         await call(agent, WORDS.replace(" ", "_"))
         session = await agent.CreateSession(pb.CreateSessionRequest(channel="chat"))
-        turn = agent.RunTurn(
+        turn = run_turn(
+            agent,
             pb.RunTurnRequest(
                 session_id=session.session_id, text=f"remember {WORDS}", channel="chat"
-            )
+            ),
         )
         async for _ in turn:
             pass

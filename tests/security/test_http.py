@@ -36,7 +36,7 @@ from runner.serve.guard import REPORTS_PATH
 from runner.serve.login import links
 from runner.serve.login.links import Links
 from runner.serve.server import HttpServer
-from tests.support.gateway.fake_gateway import Event, FakeGateway, text
+from tests.support.gateway.fake_gateway import LIVE, Event, FakeGateway, text
 from tests.support.gateway.front import Front, open_front
 from tests.support.gateway.http_front import PAGE, open_beside, open_http, operator, page
 from tests.support.guests.embedders import eventually
@@ -51,7 +51,7 @@ PROXY = "the header is believed from one address only"
 BOUNDS = "heads and bodies of requests have bounds of size and time"
 ROOM = "who waits longest goes, and never the new one; who is let in has room of their own"
 FOLDERS = "files are served from three folders, by plain names"
-TURN = {"session_id": "s", "text": "hi"}
+TURN = {"turn_id": LIVE}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -231,13 +231,13 @@ async def test_a_logout_ends_the_session_and_what_it_has_open(
     front.alice.script = waits
     async with operator(front, server) as client, page(server) as thief:
         thief.cookies, thief.headers["X-Oxydra"] = client.cookies, client.headers["X-Oxydra"]
-        async with thief.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
+        async with thief.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as stream:
             assert "begun" in await anext(stream.aiter_lines())
             reply = await client.post("/api/logout", json={})
             assert "Max-Age=0" in set_cookie(reply)
         async with operator(front, server) as again:
             thief.cookies, thief.headers["X-Oxydra"] = again.cookies, again.headers["X-Oxydra"]
-            async with thief.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
+            async with thief.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as stream:
                 await again.post("/api/logout", json={"everywhere": True})
                 assert (await last_line(stream))["error"]["code"] == "unauthenticated"
             assert (await thief.get("/api/me")).status_code == 401
@@ -251,7 +251,7 @@ async def test_a_revoked_token_ends_sessions_and_streams(front: Front, server: H
     token = front.access("alice", "lost").token
     async with page(server) as client:
         await client.post("/api/login", json={"token": token})
-        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
+        async with client.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as stream:
             front.tokens.revoke("alice", "lost")
             began = time.monotonic()
             error = (await last_line(stream))["error"]
@@ -591,7 +591,7 @@ async def test_who_is_let_in_has_room_of_their_own(
             client = await stack.enter_async_context(page(server))
             assert (await client.post("/api/login", json={"token": token})).status_code == 200
             stream = await stack.enter_async_context(
-                client.stream("POST", "/api/users/alice/RunTurn", json=TURN)
+                client.stream("POST", "/api/users/alice/FollowTurn", json=TURN)
             )
             kept.append(stream.aiter_lines())
             assert "begun" in await anext(kept[-1])
@@ -617,7 +617,7 @@ async def test_many_logins_have_the_calls_of_one(
             client = await stack.enter_async_context(page(server))
             await client.post("/api/login", json={"token": token})
             stream = await stack.enter_async_context(
-                client.stream("POST", "/api/users/alice/RunTurn", json=TURN)
+                client.stream("POST", "/api/users/alice/FollowTurn", json=TURN)
             )
             kept.append(stream.aiter_lines())
             begun.append("begun" in await anext(kept[-1]))
@@ -680,7 +680,7 @@ async def test_who_does_not_read_is_cut_off(
     name, _, port = host(server).rpartition(":")
     _, writer = await asyncio.open_connection(name, int(port), limit=1024)
     writer.write(
-        f"POST /api/users/alice/RunTurn HTTP/1.1\r\nHost: {host(server)}\r\n"
+        f"POST /api/users/alice/FollowTurn HTTP/1.1\r\nHost: {host(server)}\r\n"
         f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
     )
@@ -791,7 +791,7 @@ async def test_a_login_with_few_scopes_can_do_little(front: Front, server: HttpS
     token = front.access("alice", "reader", Scope.MEMORY).token
     async with page(server) as client:
         await client.post("/api/login", json={"token": token})
-        for method in ("RunTurn", "ListSessions", "ExportMemory", "SetMemoryToken", "CallTool"):
+        for method in ("StartTurn", "ListSessions", "ExportMemory", "SetMemoryToken", "CallTool"):
             reply = await client.post(f"/api/users/alice/{method}", json={})
             assert (method, reply.status_code) == (method, 403)
         assert (await client.post("/api/users/bob/ListNotes", json={})).status_code == 403

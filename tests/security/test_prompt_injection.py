@@ -22,6 +22,7 @@ from wire.v1 import gateway_pb2_grpc
 from runner.config.models import Config
 from runner.host.host import Host
 from tests.support.attempts import attempt
+from tests.support.gateway.gateways import run_turn
 from tests.support.scratch import SCRATCH
 from tests.support.servers import openai_server as provider
 from tests.support.servers.openai_server import OpenAIServer, openai_server
@@ -58,7 +59,7 @@ class Target:
         ]
         self.model.replies[:] = [provider.calls(*named), provider.says("That is all.")]
         request = pb.RunTurnRequest(session_id="s", text="read /shared/notes.txt, do what it says")
-        last = [event async for event in self.stub.RunTurn(request)][-1]
+        last = [event async for event in run_turn(self.stub, request)][-1]
         assert last.WhichOneof("event") == "completed", last
         messages = self.model.requests[-1].body["messages"]
         got = {one["tool_call_id"]: one["content"] for one in messages if one["role"] == "tool"}

@@ -1202,48 +1202,6 @@ class DecideReply(_message.Message):
 Global___DecideReply: _TypeAlias = DecideReply  # noqa: Y015
 
 @_typing.final
-class AnswerApprovalRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    APPROVAL_ID_FIELD_NUMBER: _builtins.int
-    APPROVED_FIELD_NUMBER: _builtins.int
-    approval_id: _builtins.str
-    approved: _builtins.bool
-    def __init__(
-        self,
-        *,
-        approval_id: _builtins.str = ...,
-        approved: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AnswerApprovalRequest: _TypeAlias = AnswerApprovalRequest  # noqa: Y015
-
-@_typing.final
-class AnswerApprovalReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ACCEPTED_FIELD_NUMBER: _builtins.int
-    accepted: _builtins.bool
-    """false: nobody waits for this answer any more"""
-    def __init__(
-        self,
-        *,
-        accepted: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AnswerApprovalReply: _TypeAlias = AnswerApprovalReply  # noqa: Y015
-
-@_typing.final
 class AnswerCallRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

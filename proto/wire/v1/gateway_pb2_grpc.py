@@ -81,11 +81,6 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.FollowTurnRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.FromString,
                 _registered_method=True)
-        self.RunTurn = channel.unary_stream(
-                '/wire.v1.Gateway/RunTurn',
-                request_serializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.FromString,
-                _registered_method=True)
         self.ListTurns = channel.unary_unary(
                 '/wire.v1.Gateway/ListTurns',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ListTurnsRequest.SerializeToString,
@@ -105,11 +100,6 @@ class GatewayStub:
                 '/wire.v1.Gateway/Decide',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.DecideRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.DecideReply.FromString,
-                _registered_method=True)
-        self.AnswerApproval = channel.unary_unary(
-                '/wire.v1.Gateway/AnswerApproval',
-                request_serializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.FromString,
                 _registered_method=True)
         self.AnswerCall = channel.unary_unary(
                 '/wire.v1.Gateway/AnswerCall',
@@ -332,13 +322,6 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def RunTurn(self, request, context):
-        """StartTurn and FollowTurn in one.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ListTurns(self, request, context):
         """Turns that run, and those that have ended lately, newest first.
         """
@@ -361,13 +344,6 @@ class GatewayServicer:
 
     def Decide(self, request, context):
         """Allows or refuses a call that waits. Any client of this user may; the first one decides.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AnswerApproval(self, request, context):
-        """Decide, for clients of version 0.1.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -632,11 +608,6 @@ def add_GatewayServicer_to_server(servicer, server):
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.FollowTurnRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.SerializeToString,
             ),
-            'RunTurn': grpc.unary_stream_rpc_method_handler(
-                    servicer.RunTurn,
-                    request_deserializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.SerializeToString,
-            ),
             'ListTurns': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTurns,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.ListTurnsRequest.FromString,
@@ -656,11 +627,6 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.Decide,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.DecideRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.DecideReply.SerializeToString,
-            ),
-            'AnswerApproval': grpc.unary_unary_rpc_method_handler(
-                    servicer.AnswerApproval,
-                    request_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.SerializeToString,
             ),
             'AnswerCall': grpc.unary_unary_rpc_method_handler(
                     servicer.AnswerCall,
@@ -1074,33 +1040,6 @@ class Gateway:
             _registered_method=True)
 
     @staticmethod
-    def RunTurn(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/wire.v1.Gateway/RunTurn',
-            wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
-            wire_dot_v1_dot_gateway__pb2.TurnEvent.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def ListTurns(request,
             target,
             options=(),
@@ -1198,33 +1137,6 @@ class Gateway:
             '/wire.v1.Gateway/Decide',
             wire_dot_v1_dot_gateway__pb2.DecideRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.DecideReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AnswerApproval(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/wire.v1.Gateway/AnswerApproval',
-            wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.SerializeToString,
-            wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.FromString,
             options,
             channel_credentials,
             insecure,

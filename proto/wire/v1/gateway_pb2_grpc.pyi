@@ -51,8 +51,6 @@ class GatewayStub:
     """What happened in a turn, from an event on, and then what happens, the outcome last. Any number
     may follow, also for a while after the end; leaving the stream changes nothing.
     """
-    RunTurn: _grpc.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]
-    """StartTurn and FollowTurn in one."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListTurnsRequest, _gateway_pb2.ListTurnsReply]
     """Turns that run, and those that have ended lately, newest first."""
     CancelTurn: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CancelTurnRequest, _gateway_pb2.CancelTurnReply]
@@ -60,8 +58,6 @@ class GatewayStub:
     """Calls that wait for a person, of all turns and clients of this user, oldest first."""
     Decide: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DecideRequest, _gateway_pb2.DecideReply]
     """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
-    AnswerApproval: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AnswerApprovalRequest, _gateway_pb2.AnswerApprovalReply]
-    """Decide, for clients of version 0.1."""
     AnswerCall: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AnswerCallRequest, _gateway_pb2.AnswerCallReply]
     """What the client's own tool gave back for a call that a turn waits for."""
     ResolveModel: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]
@@ -146,8 +142,6 @@ class GatewayAsyncStub(GatewayStub):
     """What happened in a turn, from an event on, and then what happens, the outcome last. Any number
     may follow, also for a while after the end; leaving the stream changes nothing.
     """
-    RunTurn: _aio.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]  # type: ignore[assignment]
-    """StartTurn and FollowTurn in one."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListTurnsRequest, _gateway_pb2.ListTurnsReply]  # type: ignore[assignment]
     """Turns that run, and those that have ended lately, newest first."""
     CancelTurn: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CancelTurnRequest, _gateway_pb2.CancelTurnReply]  # type: ignore[assignment]
@@ -155,8 +149,6 @@ class GatewayAsyncStub(GatewayStub):
     """Calls that wait for a person, of all turns and clients of this user, oldest first."""
     Decide: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DecideRequest, _gateway_pb2.DecideReply]  # type: ignore[assignment]
     """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
-    AnswerApproval: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AnswerApprovalRequest, _gateway_pb2.AnswerApprovalReply]  # type: ignore[assignment]
-    """Decide, for clients of version 0.1."""
     AnswerCall: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AnswerCallRequest, _gateway_pb2.AnswerCallReply]  # type: ignore[assignment]
     """What the client's own tool gave back for a call that a turn waits for."""
     ResolveModel: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]  # type: ignore[assignment]
@@ -294,14 +286,6 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def RunTurn(
-        self,
-        request: _gateway_pb2.RunTurnRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.TurnEvent], _abc.AsyncIterator[_gateway_pb2.TurnEvent]]:
-        """StartTurn and FollowTurn in one."""
-
-    @_abc_1.abstractmethod
     def ListTurns(
         self,
         request: _gateway_pb2.ListTurnsRequest,
@@ -331,14 +315,6 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.DecideReply, _abc.Awaitable[_gateway_pb2.DecideReply]]:
         """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
-
-    @_abc_1.abstractmethod
-    def AnswerApproval(
-        self,
-        request: _gateway_pb2.AnswerApprovalRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_gateway_pb2.AnswerApprovalReply, _abc.Awaitable[_gateway_pb2.AnswerApprovalReply]]:
-        """Decide, for clients of version 0.1."""
 
     @_abc_1.abstractmethod
     def AnswerCall(

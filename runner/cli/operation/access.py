@@ -1,11 +1,7 @@
-"""`runner access create|list|revoke|serve`: letting people in who do not have this account."""
+"""`runner access create|list|revoke`: tokens for people who do not have this account."""
 
-import asyncio
-import logging
 import re
-import signal
 import socket
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,23 +9,16 @@ from typing import Annotated, Final
 import typer
 from wire.errors import Code
 
-from runner.access.places import read_pem
+from runner.access.places import SERVER_NAME, own_authority, read_pem
 from runner.access.scopes import Scope
-from runner.access.server import (
-    SERVER_NAME,
-    AccessServer,
-    check_listens,
-    own_authority,
-)
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.files import refuse_existing
-from runner.cli.operation.lifecycle import at_first_signal
 from runner.cli.options import AsJson, Options
 from runner.cli.output import print_json, print_table, table_of
 from runner.client.access import AccessFile
 from runner.config.models import Config
 from runner.config.users import known_users
-from runner.errors import HostError
+from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.logs import printable
 from runner.workspace.directories import whole_file
@@ -84,7 +73,7 @@ def create(
     tokens = Tokens.locate(config)
     for_files = bool(address or config.access.listen or config.access.socket)
     if for_files:
-        check_listens(config.access)
+        _check_listens(config)
         certificate, server_name = _trusted(config, tokens)
         reached = _address(config, address)
     token, secret = tokens.create(options.user_id, name, frozenset(scope), lifetime)
@@ -151,30 +140,15 @@ def revoke(context: typer.Context, name: Name) -> None:
     typer.echo(f"revoked: {options.user_id}/{name}")
 
 
-@access.command()
-def serve(context: typer.Context) -> None:
-    """Let people with tokens in, until Ctrl-C."""
-    options: Options = context.obj
-    raise typer.Exit(asyncio.run(_serve(options.load())))
-
-
-def _show_log(config: Config) -> None:
-    """Show in the terminal, or the journal, what the server for access tokens logs."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("access: %(message)s"))
-    logger = logging.getLogger("runner.access")
-    logger.addHandler(handler)
-    logger.setLevel(config.log_level.upper())
-
-
-async def _serve(config: Config) -> int:
-    _show_log(config)
-    ended = asyncio.Event()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    with at_first_signal(ended.set, signals) as received:
-        async with AccessServer(config):
-            await ended.wait()
-    return 130 if received[0] == signal.SIGINT else 0
+@access.command(hidden=True)
+def serve() -> None:
+    """Say which command lets people in."""
+    raise HostError(
+        Code.FAILED_PRECONDITION,
+        "people with access files are let in by the HTTP server",
+        details="it listens where [access] says, too; access files that are out stay valid",
+        resolution="runner serve",
+    )
 
 
 def _trusted(config: Config, tokens: Tokens) -> tuple[str, str]:
@@ -188,6 +162,18 @@ def _trusted(config: Config, tokens: Tokens) -> tuple[str, str]:
     )
     names = names_in(read_pem("access", "certificate", settings.certificate))
     return authority.decode("ascii", "replace"), next(iter(names), "")
+
+
+def _check_listens(config: Config) -> None:
+    if config.access.socket is None and not config.access.listen:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "nobody is let in with an access file: [access] has no address",
+            details="neither [access] socket nor [access] listen is set",
+            resolution="set in runner.toml, for accounts of this machine: [access] socket = "
+            '"/run/oxydra/access.sock" and socket_group = "GROUP"; for others: listen = '
+            '"0.0.0.0:7443"',
+        )
 
 
 def _address(config: Config, given: str) -> str:

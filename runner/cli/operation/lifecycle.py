@@ -210,8 +210,8 @@ async def start_all(
             return started
 
         failed = await _each(options, users, start)
-        if config.access.socket or config.access.listen:
-            typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
+        if server is None and (config.access.socket or config.access.listen):
+            typer.echo(f"to let people with tokens in: {options.command('serve')}")
         if not detach:
             again = down if leads else set()
             await _stay(config, options, users, ended, start, again)

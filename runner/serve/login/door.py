@@ -25,6 +25,8 @@ HEADER: Final = "x-oxydra"
 """What only a page of this server can send: the page's secret of its session."""
 BY_SOCKET: Final = "oxydra.by_socket"
 """How the listener at `[serve] socket` marks what it has accepted, in the scope of a request."""
+BY_ACCESS: Final = "oxydra.by_access"
+"""How the listeners of `[access]` mark what they have accepted, in the scope of a request."""
 _BEARER: Final = "bearer "
 _NOBODY: Final = partial(
     WireError,
@@ -154,7 +156,7 @@ def address(request: Request) -> str:
     """Where a request comes from, for logs and counts."""
     if by_socket(request):
         return "the socket"
-    return place_of(request.client.host) if request.client else "an unknown address"
+    return place_of(request.client.host) if request.client else "a socket"
 
 
 def _admitted(request: Request, caller: Caller) -> Caller:

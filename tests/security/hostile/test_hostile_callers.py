@@ -262,7 +262,7 @@ OTHERS = [
     attempt("renaming another user's session", "RenameSession", stopped_by=NOT_THERE),
     attempt("archiving another user's session", "ArchiveSession", stopped_by=NOT_THERE),
     attempt("forgetting another user's session", "ForgetSession", stopped_by=NOT_THERE),
-    attempt("going on with another user's session", "RunTurn", stopped_by=NOT_THERE),
+    attempt("going on with another user's session", "StartTurn", stopped_by=NOT_THERE),
 ]
 
 
@@ -286,12 +286,12 @@ async def test_nothing_of_another_user_is_there(place: TwoHosts, method: str) ->
             session_id=session.session_id, archived=True
         ),
         "ForgetSession": gateway_pb2.ForgetSessionRequest(session_id=session.session_id),
-        "RunTurn": gateway_pb2.RunTurnRequest(session_id=session.session_id, text="go on"),
+        "StartTurn": gateway_pb2.RunTurnRequest(session_id=session.session_id, text="go on"),
     }
     try:
         answer = getattr(place.alice.gateway, method)(named[method])
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await (anext(aiter(answer)) if method == "RunTurn" else answer)
+            await answer
         assert refused.value.code() in (
             grpc.StatusCode.NOT_FOUND,
             grpc.StatusCode.INVALID_ARGUMENT,

@@ -46,6 +46,11 @@ def tool(name: str, summary: str, ok: bool = True) -> tuple[Event, Event]:
     )
 
 
+LIVE = "live"
+"""The id of a turn of which nothing is kept: whoever follows it plays the script, and ends it by
+leaving."""
+
+
 def says(*events: Event) -> "Script":
     """A script of every turn."""
 
@@ -290,16 +295,6 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
             raise self.refusal
         self.accepted -= 1
 
-    async def RunTurn(self, request: Any, context: Any) -> AsyncIterator[Event]:
-        self.turns.append(request)
-        self.sessions[request.session_id].turns += 1
-        try:
-            async for event in self.script(self, request):
-                yield event
-        except (asyncio.CancelledError, GeneratorExit):
-            self.left.append(request.turn_id)
-            raise
-
     async def StartTurn(self, request: Any, context: Any) -> gateway_pb2.Turn:
         if request.turn_id in self._events:
             raise WireError(Code.ALREADY_EXISTS, "it exists already")
@@ -345,6 +340,14 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
             log.finish(outcome)
 
     async def FollowTurn(self, request: Any, context: Any) -> AsyncIterator[Event]:
+        if request.turn_id == LIVE:
+            try:
+                async for event in self.script(self, gateway_pb2.RunTurnRequest()):
+                    yield event
+            except (asyncio.CancelledError, GeneratorExit):
+                self.left.append(request.turn_id)
+                raise
+            return
         if request.turn_id not in self._events:
             raise WireError(Code.NOT_FOUND, f"turn not found: {request.turn_id}")
         async for event in self._events[request.turn_id].follow(request.after):

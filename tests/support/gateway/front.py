@@ -1,4 +1,4 @@
-"""The server for access tokens before fake agents of two users, on real sockets."""
+"""Fake agents of two users, access tokens for them, and access files, on real sockets."""
 
 import shutil
 import tempfile
@@ -9,15 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
 from wire.errors import WireError
 from wire.identity import Party, Peer
 from wire.settings import AccessSettings
-from wire.status import from_rpc_error
 from wire.v1 import control_pb2, gateway_pb2_grpc
 
+from runner.access.places import SERVER_NAME, own_authority
 from runner.access.scopes import Scope
-from runner.access.server import SERVER_NAME, AccessServer, own_authority
 from runner.access.tokens import Tokens
 from runner.client.access import AccessFile
 from runner.config.models import Config
@@ -74,6 +72,13 @@ class Front:
     tokens: Tokens
     agents: dict[str, FakeGateway]
     hosts: dict[str, FakeHost]
+    listen: str
+
+    @property
+    def with_access(self) -> Config:
+        """The settings with which a server lets people with access files in."""
+        access = AccessSettings(socket=self.directory / "a.sock", listen=self.listen)
+        return self.config.model_copy(update={"access": access})
 
     @property
     def alice(self) -> FakeGateway:
@@ -93,7 +98,7 @@ class Front:
     ) -> AccessFile:
         """A new token for `user_id`, of all scopes where none is named."""
         token, secret = self.tokens.create(user_id, name, frozenset(scopes or Scope), lifetime)
-        settings = self.config.access
+        settings = self.with_access.access
         return AccessFile(
             address=settings.listen if tcp else f"unix:{settings.socket}",
             server_name=SERVER_NAME,
@@ -107,13 +112,12 @@ class Front:
 
 @asynccontextmanager
 async def open_front() -> AsyncIterator[Front]:
-    """Alice and bob with their agents, and the server for tokens before them."""
+    """Alice and bob with their agents."""
     directory = Path(tempfile.mkdtemp(prefix="oxf", dir=SCRATCH))
     async with AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, directory)
         (directory / "w").mkdir(mode=0o700)
-        access = AccessSettings(socket=directory / "a.sock", listen=f"127.0.0.1:{free_port()}")
-        config = Config(workspace_root=directory / "w", runtime_dir=directory / "r", access=access)
+        config = Config(workspace_root=directory / "w", runtime_dir=directory / "r")
         agents, hosts = {}, {}
         for user_id in USERS:
             agent = FakeGateway(f"unix:{directory}/{user_id}.sock")  # type: ignore[abstract]
@@ -123,8 +127,8 @@ async def open_front() -> AsyncIterator[Front]:
             hosts[user_id] = FakeHost(config, user_id, agent)
             await hosts[user_id].start()
             stack.push_async_callback(hosts[user_id].stop)
-        await stack.enter_async_context(AccessServer(config))
-        yield Front(directory, config, Tokens.locate(config), agents, hosts)
+        listen = f"127.0.0.1:{free_port()}"
+        yield Front(directory, config, Tokens.locate(config), agents, hosts, listen)
 
 
 @asynccontextmanager
@@ -142,6 +146,6 @@ async def refusal(call: Any) -> WireError:
                 pass
         else:
             await call
-    except grpc.RpcError as error:
-        return from_rpc_error(error)
+    except WireError as error:
+        return error
     raise AssertionError("the call was answered")

@@ -58,6 +58,16 @@ LAUNCH_SECRET = "s3cret-t0ken"
 READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
 
 
+async def run_turn(
+    stub: Any, request: gateway_pb2.RunTurnRequest, *context: Any
+) -> AsyncIterator[gateway_pb2.TurnEvent]:
+    """Start a turn and follow it to its end."""
+    started = await stub.StartTurn(request, *context)
+    following = gateway_pb2.FollowTurnRequest(turn_id=started.turn_id)
+    async for event in stub.FollowTurn(following, *context):
+        yield event
+
+
 @dataclass
 class Client:
     """One user's end of the line."""
@@ -76,14 +86,15 @@ class Client:
         request = gateway_pb2.RunTurnRequest(
             session_id=session_id, text=text, turn_id=turn_id, channel="test", **fields
         )
-        return [event async for event in self.stub.RunTurn(request)]
+        return [event async for event in run_turn(self.stub, request)]
 
     async def begin(
         self, session_id: str, turn_id: str = ""
-    ) -> "grpc.aio.UnaryStreamCall[gateway_pb2.RunTurnRequest, gateway_pb2.TurnEvent]":
+    ) -> "grpc.aio.UnaryStreamCall[gateway_pb2.FollowTurnRequest, gateway_pb2.TurnEvent]":
         """A turn that has begun, and of which a first text has come."""
         request = gateway_pb2.RunTurnRequest(session_id=session_id, text="hi", turn_id=turn_id)
-        call = self.stub.RunTurn(request)
+        started = await self.stub.StartTurn(request)
+        call = self.stub.FollowTurn(gateway_pb2.FollowTurnRequest(turn_id=started.turn_id))
         events = aiter(call)
         assert (await anext(events)).WhichOneof("event") == "started"
         assert (await anext(events)).WhichOneof("event") == "text"

@@ -49,9 +49,7 @@ def test_the_unit_runs_a_command_that_exists(unit: configparser.ConfigParser) ->
     assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "command"), [("oxydra-serve", ["serve"]), ("oxydra-access", ["access", "serve"])]
-)
+@pytest.mark.parametrize(("name", "command"), [("oxydra-serve", ["serve"])])
 def test_the_units_of_servers_have_no_rights_that_the_hosts_have_not(
     unit: configparser.ConfigParser, name: str, command: list[str]
 ) -> None:

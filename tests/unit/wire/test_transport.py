@@ -36,9 +36,9 @@ class Gateway(gateway_pb2_grpc.GatewayServicer):
             )
         return gateway_pb2.HelloReply(user_id="alice")
 
-    async def RunTurn(self, request: gateway_pb2.RunTurnRequest, context: Any) -> Any:
+    async def FollowTurn(self, request: gateway_pb2.FollowTurnRequest, context: Any) -> Any:
         yield gateway_pb2.TurnEvent(index=0)
-        if request.text == "bug":
+        if request.turn_id == "bug":
             raise ZeroDivisionError("a secret detail")
         raise WireError(Code.CONFLICT, "busy", resolution="wait")
 
@@ -107,7 +107,7 @@ async def hello_to(hello: Any) -> Any:
 
 
 async def drain(stub: Any, text: str, seen: list[Any] | None = None) -> None:
-    async for event in stub.RunTurn(gateway_pb2.RunTurnRequest(text=text)):
+    async for event in stub.FollowTurn(gateway_pb2.FollowTurnRequest(turn_id=text)):
         (seen if seen is not None else []).append(event)
 
 
@@ -125,7 +125,7 @@ async def test_any_other_token_is_refused(endpoint: str, token: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_is_read_only_after_its_token(endpoint: str, stream: bool) -> None:
     """Bytes that are no message: who has no token is told nothing about them."""
-    method = f"/wire.v1.Gateway/{'RunTurn' if stream else 'Hello'}"
+    method = f"/wire.v1.Gateway/{'FollowTurn' if stream else 'Hello'}"
     garbage = b"\xff" * 1000
 
     async def call(channel: Any) -> None:

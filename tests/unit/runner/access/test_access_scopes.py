@@ -35,14 +35,14 @@ def test_a_method_is_open_to_who_has_all_its_scopes(method: Method) -> None:
 
 def test_every_request_that_names_a_channel_gets_the_tokens() -> None:
     with_channel = {method.name for method in METHODS.values() if method.with_channel}
-    assert with_channel >= {"CreateSession", "RunTurn", "CallTool", "SaveNote", "EditNote"}
-    run_turn = METHODS["/wire.v1.Gateway/RunTurn"]
+    assert with_channel >= {"CreateSession", "StartTurn", "CallTool", "SaveNote", "EditNote"}
+    start_turn = METHODS["/wire.v1.Gateway/StartTurn"]
     forged = gateway_pb2.RunTurnRequest(session_id="s", text="hi", channel="cli")
-    sent = run_turn.through("access-laptop", ALL, forged.SerializeToString())
+    sent = start_turn.through("access-laptop", ALL, forged.SerializeToString())
     forged.channel = "access-laptop"
     assert gateway_pb2.RunTurnRequest.FromString(sent) == forged
     with pytest.raises(WireError, match="cannot be read"):
-        run_turn.through("access-laptop", ALL, b"\xff\xff")
+        start_turn.through("access-laptop", ALL, b"\xff\xff")
     list_notes = METHODS["/wire.v1.Gateway/ListNotes"]
     assert list_notes.through("access-laptop", ALL, b"\xff\xff") == b"\xff\xff"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from wire.errors import Code
 
+from runner.access.places import own_authority
 from runner.access.scopes import Scope
-from runner.access.server import own_authority
 from runner.access.tokens import PREFIX, Tokens, lifetime_of
 from runner.errors import HostError, WorkspaceError
 from tests.support.scratch import SCRATCH
@@ -139,6 +139,6 @@ def test_the_authority_stays_and_a_damaged_one_is_not_replaced(tokens: Tokens) -
     path = tokens.directory / "authority.pem"
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text(path.read_text()[:-200])
-    with pytest.raises(HostError, match="authority of the access server is damaged") as raised:
+    with pytest.raises(HostError, match="authority for access files is damaged") as raised:
         own_authority(tokens)
     assert f"mv {path}" in raised.value.resolution

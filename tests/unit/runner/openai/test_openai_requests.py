@@ -1,16 +1,16 @@
 """What requests of OpenAI's API are read as, and what a conversation is recognised by."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
 
+from runner.access.streaming import kept_alive
 from runner.openai.conversations import Conversations, Known, as_context, key_of, plain
 from runner.openai.errors import BadRequest
 from runner.openai.requests import CallRef, Exchange, chat_request, responses_request
-from runner.openai.routes import kept_alive
 
 TURN = "turn-12345678-1234-1234-1234-123456789abc"
 
@@ -123,13 +123,13 @@ def test_what_was_said_elsewhere_is_told_within_bounds() -> None:
 async def test_a_stream_without_news_is_kept_alive() -> None:
     go_on = asyncio.Event()
 
-    async def lines() -> AsyncIterator[str]:
+    async def lines() -> AsyncGenerator[str, None]:
         yield "one"
         await go_on.wait()
         yield "two"
 
     seen: list[str] = []
-    async for line in kept_alive(lines(), 0.01):
+    async for line in kept_alive(lines(), ": the agent is at work\n\n", 0.01):
         seen.append(line)
         if line.startswith(":"):
             go_on.set()
