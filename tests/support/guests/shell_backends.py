@@ -414,7 +414,9 @@ def in_container(**limits: Any) -> AbstractAsyncContextManager[Guest]:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to reach a daemon, and the parts of the machine it needs."""
+    """One way to reach a daemon, and the parts of the machine it needs.
+
+    Those of the tiers are over gRPC too; without a tier only long runs go that way."""
 
     enter: Backend
     marks: tuple[pytest.MarkDecorator, ...] = ()
@@ -422,7 +424,7 @@ class Way:
 
 BACKENDS: dict[str, Way] = {
     "in-process": Way(in_process),
-    "grpc": Way(over_grpc),
+    "grpc": Way(over_grpc, (pytest.mark.long,)),
     "bubblewrap": Way(in_bubblewrap, (pytest.mark.bubblewrap,)),
     "container": Way(in_container, (pytest.mark.docker,)),
 }
