@@ -16,7 +16,6 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 from manifests.files import PLACE, chart, manifests, version
-from manifests.values import SETTINGS
 from typer.testing import CliRunner
 from wire.settings import ContainerSettings
 
@@ -26,7 +25,6 @@ from runner.images.naming import ImageRole
 from runner.tiers.base import Port
 from runner.tiers.kubernetes import names, policies
 from runner.tiers.kubernetes.permissions import NEEDED
-from runner.tiers.kubernetes.pods import CONTAINER
 from runner.tiers.kubernetes.settings import KubernetesSettings, settings_of
 from runner.workspace.mounts import Role
 from tests.support.settings import load_config
@@ -244,16 +242,6 @@ def test_values_that_mean_nothing_are_refused_by_their_names(
         pytest.raises(helm_python.HelmError, match=named),
     ):
         loaded.render(values, name="oxydra", namespace="oxydra")
-
-
-def test_every_value_says_what_it_is_for() -> None:
-    lines = (PLACE / "chart" / "values.yaml").read_text().splitlines()
-    for setting in SETTINGS:
-        name = f"{setting.path.rpartition('.')[2]}:"
-        indent = " " * (2 * setting.path.count("."))
-        places = [at for at, line in enumerate(lines) if line.startswith(indent + name)]
-        assert places, setting.path
-        assert all(lines[at - 1].startswith(f"{indent}# ") for at in places), setting.path
 
 
 def test_the_runner_accepts_the_settings(tmp_path: Path) -> None:
@@ -486,13 +474,6 @@ def test_nobody_connects_to_a_runner_that_serves_nothing() -> None:
     assert "selector" not in one(from_chart(EVERYTHING), "Service", names.SERVICE)["spec"]
 
 
-def test_replicas_share_a_node_only_where_the_claim_demands_it() -> None:
-    term = one(all_plain(), "Deployment", "oxydra-runner")["spec"]["template"]["spec"]["affinity"]
-    assert "requiredDuringSchedulingIgnoredDuringExecution" in term["podAffinity"]
-    shared = one(from_chart(EVERYTHING), "Deployment", "oxydra-runner")["spec"]["template"]["spec"]
-    assert "affinity" not in shared
-
-
 def test_an_update_replaces_one_replica_after_the_other() -> None:
     for values in ({}, EVERYTHING):
         spec = one(from_chart(values), "Deployment", "oxydra-runner")["spec"]
@@ -508,15 +489,6 @@ def test_the_runner_runs_a_command_that_exists(values: dict[str, Any]) -> None:
     assert program == "runner"
     assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
     assert words[-1] == "--all"
-
-
-def test_the_embedder_gets_its_envelope_as_every_guest_does() -> None:
-    pod = one(all_plain(), "Deployment", "oxydra-embedder")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["name"] == CONTAINER
-    assert container["stdin"] is container["stdinOnce"] is True
-    command = container["command"]
-    assert command[command.index("--socket") + 1] == Port.EMBEDDER.listener
 
 
 def test_the_script_for_keys_refuses_names_that_no_service_can_have(tmp_path: Path) -> None:
