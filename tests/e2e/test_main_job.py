@@ -130,13 +130,3 @@ def test_the_greeting_says_who_answers(household: Household) -> None:
     assert re.search(r"^Oxydra [\d.]+ · user default · process tier · offline$", done.stderr, re.M)
     assert "offline model" in done.stderr
     assert household.left_behind() == []
-
-
-def test_a_session_is_resumed(household: Household) -> None:
-    household.environment["OXYDRA_SHELL__ENABLED"] = "false"
-    household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
-    household.run("chat", "--session", "mine", stdin="remember that tea is at five\n")
-    done = household.run("chat", "--session", "mine", stdin="correct that: tea is at six\n")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "> remember that tea is at five" in done.stderr
-    assert "● memory_update tea is at six → Updated\n" in done.stdout

@@ -34,35 +34,6 @@ def refused(house: Household, *words: str, stdin: str = "") -> str:
     return done.stderr
 
 
-def bytes_at_rest(house: Household) -> bytes:
-    internal = house.workspaces / "default" / ".oxydra"
-    return b"".join(path.read_bytes() for path in internal.rglob("*") if path.is_file())
-
-
-def test_from_plain_to_encrypted_to_another_key_and_back(house: Household) -> None:
-    assert "Saved" in house.said(f"remember that {FACT}")
-    assert b"Albatross" in bytes_at_rest(house)
-
-    keyed(house, "MEMORY_KEY", FIRST)
-    assert "runner memory rekey" in refused(house, "start", "--detach")
-    house.works("memory", "rekey")
-    assert b"Albatross" not in bytes_at_rest(house)
-    assert "Albatross" in house.said("what do you know about my boat?")
-
-    keyed(house, "OTHER_KEY", SECOND)
-    assert "key" in refused(house, "start", "--detach")
-    house.works("memory", "rekey", "--old-key-env", "MEMORY_KEY")
-    assert b"Albatross" not in bytes_at_rest(house)
-
-    del house.environment["OXYDRA_MEMORY__ENCRYPTION__KEY_ENV"]
-    assert "key" in refused(house, "start", "--detach")
-    house.works("memory", "rekey", "--old-key-env", "OTHER_KEY")
-    assert "Albatross" in house.said("what do you know about my boat?")
-    for key in (FIRST, SECOND):
-        logs = (path.read_text() for path in house.path.rglob("*.log"))
-        assert not any(key in text for text in logs)
-
-
 def test_a_backup_brings_back_what_was_lost_and_a_damaged_one_harms_nothing(
     house: Household,
 ) -> None:
@@ -103,8 +74,3 @@ def test_a_backup_brings_back_what_was_lost_and_a_damaged_one_harms_nothing(
     house.works("memory", "restore", str(backup), "--key-env", "MEMORY_KEY", "--yes")
     assert not planted.exists()
     assert "Albatross" in house.said(question)
-
-
-def test_without_a_server_there_is_nothing_to_move_to(house: Household) -> None:
-    assert "memory.remote_url" in refused(house, "memory", "move", "--to", "remote")
-    assert "auth_token_env" in refused(house, "memory", "token")

@@ -92,36 +92,6 @@ def test_a_file_that_was_cut_is_imported_as_far_as_it_goes_and_said_to_be_cut(
     assert report["problems"][1]["problem"] == "the end line is missing: the file was cut off here"
 
 
-def test_what_is_no_export_changes_nothing_and_says_why(house: Household) -> None:
-    done = house.run("--user", "bob", "memory", "import", "-", stdin="hello\n")
-    assert done.returncode == 1
-    assert "this is not an export of memory" in done.stderr
-    assert done.stdout == ""
-    missing = house.run("memory", "import", "nowhere.jsonl")
-    assert missing.returncode == 1
-    assert "cannot read nowhere.jsonl" in missing.stderr
-
-
-def test_without_a_running_agent_the_fix_is_named(house: Household) -> None:
-    for words in (["export"], ["import", "x"], ["stats"]):
-        (house.working_directory / "x").touch()
-        done = house.run("--user", "carol", "memory", *words)
-        assert done.returncode == 1
-        assert "no runner runs for user carol" in done.stderr
-        assert "--user carol start --detach" in done.stderr
-    assert house.run("memory", "export", "missing/x").returncode == 1
-
-
-def test_statistics_in_words_and_for_programs(house: Household) -> None:
-    shown = house.run("memory", "stats")
-    assert shown.returncode == 0
-    assert "2, and 0 earlier versions" in shown.stdout
-    counts = json.loads(house.run("memory", "stats", "--json").stdout)
-    assert (counts["notes"], counts["sessions"], counts["encrypted"]) == (2, 1, False)
-    assert counts["database_bytes"] > 100_000
-    assert counts["schema_version"] >= 1
-
-
 def test_a_terminal_gets_a_bar_and_the_file_none_of_it(house: Household) -> None:
     file = house.working_directory / "shown.jsonl"
     ours, theirs = pty.openpty()

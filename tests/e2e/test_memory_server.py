@@ -56,19 +56,6 @@ def test_what_is_remembered_lies_on_the_server(house: Household) -> None:
     assert "know nothing" in house.said("forget my boat", QUESTION)
 
 
-def test_a_memory_moves_to_the_server_and_back(house: Household) -> None:
-    url = house.environment.pop("OXYDRA_MEMORY__REMOTE_URL")
-    house.said(f"remember that {FACT}")
-    house.environment["OXYDRA_MEMORY__REMOTE_URL"] = url
-    house.works("memory", "move", "--to", "remote")
-    assert "Albatross" in house.said(QUESTION, "remember that my car is red")
-    house.works("memory", "move", "--to", "local")
-    del house.environment["OXYDRA_MEMORY__REMOTE_URL"]
-    shown = house.said(QUESTION, "what do you know about my car?")
-    assert "Albatross" in shown
-    assert "car is red" in shown
-
-
 def test_a_memory_leaves_a_shared_server_for_one_of_its_own(
     house: Household, server: sqld.Sqld
 ) -> None:

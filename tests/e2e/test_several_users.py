@@ -69,20 +69,3 @@ def test_in_the_foreground_a_killed_host_comes_back_and_a_signal_ends_all(
     assert process.returncode == 0
     assert running(house) == {"alice": False, "bob": False}
     assert house.settles()
-
-
-def test_one_that_cannot_start_is_told_and_the_others_go_on(house: Household) -> None:
-    (house.workspaces / "alice" / "shared").write_text("in the way")
-    started = house.run("start", "--all", "--detach")
-    assert started.returncode == 1
-    assert "cannot use" in started.stderr
-    assert running(house) == {"alice": False, "bob": True}
-
-
-def test_nobody_to_start_is_an_error_with_the_fix(house: Household) -> None:
-    for user in USERS:
-        (house.workspaces / user).rmdir()
-    started = house.run("start", "--all")
-    assert started.returncode == 1
-    assert "no users to start" in started.stderr
-    assert "runner --user alice start" in started.stderr

@@ -1,17 +1,12 @@
 """A memory server behind a network that fails in every way: nothing is claimed that is
 not there, nothing is there twice, and work goes on when the network is well again."""
 
-import asyncio
-import random
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from guest.errors import StorageError
 from guest.memory.models import RemoteConfig
-from guest.memory.storage.base import AnswerLost, Statement
 from guest.memory.storage.migrations import migrate
 from guest.memory.storage.remote import RemoteDatabase
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
@@ -21,7 +16,6 @@ from tests.support.servers.bad_network import BadNetwork, Fault, between
 pytestmark = pytest.mark.sqld
 
 HANGS = (Fault.SWALLOW, Fault.SWALLOW_REQUEST)
-USER = "alice"
 
 
 @pytest.fixture(scope="module")
@@ -45,47 +39,9 @@ async def direct(server: sqld.Sqld) -> AsyncIterator[RemoteDatabase]:
         yield database
 
 
-def rounds_of(fault: Fault) -> int:
-    return 12 if fault in HANGS else 48
-
-
 def patience(fault: Fault, hurried_s: float) -> float:
     """Seconds for a request: few where it hangs, and else enough for a busy machine."""
     return hurried_s if fault in HANGS else 30.0
-
-
-@pytest.mark.parametrize("fault", Fault)
-async def test_a_change_is_never_claimed_falsely_and_never_made_twice(
-    fault: Fault, network: BadNetwork, direct: RemoteDatabase, chance: random.Random
-) -> None:
-    await direct.execute("DELETE FROM marks")
-    claimed, open_, refused = set[str](), set[str](), set[str]()
-    async with sqld.connected(network.url, timeout_s=patience(fault, 0.5)) as database:
-
-        async def mark(name: str) -> None:
-            try:
-                await database.batch([Statement("INSERT INTO marks VALUES (?)", (name,))])
-                claimed.add(name)
-            except AnswerLost:
-                claimed.add(name)
-            except StorageError as error:
-                (open_ if "not known" in error.brief else refused).add(name)
-
-        for first in range(0, rounds_of(fault), 6):
-            network.strike(fault, chance.choice((1, 2, 6, 100)))
-            await asyncio.gather(*(mark(f"{number}") for number in range(first, first + 6)))
-        network.strike(None)
-        while not any("well again" in name for name in claimed):
-            await mark(f"well again {len(open_) + len(refused)}")
-    found = Counter(name for (name,) in (await direct.execute("SELECT name FROM marks")).rows)
-    assert network.struck[fault] >= len(range(0, rounds_of(fault), 6))
-    assert claimed <= set(found), "false success"
-    assert not refused & set(found), "false failure"
-    assert [name for name, times in found.items() if times > 1] == []
-    print(f"{fault}: {len(claimed)} claimed, {len(open_)} open, {len(refused)} refused")
-    if fault in (Fault.SLOW, Fault.TWICE, Fault.REPEAT):
-        assert not open_
-        assert not refused
 
 
 @pytest.mark.parametrize("fault", Fault)

@@ -25,7 +25,7 @@ from runner.tiers.container.containers import sweep_ended
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.container.names import Place
 from runner.tiers.output import LOG_BYTES_MAX
-from runner.workspace.mounts import MOUNTS, Role
+from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 from tests.support.guests.engine import docker, owner, standin_images
 from tests.support.scratch import SCRATCH
@@ -157,31 +157,6 @@ async def test_the_hardening_holds_from_inside(house: House) -> None:
     assert "eth0" not in lines
     assert "agent" in lines
     assert not {"kvm", "fuse", "mem", "sda", "vda", "console0"} & set(lines)
-
-
-@pytest.mark.parametrize("role", MOUNTS)
-async def test_the_mounts_inside_are_the_table_cell_by_cell(house: House, role: Role) -> None:
-    every = sorted({mount.virtual for mounts in MOUNTS.values() for mount in mounts})
-    for directory in MOUNTS[role]:
-        (house.workspace.path / directory.directory / f"mark-{directory.name}").touch()
-    said = await house.say(
-        f"cat /proc/self/mountinfo; for d in {' '.join(every)}; do "
-        '[ -d "$d" ] && echo "there $d $(echo $d/*)"; touch "$d/new" 2>/dev/null && echo "rw $d"; '
-        "done; true",
-        role,
-        working_directory=Path("/tmp"),
-    )
-    lines = [line.split(" ") for line in said.splitlines()]
-    mounted = {line[4]: line[5].split(",")[0] for line in lines if " - " in " ".join(line)}
-    rows = {mount.virtual: mount.access for mount in MOUNTS[role]}
-    assert {point: mounted.get(point) for point in every} == {
-        point: rows.get(point) for point in every
-    }
-    for mount in MOUNTS[role]:
-        (there,) = (line for line in lines if line[:2] == ["there", mount.virtual])
-        assert f"{mount.virtual}/mark-{mount.name}" in there
-    writable = {line[1] for line in lines if line[0] == "rw"}
-    assert writable == {virtual for virtual, access in rows.items() if access == "rw"}
 
 
 async def test_the_number_of_processes_is_bounded(house: House) -> None:

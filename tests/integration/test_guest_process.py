@@ -18,7 +18,6 @@ import psutil
 import pytest
 from wire import envelope as framing
 from wire.errors import Code, WireError
-from wire.limits import ENVELOPE_MAX_BYTES, ENVELOPE_VERSION
 from wire.logs import EXIT_OPERATOR, find_startup_failure
 from wire.transport import check_health, open_channel
 from wire.v1 import gateway_pb2 as pb
@@ -306,22 +305,6 @@ def test_a_truncated_envelope(guest: Guest) -> None:
     assert error.code is Code.INVALID_ARGUMENT
     assert "truncated" in error.details
     assert error.resolution
-
-
-def test_an_empty_standard_input(guest: Guest) -> None:
-    assert "truncated: 0 of 4" in guest.fails(b"").details
-
-
-def test_an_oversized_envelope(guest: Guest) -> None:
-    error = guest.fails((ENVELOPE_MAX_BYTES + 1).to_bytes(4, "big"))
-    assert "oversized" in error.details
-
-
-def test_an_envelope_of_another_version(guest: Guest) -> None:
-    guest.envelope.version = ENVELOPE_VERSION + 1
-    error = guest.fails()
-    assert error.code is Code.FAILED_PRECONDITION
-    assert f"version {ENVELOPE_VERSION + 1}" in error.brief
 
 
 def test_a_bad_setting(guest: Guest) -> None:

@@ -80,18 +80,3 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
     await until(lambda: memory.state == "ready")
     assert await memory.get(old.note_id) == before
     assert (await memory.get(note.note_id)).access_count == 1
-
-
-async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) -> None:
-    server.kill()
-    config = memory_config(
-        tmp_path / "memory.db",
-        remote=RemoteConfig(server.url(), first_wait_s=SOON_S, one_user=True),
-    )
-    memory = await Memory.open(config, FakeEmbedder(), ALICE)
-    try:
-        for query in ("", "tea"):
-            with pytest.raises(StorageError, match="there is no copy of it on this machine"):
-                await memory.typed.recall(query=query)
-    finally:
-        await memory.close()

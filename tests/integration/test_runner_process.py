@@ -1,10 +1,8 @@
 """The real command with the real guest: every way in, every way out, nothing left behind."""
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -178,37 +176,6 @@ def test_a_second_start_is_refused_and_stop_ends_a_host_in_the_foreground(
     assert house.left_behind() == []
 
 
-def test_a_killed_guest_is_replaced(house: Household) -> None:
-    detach(house)
-    before = agent(house)
-    os.kill(before["pid"], signal.SIGKILL)
-    wait_for(lambda: house.guest_pids(GUEST) not in ([], [before["pid"]]))
-    after = wait_for(lambda: (found := agent(house))["state"] == "ready" and found)
-    assert after["restarts"] == 1
-    assert house.guest_pids(GUEST) == [after["pid"]]
-    host_log = house.run("logs", "--role", "host").stdout
-    assert "was killed by SIGKILL" in host_log
-
-
-def test_restart_gives_another_guest_with_the_settings_that_hold_now(house: Household) -> None:
-    config = house.working_directory / "runner.toml"
-    config.write_text('[agent]\ninstructions = "one"')
-    detach(house)
-    before = agent(house)
-    config.write_text("[agent]\nmax_stepz = 3")
-    refused = house.run("restart")
-    assert refused.returncode == 1
-    assert "did you mean agent.max_steps?" in refused.stderr
-    config.write_text("[agent]\nmax_steps = 3")
-    assert agent(house)["pid"] == before["pid"]
-    for role in ([], ["--role", "agent"]):
-        assert house.run("restart", *role).returncode == 0
-    after = agent(house)
-    assert after["state"] == "ready"
-    assert after["pid"] != before["pid"]
-    assert after["restarts"] == 2
-
-
 @pytest.mark.usefixtures("with_shell")
 @pytest.mark.parametrize("next_command", ["start", "stop"])
 def test_after_the_runner_was_killed_nothing_is_in_the_way(
@@ -312,47 +279,3 @@ def test_logs_show_tail_follow_and_json(house: Household) -> None:
         log.write("a plain line\n")
     assert follower.stdout.readline() == "a plain line\n"
     assert end(follower, signal.SIGINT)[0] == 130
-
-
-@pytest.fixture
-def full_disk(house: Household) -> Iterator[Path]:
-    """Workspaces on a tiny file system with no byte left."""
-    house.workspaces.mkdir(mode=0o700)
-    options = "size=4m,mode=0700"
-    mount = ["mount", "-t", "tmpfs", "-o", options, "oxydra-test", str(house.workspaces)]
-    subprocess.run(mount, check=True)
-    try:
-        filler = house.workspaces / "filler"
-        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(b"x" * 4096)
-        yield filler
-    finally:
-        house.run("stop")
-        subprocess.run(["umount", str(house.workspaces)], check=True)
-
-
-@pytest.mark.root
-def test_a_full_disk_is_one_clear_error(house: Household, full_disk: Path) -> None:
-    for words in (["start"], ["start", "--detach"]):
-        done = house.run(*words)
-        assert done.returncode == 1
-        assert "Traceback" not in done.stderr
-        _, what, _, fix = done.stderr.splitlines()
-        assert "no room left" in what
-        assert "workspace_root" in fix
-        assert [path.name for path in house.workspaces.iterdir()] == ["filler"]
-        assert house.left_behind() == []
-    full_disk.unlink()
-    detach(house)
-
-
-def test_a_socket_in_the_gateways_place_is_replaced(house: Household) -> None:
-    """A socket left at the gateway's place is replaced, whoever made it."""
-    place = house.workspaces / "default" / "ipc" / "agent" / "agent.sock"
-    place.parent.mkdir(parents=True, mode=0o700)
-    with socket.socket(socket.AF_UNIX) as squatter:
-        squatter.bind(str(place))
-        squatter.listen()
-        detach(house)
-        assert agent(house)["state"] == "ready"

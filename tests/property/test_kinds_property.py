@@ -22,8 +22,10 @@ from guest.memory.models import (
     NoteType,
     Only,
     SessionNotFound,
+    SupersedeRefused,
     User,
 )
+from guest.memory.notes.history import UndoRefused
 from tests.support.examples import examples
 from tests.support.memory.exports import entities, exported
 from tests.support.memory.model import MemoryModel, NoteModel
@@ -51,8 +53,9 @@ STEP = st.one_of(
     st.tuples(st.just("clear"), KEY),
     st.tuples(st.just("supersede"), WHICH, WHICH, SCOPE),
     st.tuples(st.just("supersede"), WHICH, st.none() | WHICH, SCOPE),
-    st.tuples(st.just("undo"), WHICH),
-    st.tuples(st.just("undo"), WHICH),
+    st.tuples(st.just("swap"), WHICH, WHICH),
+    st.tuples(st.just("undo"), WHICH, st.booleans()),
+    st.tuples(st.just("undo"), WHICH, st.booleans()),
     st.tuples(st.just("forget"), st.sampled_from(SESSIONS)),
     st.tuples(st.just("search"), TEXT, SCOPE),
     st.tuples(st.just("recall"), st.sampled_from(TYPES), SCOPE, st.booleans()),
@@ -69,11 +72,19 @@ STEPS = st.lists(STEP, min_size=20, max_size=50)
 UNDONE_TWICE = [
     ("save", "tea tea"),
     ("update", 0, "quartz"),
-    ("undo", 0),
+    ("undo", 0, True),
     ("update", 0, "violin"),
-    ("undo", 0),
+    ("undo", 0, True),
 ]
 """The second undo goes back to what the first one restored, not to what it undid."""
+CIRCLE = [
+    *(("save", "tea violin"), ("save", "quartz violin")),
+    ("supersede", 0, 1, ""),
+    ("update", 0, "tea tea"),
+    ("supersede", 1, 0, ""),
+    *(("undo", 0, True), ("undo", 1, True), ("undo", 0, True)),
+]
+"""The first undo would close a circle of notes that replace each other."""
 
 
 @dataclass
@@ -123,8 +134,10 @@ class World:
             case "supersede", which, by, scope:
                 replacement = "" if by is None else self._note(by)
                 await self._supersede(self._note(which), replacement, scope)
-            case "undo", which:
-                await self._undo(self._note(which))
+            case "swap", which, other:
+                await self._swap(self._note(which), self._note(other))
+            case "undo", which, may_forget:
+                await self._undo(self._note(which), may_forget)
             case "forget", session_id:
                 try:
                     await memory.sessions.forget(session_id)
@@ -188,11 +201,31 @@ class World:
         if error is None:
             self.model.supersede(note_id, by)
 
-    async def _undo(self, note_id: str) -> None:
+    async def _swap(self, one: str, other: str) -> None:
+        """Each is to replace the other, at the same moment."""
+        supersede = self.memory.typed.supersede
+        pairs = (one, other), (other, one)
+        outcomes = await asyncio.gather(
+            *(supersede(note_id, replacement_id=by) for note_id, by in pairs),
+            return_exceptions=True,
+        )
+        for (note_id, by), outcome in zip(pairs, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                assert isinstance(outcome, SupersedeRefused | NoteNotFound)
+            else:
+                self.model.supersede(note_id, by)
+
+    async def _undo(self, note_id: str, may_forget: bool) -> None:
+        note = self.model.notes.get(note_id)
         try:
-            undone = await self.memory.history.undo(note_id, may_forget=True)
+            undone = await self.memory.history.undo(note_id, may_forget=may_forget)
         except NoteNotFound:
-            assert note_id not in self.model.notes
+            assert note is None
+        except UndoRefused:
+            assert note is not None
+            if not self.model.closes_circle(note_id):
+                assert note.undone() is None
+                assert not may_forget
         else:
             assert undone.done == self.model.undo(note_id)
 
@@ -208,6 +241,18 @@ class World:
     async def check(self) -> None:
         listed, _ = await self.memory.list(1000, include_superseded=True)
         self.model.check_listed(listed)
+        for note_id in self.model.notes:
+            self.model.chain(note_id)
+        changes, _ = await self.memory.history.changes(limit=1000)
+        assert {(one.note_id, one.version, one.change == "supersede") for one in changes} == {
+            (note_id, version, False)
+            for note_id, note in self.model.notes.items()
+            for version in range(1, note.version + 1)
+        } | {
+            (note_id, note.version, True)
+            for note_id, note in self.model.notes.items()
+            if note.superseded_by is not None
+        }
         used = await self.memory.store.database.execute(
             "SELECT notes, bytes FROM usage WHERE namespace = ?", (User(USER).notes,)
         )
@@ -246,9 +291,10 @@ async def play(steps: Sequence[tuple[Any, ...]]) -> None:
             await world.memory.close()
 
 
-@examples(30)
+@examples(50)
 @given(STEPS)
 @example(UNDONE_TWICE)
+@example(CIRCLE)
 def test_every_kind_of_memory_is_what_dictionaries_would_be(
     steps: Sequence[tuple[Any, ...]],
 ) -> None:

@@ -3,14 +3,12 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from wire.errors import Code, WireError
+from wire.errors import WireError
 from wire.logs import EXIT_OPERATOR, find_startup_failure
 
 from guest.embedding.hashing import HashingBackend
@@ -78,27 +76,6 @@ def failure_of(embedder: EmbedderProcess) -> WireError:
     return failure
 
 
-def test_no_token_is_refused(embedder: EmbedderProcess) -> None:
-    embedder.start(token="")
-    assert failure_of(embedder).code is Code.INVALID_ARGUMENT
-    assert not embedder.socket.exists()
-
-
-def test_a_missing_directory_is_refused(embedder: EmbedderProcess) -> None:
-    embedder.leases = embedder.directory / "nowhere" / "leases"
-    embedder.start()
-    failure = failure_of(embedder)
-    assert failure.brief == f"the embedder's directory cannot be used: {embedder.leases.parent}"
-
-
-def test_a_socket_path_over_the_limit_is_refused(embedder: EmbedderProcess) -> None:
-    deep = embedder.directory / ("d" * 100)
-    deep.mkdir()
-    embedder.socket = deep / "embedder.sock"
-    embedder.start()
-    assert "socket path is too long" in failure_of(embedder).brief
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -127,13 +104,3 @@ def test_the_process_holds_no_secret_in_arguments_or_environment(
         assert TOKEN.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
     os.kill(pid, signal.SIGINT)
     assert embedder.process.wait(60) == 0
-
-
-def test_help_works_without_the_model_libraries() -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "guest.embedding.server", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "--leases" in done.stdout
