@@ -16,7 +16,7 @@ from wire.identity import Party
 from wire.settings import AgentSettings, TypedScope
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.budget.limits import Limits
+from guest.agent.budget import Limits
 from guest.agent.late_loop import LateLoop
 from guest.agent.models.models import Models
 from guest.config import GuestConfig
@@ -39,7 +39,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
-from guest.watch.witness import Witness
+from guest.watch import Witness
 
 if TYPE_CHECKING:
     from guest.agent.turn_loop import TurnLoop
@@ -53,7 +53,7 @@ _OFFLINE_NOTICE: Final = (
 
 
 class Servers(Protocol):
-    """The part of `guest.tools.mcp.servers.McpServers` that is needed here."""
+    """The part of `guest.tools.mcp.server.McpServers` that is needed here."""
 
     def tools(self) -> Mapping[str, Tool]: ...
 
@@ -119,7 +119,7 @@ def gateway(
 
 
 def _unpriced(models: Models, memory: Memory, agent: AgentSettings) -> BudgetError | None:
-    from guest.agent.budget.meter import Meter
+    from guest.agent.meter import Meter
 
     return Meter(memory.usage, agent).unpriced(models.choose().model)
 
@@ -154,7 +154,7 @@ def turn_loop(
     scrubber: Scrubber,
 ) -> "TurnLoop":
     """What runs turns, with prompts made from `memory`."""
-    from guest.agent.budget.meter import Meter
+    from guest.agent.meter import Meter
     from guest.agent.prompt.builder import ContextBuilder
     from guest.agent.turn_loop import TurnLoop
 

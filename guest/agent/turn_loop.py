@@ -23,12 +23,13 @@ from wire.limits import SEQUENCE_MAX
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
+from guest import watch
 from guest.agent import failures, history, incomplete
-from guest.agent.budget.meter import Meter
 from guest.agent.calls import CheckCalls
 from guest.agent.client_tools import ClientToolset
 from guest.agent.events import by_turn, incomplete_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
+from guest.agent.meter import Meter
 from guest.agent.models import errors
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
@@ -51,7 +52,6 @@ from guest.errors import BudgetError, GuestError
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
 from guest.tools.clock import Clock
-from guest.watch import spans
 
 log = logging.getLogger(__name__)
 
@@ -340,7 +340,7 @@ class TurnLoop:
             async for node in conversation:
                 if Agent.is_model_request_node(node):
                     before = replace(conversation.usage)
-                    with spans.step("model", model=choice.label) as step:
+                    with watch.step("model", model=choice.label) as step:
                         async with node.stream(conversation.ctx) as stream:
                             await run.stream_answer(stream, unless=unless)
                         step.counts |= _tokens(before, conversation.usage)

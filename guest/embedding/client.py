@@ -13,8 +13,7 @@ from wire.limits import ERROR_METADATA_KEY
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
 from guest.connection import Connection
-from guest.embedding.backends import Embedded, Vectors
-from guest.embedding.reranker import Scores
+from guest.embedding.backends import Embedded, Scores, Vectors
 from guest.errors import EmbedderError
 
 STATE_TIMEOUT_S: Final = 1.0

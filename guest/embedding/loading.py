@@ -10,9 +10,8 @@ from typing import Final, TypeVar
 from wire.errors import Code
 
 from guest.embedding import minilm, sentences, weights
-from guest.embedding.backends import Backend
+from guest.embedding.backends import Backend, Reranker
 from guest.embedding.hashing import HashingBackend
-from guest.embedding.reranker import Reranker
 from guest.errors import EmbedderError
 
 _Loaded = TypeVar("_Loaded")

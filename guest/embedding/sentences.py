@@ -11,8 +11,7 @@ import numpy as np
 from wire.errors import Code
 from wire.installation import adding, adding_model
 
-from guest.embedding.backends import Vectors, unit_rows
-from guest.embedding.reranker import Scores
+from guest.embedding.backends import Scores, Vectors, unit_rows
 from guest.embedding.weights import DEFAULT_MODEL, EMBEDDING, RERANKING, Source, Use
 from guest.errors import EmbedderError
 

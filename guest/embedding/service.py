@@ -17,8 +17,7 @@ from wire.errors import Code, WireError
 from wire.limits import EMBED_BATCH_MAX_TEXTS, EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
-from guest.embedding.backends import Backend, Vectors
-from guest.embedding.reranker import Reranker
+from guest.embedding.backends import Backend, Reranker, Vectors
 from guest.errors import EmbedderError
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 from wire.ways_out import try_all
 
-from guest.agent.budget.limits import Limits
+from guest.agent.budget import Limits
 from guest.agent.models.models import Models
 from guest.agent.turn import Answer, Pipeline
 from guest.door import NO_KEY
@@ -34,7 +34,7 @@ from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.rooms import Rooms
 from guest.tools.redaction.scrubber import Scrubber
-from guest.watch.witness import Witness
+from guest.watch import Witness
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 

@@ -5,7 +5,7 @@ from datetime import UTC
 
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.budget.limits import Clock, Limits, local_time, resets_at
+from guest.agent.budget import Clock, Limits, local_time, resets_at
 from guest.gateway import validation
 from guest.memory.models import at
 from guest.memory.usage import UNITS_PER_DOLLAR, Cap, Sum, Usage

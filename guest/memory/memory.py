@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from guest import watch
 from guest.embedding.backends import Embedder
 from guest.memory import validation
 from guest.memory.conversations.retention import Retention
@@ -36,7 +37,6 @@ from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import INTEGER_MAX
 from guest.memory.storage.reserve import require_room
 from guest.memory.usage import Usage
-from guest.watch import spans
 
 if TYPE_CHECKING:
     from guest.memory.transfer.exporter import Part
@@ -124,7 +124,7 @@ class Memory:
         until the vector follows. Raises `MemoryFull`.
         """
         draft = Draft(text, tags, origin, details=details)
-        with spans.step("memory", operation="save"):
+        with watch.step("memory", operation="save"):
             return await self._writer.save(draft)
 
     async def update(
@@ -149,7 +149,7 @@ class Memory:
         draft = Draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
         )
-        with spans.step("memory", operation="update"):
+        with watch.step("memory", operation="update"):
             note, embedded = await self._writer.update(draft)
         if embedded is None:
             return Updated(note)
@@ -231,7 +231,7 @@ class Memory:
             validation.check_type(wanted)
         checked = validation.checked_tags(tags)
         await self.wait_while_loading()
-        with spans.step("memory", operation="search"):
+        with watch.step("memory", operation="search"):
             return await self._search.search(
                 query, top_k, checked, include_conversation, only, weak
             )

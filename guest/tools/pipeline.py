@@ -17,6 +17,7 @@ from wire.settings import Approval
 from wire.tools import FAMILIES, MEMORY_TOOLS
 from wire.v1 import gateway_pb2 as pb
 
+from guest import watch
 from guest.errors import GuestError, ToolError
 from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
@@ -26,8 +27,7 @@ from guest.tools.files.roots import parse
 from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
-from guest.watch import spans
-from guest.watch.witness import Recording, Witness
+from guest.watch import Recording, Witness
 
 
 class Registry:
@@ -203,7 +203,7 @@ class ToolPipeline:
         told = {"tool": tool.name if tool else "unknown", "safety": tool.safety if tool else ""}
         if name in MEMORY_TOOLS:
             told["kind"] = next(kind for kind, tools in FAMILIES.items() if name in tools)
-        with spans.step("tool", self._witness.spans, **told, **_where(ctx)) as step:
+        with watch.step("tool", self._witness.spans, **told, **_where(ctx)) as step:
             try:
                 result = await self._called(ctx, tool, name, arguments, approve, record)
                 if result.receipts:

@@ -15,7 +15,7 @@ from aiohttp import web
 from wire.settings import McpSettings
 
 from guest.tools.mcp.connection import MESSAGE_MAX_BYTES
-from guest.tools.mcp.servers import McpServers
+from guest.tools.mcp.server import McpServers
 from tests.support.ports import free_port
 from tests.support.servers import door
 from tests.support.servers.mcp_servers import GUARD_S, Served

@@ -7,7 +7,7 @@ import pytest
 
 _TRY = """
 import ctypes, socket, threading
-from guest.confinement import confine
+from guest.app import confine
 
 confine()
 socket.socket(socket.AF_INET).close()

@@ -14,7 +14,7 @@ from guest.agent.models.offline_view import (
     hits_of,
     surely_about,
 )
-from guest.tools.memory.days import dated
+from guest.tools.memory.provenance import dated
 
 
 @dataclass(frozen=True)

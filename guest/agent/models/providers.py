@@ -1,11 +1,12 @@
-"""Builds the configured model.
+"""Builds the configured model, and tries it.
 
 Importing pydantic-ai takes more than half a second, and a provider's library up to a second and
 50 MB. So both are imported when a model is built, and only the library of its provider. Nothing is
 read from the environment.
 """
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code
 from wire.installation import adding
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model
     from pydantic_ai.settings import ModelSettings
+
+_TRIAL_S: Final = 60.0
+_QUESTION: Final = "Answer with the one word: ready"
 
 
 def request_settings(settings: AgentSettings) -> "ModelSettings":
@@ -121,3 +125,28 @@ def _place(
 
 
 _BUILDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}
+
+
+async def try_model(settings: AgentSettings, api_key: str) -> None:
+    """Ask the model for one word, over a stream, as turns do.
+
+    Raises `GuestError` that says what the operator can do if there is no answer.
+    """
+    from pydantic_ai import Agent
+
+    from guest.agent.models import errors
+
+    agent = Agent(build_model(settings, api_key), model_settings=request_settings(settings))
+    try:
+        async with asyncio.timeout(_TRIAL_S), agent.run_stream(_QUESTION) as answer:
+            await answer.get_output()
+    except TimeoutError:
+        raise GuestError(
+            Code.TIMEOUT,
+            f"provider {settings.provider!r} has not answered for {_TRIAL_S:g} seconds",
+            resolution="check the network and base_url",
+        ) from None
+    except Exception as error:
+        if (failed := errors.from_model(error, settings.provider, settings.model)) is None:
+            raise
+        raise GuestError(Code(failed.code), failed.message, resolution=failed.resolution) from error

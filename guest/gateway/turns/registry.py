@@ -27,15 +27,14 @@ from guest.agent.turn import (
 from guest.door import on_behalf_of
 from guest.errors import GuestError, ToolError
 from guest.gateway import convert
-from guest.gateway.turns.approvals import Approval, Approvals, Decision
-from guest.gateway.turns.client_calls import ClientCalls
+from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls, Decision
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, state_of
 from guest.memory.conversations.sessions import InUse
 from guest.memory.models import SessionNotFound, now
 from guest.memory.storage.availability import is_away
 from guest.tools.base import Approve, Tool, ToolContext
-from guest.watch.spans import Spans
+from guest.watch import Spans
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,9 @@ from typing import Final, TypeVar
 import numpy as np
 from wire.errors import Code
 
-from guest.embedding.backends import Embedded, Embedder
-from guest.embedding.reranker import RerankingEmbedder, Scores
+from guest import watch
+from guest.embedding.backends import Embedded, Embedder, RerankingEmbedder, Scores
 from guest.errors import EmbedderError
-from guest.watch import spans
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class Vectorizer:
     async def embed(self, texts: Sequence[str], timeout: float) -> Embedded:
         if self._embedder is None:
             raise EmbedderError(Code.FAILED_PRECONDITION, "no embedder is configured")
-        with spans.step("memory", operation="embed") as step:
+        with watch.step("memory", operation="embed") as step:
             try:
                 answer = await self._ask(self._embedder, texts, timeout)
             except EmbedderError as error:
@@ -91,7 +90,7 @@ class Vectorizer:
         """How well each text answers `query`, from 0 to 1. Only for an embedder whose last answer
         said that its reranker is ready. Raises `EmbedderError` in time, whatever happens."""
         assert isinstance(self._embedder, RerankingEmbedder)
-        with spans.step("memory", operation="rerank"):
+        with watch.step("memory", operation="rerank"):
             scores = await _in_time(self._embedder.rerank(query, texts, timeout=timeout), timeout)
         if scores.shape != (len(texts),) or not ((scores >= 0) & (scores <= 1)).all():
             raise EmbedderError(

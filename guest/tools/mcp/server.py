@@ -1,4 +1,4 @@
-"""One server: the connection to it, and what it offers as tools.
+"""The servers of the configuration: the connection to each, and what it offers as tools.
 
 One task owns the connection from its beginning to its end, because the SDK's scopes must be left in
 the task that entered them. Calls come from other tasks.
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import mcp_types as types
@@ -18,7 +19,7 @@ from mcp import Client, MCPError
 from mcp.client import Transport
 from pydantic import ValidationError
 from wire.errors import Code
-from wire.settings import McpServerSettings
+from wire.settings import McpServerSettings, McpSettings
 from wire.text import visible, visible_name
 from wire.zones import variable
 
@@ -27,10 +28,9 @@ from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.mcp import result
-from guest.tools.mcp.approved import ApprovedTools, digest
 from guest.tools.mcp.connection import Connection, size_of
 from guest.tools.mcp.http import FORGOTTEN, HTTP_ERROR, HttpConnection, first_of
-from guest.tools.mcp.offer import offered, restored, safe_name
+from guest.tools.mcp.offer import ApprovedTools, digest, offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.program import ProgramLostError
@@ -382,3 +382,63 @@ def named(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED_MAX])
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return f"{shown}{more} {'are' if len(names) > 1 else 'is'}"
+
+
+class McpServers:
+    """Starts the servers in the background, and keeps them running until it is closed.
+
+    Args:
+        settings: Which there are.
+        shell: Where those with a command run; the caller closes it afterwards. Without it there are
+            none of these.
+        directory: Where the digests of approved tools are kept; no command can reach it.
+        secrets: Values of variables, by server and name of the variable as `server/NAME`.
+        door: By which those with an address are reached.
+    """
+
+    def __init__(
+        self,
+        settings: McpSettings,
+        shell: ShellClient | None,
+        directory: Path,
+        secrets: Mapping[str, str],
+        door: Door | None = None,
+    ) -> None:
+        approved = ApprovedTools(directory / "mcp.json")
+        self._servers: list[McpServer] = []
+        for name, server in settings.servers.items():
+            if server.url and door is not None:
+                connect = by_door(name, server, door)
+            elif server.command and shell is not None:
+                connect = in_shell(server, shell, settings.secrets_of(name, secrets))
+            else:
+                continue
+            self._servers.append(McpServer(name, server, connect, approved))
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Returns at once."""
+        self._tasks = [asyncio.create_task(server.serve()) for server in self._servers]
+
+    async def close(self) -> None:
+        """End all servers."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def tools(self) -> Mapping[str, Tool]:
+        """What the servers offer at the moment."""
+        return dict([*self._all().items()][:TOOLS_MAX])
+
+    def notices(self) -> list[str]:
+        """What a person should know about them."""
+        notices = [notice for server in self._servers for notice in server.notices()]
+        if more := [*self._all()][TOOLS_MAX:]:
+            notices.append(
+                f"the MCP servers have over {TOOLS_MAX} tools together, more than a provider "
+                f"takes; {named(more)} not offered: choose with mcp.servers.NAME.tools"
+            )
+        return notices
+
+    def _all(self) -> dict[str, Tool]:
+        return {name: tool for server in self._servers for name, tool in server.tools.items()}

@@ -12,7 +12,7 @@ without spaces, pairs of characters.
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Final
 
 from wire.zones import zone
@@ -20,7 +20,6 @@ from wire.zones import zone
 from guest.memory.models import Origin
 from guest.memory.search.keyword import STOP_WORDS
 from guest.tools.base import ToolContext
-from guest.tools.memory.days import dated
 from guest.tools.memory.requests import BEGINNING, POINTS
 
 LINK_MAX_CHARS: Final = 200
@@ -211,3 +210,38 @@ def _stem(word: str) -> str:
 def _joined(sources: tuple[str, ...]) -> str:
     link = ", ".join(dict.fromkeys(sources))
     return link if len(link) <= LINK_MAX_CHARS else link[: LINK_MAX_CHARS - 1] + "…"
+
+
+_WORDS: Final = {
+    2: "day after tomorrow|übermorgen|après-demain|pasado mañana|后天|後天|明後日|あさって",
+    -2: "day before yesterday|vorgestern|avant-hier|anteayer|前天|一昨日|おととい",
+    1: "tomorrow|morgen|demain|mañana|明天|明日|あした",
+    -1: "yesterday|gestern|hier (?:soir|matin)|ayer|昨天|昨日|きのう",
+    0: "today|tonight|heute|aujourd['’]hui|hoy|今天|今晚|今日|今夜|きょう",
+}
+_DAY: Final = re.compile(
+    r"(?<![a-zà-ÿß@/.#`_=&\\-])(?:"
+    + "|".join(f"(?P<_{index}>{words})" for index, words in enumerate(_WORDS.values()))
+    + r")(?:['’]s)?(?![a-zà-ÿß@/`_=&(])(?![.-][a-z\d])(?!(?<=[a-zñ])\d)(?!\s*\(\d{4}-)",
+    re.IGNORECASE,
+)
+"""Not within a name, such as an address, a path or code."""
+_MORNING: Final = re.compile(
+    r"\b(?:guten|jeden|de[rnms]|am|diese[nrs]|heute|gestern|la|esta|cada|una)\s+$", re.IGNORECASE
+)
+"""What makes "morgen" and "mañana" a morning."""
+
+
+def dated(text: str, today: date | None) -> str:
+    """`text` with its date behind each word for a day that is said `today`; unchanged where that is
+    not known."""
+    if today is None:
+        return text
+
+    def with_date(match: re.Match[str]) -> str:
+        offset = list(_WORDS)[int(str(match.lastgroup)[1:])]
+        if offset == 1 and _MORNING.search(text[: match.start()]):
+            return match[0]
+        return f"{match[0]} ({today + timedelta(days=offset)})"
+
+    return _DAY.sub(with_date, text)

@@ -21,12 +21,12 @@ from wire.transport import was_cancelled
 from wire.v1 import shell_pb2, shell_pb2_grpc
 from wire.zones import variable
 
+from guest import watch
 from guest.connection import Connection
 from guest.errors import GuestError, ToolError
 from guest.tools.clock import Pause
 from guest.tools.shell.output import Kept
 from guest.tools.shell.program import Program
-from guest.watch import spans
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class ShellClient:
                 was lost when the shell restarted.
             GuestError: The shell guest cannot be used (UNAVAILABLE, UNAUTHENTICATED, …).
         """
-        with spans.step("shell"):
+        with watch.step("shell"):
             return await self._run(command, pause or Pause())
 
     async def _run(self, command: Command, pause: Pause) -> Ended:

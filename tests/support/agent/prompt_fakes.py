@@ -6,7 +6,7 @@ from datetime import date
 from pydantic_ai.models import Model
 from wire.settings import AgentSettings
 
-from guest.agent.budget.meter import Meter
+from guest.agent.meter import Meter
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn import Pipeline
 from guest.agent.turn_loop import TurnLoop

@@ -21,7 +21,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest import composition
-from guest.agent.budget.limits import Limits
+from guest.agent.budget import Limits
 from guest.agent.models.models import Models
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
@@ -39,7 +39,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
-from guest.watch.witness import Witness
+from guest.watch import Witness
 from tests.support import parties
 from tests.support.agent.turn_fakes import only
 from tests.support.memory.store import HashingEmbedder

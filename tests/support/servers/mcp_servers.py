@@ -12,7 +12,7 @@ from typing import Any
 from wire.settings import McpSettings
 
 from guest.tools.base import Approve, ToolResult
-from guest.tools.mcp.servers import McpServers
+from guest.tools.mcp.server import McpServers
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient

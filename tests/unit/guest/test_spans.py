@@ -6,8 +6,8 @@ import pytest
 from wire import trace
 from wire.v1 import gateway_pb2 as pb
 
-from guest.watch import spans as steps
-from guest.watch.spans import Spans
+from guest import watch
+from guest.watch import Spans
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def taken(spans: Spans) -> dict[str, pb.Span]:
 
 async def test_steps_within_steps_also_in_other_tasks_are_one_trace(spans: Spans) -> None:
     async def inner() -> None:
-        with steps.step("shell"):
+        with watch.step("shell"):
             await asyncio.sleep(0)
 
     trace.here.set(caller := trace.Place.below(None))
-    with spans.step("turn"), steps.step("tool", tool="shell_exec") as tool:
+    with spans.step("turn"), watch.step("tool", tool="shell_exec") as tool:
         tool.counts["input_tokens"] = -1
         await asyncio.create_task(inner())
     assert trace.here.get() == caller
@@ -53,20 +53,20 @@ def test_a_failure_and_a_cancellation_are_told(spans: Spans) -> None:
 
 
 def test_a_flood_of_steps_is_bounded_and_counted(spans: Spans) -> None:
-    for _ in range(steps.CAPACITY + 1000):
+    for _ in range(watch.SPANS_MAX + 1000):
         with spans.step("shell"):
             pass
     batches = []
     while (batch := spans.take()) is not None:
         batches.append(batch)
-    assert sum(len(batch.spans) for batch in batches) == steps.CAPACITY
+    assert sum(len(batch.spans) for batch in batches) == watch.SPANS_MAX
     assert sum(batch.lost for batch in batches) == 1000
-    assert max(len(batch.spans) for batch in batches) <= steps.BATCH
+    assert max(len(batch.spans) for batch in batches) <= watch.BATCH
 
 
 def test_while_nobody_wants_them_nothing_is_kept() -> None:
     quiet = Spans()
-    with quiet.step("turn"), steps.step("tool"):
+    with quiet.step("turn"), watch.step("tool"):
         assert trace.here.get() is None
     assert quiet.take() is None
 

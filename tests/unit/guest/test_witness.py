@@ -10,11 +10,11 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
+from guest import watch
 from guest.tools.memory.notes import memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
-from guest.watch import witness as witnessing
-from guest.watch.witness import Witness
+from guest.watch import Witness
 from tests.support.memory.store import opened
 from tests.support.tools.memory_tools import ALICE
 
@@ -23,7 +23,7 @@ SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 
 @pytest.fixture
 def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
-    monkeypatch.setattr(witnessing, "WAIT_S", 0.2)
+    monkeypatch.setattr(watch, "WAIT_S", 0.2)
     return Witness(required=True)
 
 
@@ -111,7 +111,7 @@ async def test_what_the_runner_refuses_is_not_run(witness: Witness, tmp_path: Pa
 async def test_calls_that_nobody_hears_of_are_counted(
     witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(witnessing, "CAPACITY", 4)
+    monkeypatch.setattr(watch, "CALLS_MAX", 4)
     for _ in range(10):
         witness.recording(pb.CallBegun(tool="file_read")).end("ok", 1)
     async with runner(witness) as heard:

@@ -14,8 +14,8 @@ from pydantic_ai.usage import RequestUsage
 from wire.settings import AgentSettings, PriceSettings
 from wire.text import dollars
 
-from guest.agent.budget.limits import resets_at
-from guest.agent.budget.prices import Prices, candidates
+from guest.agent.budget import resets_at
+from guest.agent.meter import Prices, candidates
 from guest.agent.models.providers import build_model
 
 MILLION = 10**6

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from guest.agent.receipts.sources import (
+from guest.agent.receipts.saving import (
     MATERIAL_MAX_CHARS,
     Call,
     ReadFile,

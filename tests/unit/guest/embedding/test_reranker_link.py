@@ -11,9 +11,9 @@ import pytest
 from wire.errors import Code
 from wire.limits import EMBED_BATCH_MAX_TEXTS, EMBED_TEXT_MAX_CHARS
 
+from guest.embedding.backends import Reranker, Scores
 from guest.embedding.client import RemoteEmbedder
 from guest.embedding.hashing import HashingBackend
-from guest.embedding.reranker import Reranker, Scores
 from guest.embedding.service import EmbedderService
 from guest.errors import EmbedderError
 from tests.support import parties

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from wire.errors import Code
 
-from guest.embedding.backends import Embedded
-from guest.embedding.reranker import Scores
+from guest.embedding.backends import Embedded, Scores
 from guest.errors import EmbedderError
 from guest.memory.models import Patience
 from guest.memory.search.reranking import READ_AGAIN

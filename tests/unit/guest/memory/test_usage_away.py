@@ -10,7 +10,7 @@ from pydantic_ai.models.test import TestModel
 from wire.errors import Code
 from wire.settings import AgentSettings, BudgetSettings
 
-from guest.agent.budget.meter import Meter
+from guest.agent.meter import Meter
 from guest.errors import BudgetError, StorageError
 from guest.memory.models import User
 from guest.memory.storage.base import Database, Result, Statement, Value

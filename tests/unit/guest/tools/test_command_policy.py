@@ -10,8 +10,7 @@ import pytest
 from wire.settings import ShellSettings
 
 from guest.errors import ToolError
-from guest.tools.command_policy.glob import Glob
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy.policy import CommandPolicy, Glob
 from guest.tools.command_policy.words import parse
 
 GIT_AND_LS = CommandPolicy(ShellSettings(allow=("git *", "ls *", "wc -l *"), deny=("git push *",)))

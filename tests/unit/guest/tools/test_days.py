@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from guest.tools.memory.days import dated
+from guest.tools.memory.provenance import dated
 
 FRIDAY = date(2026, 11, 27)
 

@@ -25,8 +25,7 @@ from guest.agent.toolset import definition
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments, check
 from guest.tools.mcp import schema as foreign
-from guest.tools.mcp.approved import ApprovedTools
-from guest.tools.mcp.offer import offered, restored, safe_name
+from guest.tools.mcp.offer import ApprovedTools, offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.mcp.server import McpServer
 
@@ -362,7 +361,7 @@ def test_a_tool_that_cannot_be_offered_is_left_out_alone(tmp_path: Path) -> None
 
 
 def test_the_tools_of_all_servers_together_are_bounded() -> None:
-    from guest.tools.mcp.servers import McpServers
+    from guest.tools.mcp.server import McpServers
 
     class Offering(McpServer):
         def __init__(self, letter: str) -> None:

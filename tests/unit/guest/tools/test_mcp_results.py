@@ -7,7 +7,7 @@ import mcp_types as types
 import pytest
 
 from guest.errors import ToolError
-from guest.tools.mcp.approved import ApprovedTools, digest
+from guest.tools.mcp.offer import ApprovedTools, digest
 from guest.tools.mcp.result import output
 
 

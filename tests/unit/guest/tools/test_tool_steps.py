@@ -8,7 +8,7 @@ import pytest
 from wire.tools import FAMILIES
 from wire.v1 import gateway_pb2 as pb
 
-from guest.watch.spans import Spans
+from guest.watch import Spans
 from tests.support.memory.store import FakeEmbedder, away
 from tests.support.tools.memory_tools import ALICE, RIGHT, all_tools
 

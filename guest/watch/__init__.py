@@ -1,1 +1,0 @@
-"""What the guest tells the runner of what happens in it."""
