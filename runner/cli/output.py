@@ -6,9 +6,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, tzinfo
-from typing import Any, Final, Protocol, TextIO
+from operator import attrgetter
+from typing import Any, Final, Generic, Protocol, TextIO, TypeVar
 
 import typer
 from google.protobuf.json_format import MessageToDict
@@ -34,6 +36,7 @@ _VISIBLE = {
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _PIPE_CELLS: Final = 2_000
 _zone: tzinfo | None = None
+_T = TypeVar("_T")
 _GENERATED: Final = re.compile(r"session-([0-9a-f]{8})-[0-9a-f-]{27}")
 
 _NOTE_TEXT: Final = "note_id? text tags version created_at updated_at source? type? key? origin?"
@@ -53,7 +56,7 @@ def note_details() -> Iterator[str]:
             yield f"{field.name}?" if field.type == field.TYPE_STRING else field.name
 
 
-_SHAPES: Final[Mapping[type[Message], str]] = {
+SHAPES: Final[Mapping[type[Message], str]] = {
     gateway_pb2.Note: f"{_NOTE_TEXT} {' '.join(note_details())}",
     gateway_pb2.NoteOrigin: "actor? channel? session_id? turn_id? link? material",
     gateway_pb2.Change: (
@@ -72,15 +75,16 @@ _SHAPES: Final[Mapping[type[Message], str]] = {
     ),
     gateway_pb2.Budget: "setting used limit resets_at?",
     control_pb2.StatusReply: (
-        "workspace tier pid started_at version provider notices guests boundary? memory?"
+        "workspace tier pid started_at version provider notices guests boundary? memory? kernel?"
     ),
-    control_pb2.GuestStatus: "role state pid restarts reason since details resident_bytes",
+    control_pb2.GuestStatus: (
+        "role state pid restarts reason since details resident_bytes last_end?"
+    ),
     control_pb2.BoundaryReport: "passed checked_at checks",
     control_pb2.BoundaryCheck: "name passed details",
 }
-"""The keys of each message in JSON, in order. A shape may get new keys and never loses one;
-docs/guide/memory-for-integrators.md lists them. `?` marks keys that are null if empty; `key=field`
-is for a field with another name."""
+"""The keys of each message in JSON, in order, as `as_json` takes them. A shape may get new keys and
+never loses one; docs/guide/memory-for-integrators.md lists them."""
 
 
 def plain_console(**settings: Any) -> Console:
@@ -153,6 +157,46 @@ def discard(stream: TextIO) -> None:
     os.close(nowhere)
 
 
+@dataclass(frozen=True)
+class Shape(Generic[_T]):
+    """What a command shows of each thing that it lists, declared once for people and programs.
+
+    Attributes:
+        columns: The headings of the table, each with what makes a cell. Two may be without words,
+            such as " " and "".
+        keys: The keys in JSON, as `as_json` takes them.
+    """
+
+    columns: Mapping[str, Callable[[_T], str | Text]]
+    keys: str = ""
+
+    def table(self, items: Iterable[_T]) -> Table:
+        """The items as a table, a row for each."""
+        return table_of(*self.columns, rows=map(self.row, items))
+
+    def row(self, item: _T) -> list[str | Text]:
+        """The cells of one item."""
+        return [cell(item) for cell in self.columns.values()]
+
+    def as_json(self, item: _T) -> dict[str, Any]:
+        """One item for programs."""
+        return as_json(item, self.keys)
+
+    def line(self, item: _T, *, json: bool) -> str:
+        """One item on a line of its own."""
+        return json_line(self.as_json(item)) if json else "  ".join(map(str, self.row(item)))
+
+    def show(self, items: Iterable[_T], *, json: bool, none: str = "") -> None:
+        """Print the items, or `none` if there are none; always a list with `json`."""
+        listed = list(items)
+        if json:
+            print_json(list(map(self.as_json, listed)))
+        elif listed or not none:
+            print_table(self.table(listed))
+        else:
+            typer.echo(none)
+
+
 def print_as_they_come(texts: AsyncIterator[str]) -> None:
     """Print each text on a line of its own at once, until Ctrl-C or until nobody reads."""
 
@@ -204,24 +248,24 @@ def failure_lines(brief: str, resolution: str) -> str:
     return f"{lines}\n  fix: {one_line(resolution)}" if resolution else lines
 
 
-def session_table(
-    sessions: Sequence[gateway_pb2.Session], current: str = "", *, brief: bool = False
-) -> Table:
-    """Sessions in the given order. `*` marks the `current` one; with `brief`, ids are cut to a
-    beginning that commands accept."""
-    marked = [""] if current else []
-    rows = [
-        [
-            *("*" if session.session_id == current else "" for _ in marked),
-            one_line(_GENERATED.sub(r"\1", session.session_id) if brief else session.session_id),
-            one_line(session.title),
-            str(session.turns),
-            to_the_second(session.updated_at),
-            "archived" if session.archived_at else "",
-        ]
-        for session in sessions
-    ]
-    return table_of(*marked, "session", "title", "turns", "last used", "", rows=rows)
+def session_shape(current: str = "", *, brief: bool = False) -> Shape[gateway_pb2.Session]:
+    """Sessions. `*` marks the `current` one; with `brief`, ids are cut to a beginning that commands
+    accept."""
+
+    def shown_id(session: gateway_pb2.Session) -> str:
+        return _GENERATED.sub(r"\1", session.session_id) if brief else session.session_id
+
+    columns: dict[str, Callable[[gateway_pb2.Session], str | Text]] = {
+        " ": lambda session: "*" if session.session_id == current else "",
+        "session": lambda session: one_line(shown_id(session)),
+        "title": lambda session: one_line(session.title),
+        "turns": lambda session: str(session.turns),
+        "last used": lambda session: to_the_second(session.updated_at),
+        "": lambda session: "archived" if session.archived_at else "",
+    }
+    if not current:
+        del columns[" "]
+    return Shape(columns)
 
 
 def table_of(*headings: str, rows: Iterable[Sequence[str | Text]] = ()) -> Table:
@@ -322,23 +366,30 @@ def confirm(question: str, *, what: str, command: str) -> None:
         raise WireError(Code.CANCELLED, "nothing was changed")
 
 
-def as_json(message: Message, shape: str = "") -> dict[str, Any]:
-    """`message` as JSON, in `shape` or in the shape of its type."""
-    if isinstance(message, gateway_pb2.MemoryStatisticsReply):
-        return _statistics(message)
+def as_json(item: Any, keys: str = "") -> dict[str, Any]:
+    """A message or an object of a dataclass as JSON, with `keys` or those of its type.
+
+    Keys are separated by blanks. `?` marks one that is null if empty; `key=field` is for a field
+    with another name, which may be one of a field: `at=origin.at`.
+    """
+    if not isinstance(item, Message):
+        fields = asdict(item)
+        return {key: fields[key] for key in keys.split()} if keys else fields
+    if isinstance(item, gateway_pb2.MemoryStatisticsReply):
+        return _statistics(item)
     values: dict[str, Any] = {}
-    for name in (shape or _SHAPES[type(message)]).split():
+    for name in (keys or SHAPES[type(item)]).split():
         key, _, field = name.removesuffix("?").partition("=")
         optional = name.endswith("?")
-        value = getattr(message, field or key)
+        value = attrgetter(field or key)(item)
         if isinstance(value, Message):
-            values[key] = as_json(value) if message.HasField(key) or not optional else None
+            values[key] = as_json(value) if item.HasField(key) or not optional else None
         elif isinstance(value, str | int | float):
             values[key] = None if optional and not value else value
         else:
             values[key] = [as_json(each) if isinstance(each, Message) else each for each in value]
-    if isinstance(message, gateway_pb2.Note) and not shape:
-        values["superseded"] = _superseded(message)
+    if isinstance(item, gateway_pb2.Note) and not keys:
+        values["superseded"] = _superseded(item)
     return values
 
 
@@ -364,7 +415,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _nested(message: Message) -> dict[str, Any]:
-    return as_json(message) if type(message) in _SHAPES else _fields(message)
+    return as_json(message) if type(message) in SHAPES else _fields(message)
 
 
 def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:

@@ -19,8 +19,7 @@ from runner.cli.output import (
     one_line,
     plain_console,
     print_json,
-    print_table,
-    session_table,
+    session_shape,
     to_the_second,
 )
 from runner.client.gateway import GatewayClient
@@ -50,12 +49,8 @@ def list_(
         context.obj,
         lambda agent: agent.list_sessions(SESSIONS_LISTED_MAX, include_archived=everything),
     )
-    if json:
-        print_json([as_json(each) for each in listed])
-    elif listed:
-        print_table(session_table(listed))
-    else:
-        typer.echo("no sessions" if everything else "no sessions; --all shows archived ones too")
+    none = "no sessions" if everything else "no sessions; --all shows archived ones too"
+    session_shape().show(listed, json=json, none=none)
 
 
 @sessions.command()
@@ -79,7 +74,7 @@ def show(
         )
         return
     console = plain_console()
-    print_table(session_table([history.session]))
+    session_shape().show([history.session], json=False)
     for event, receipts in by_event(history):
         if event.text.strip():  # empty if the model only calls tools; their results follow
             said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")

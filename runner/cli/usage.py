@@ -17,6 +17,7 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import ask_agent, running_agent
 from runner.cli.options import Options
 from runner.cli.output import (
+    SHAPES,
     as_json,
     one_line,
     print_json,
@@ -144,12 +145,8 @@ async def _of_everybody(
 
 
 def _as_json(reply: gateway_pb2.GetUsageReply, by: str) -> dict[str, Any]:
-    sums = []
-    for each in reply.sums:
-        named = {by: each.key or None}
-        if by == "session":
-            named["title"] = each.title or None
-        sums.append(named | as_json(each))
+    keys = f"{by}=key? {'title? ' if by == 'session' else ''}{SHAPES[gateway_pb2.UsageSum]}"
+    sums = [as_json(each, keys) for each in reply.sums]
     budgets = list(map(as_json, reply.budgets))
     return {"sums": sums, "total": as_json(reply.total), "budgets": budgets}
 

@@ -194,6 +194,7 @@ $ . .venv/bin/activate
 $ .venv/bin/runner --insecure chat
 $ .venv/bin/python tools/tool_snapshot.py
 $ .venv/bin/python tools/contract_snapshot.py
+$ .venv/bin/python tools/command_shapes.py
 $ .venv/bin/python tools/settings_snapshot.py
 $ .venv/bin/python tools/attempts_table.py
 $ .venv/bin/python tools/clients_table.py

@@ -17,7 +17,7 @@ from runner.cli.memory.output import note_rows
 from runner.cli.output import (
     clip,
     one_line,
-    session_table,
+    session_shape,
     status_table,
     table_of,
     to_the_second,
@@ -72,7 +72,8 @@ async def _sessions(chat: Chat, _: str) -> None:
     await chat.conversation.ensure_connected()
     sessions = await chat.conversation.client.list_sessions(_LISTED_SESSIONS)
     if sessions:
-        await chat.screen.table(session_table(sessions, chat.conversation.session_id, brief=True))
+        shape = session_shape(chat.conversation.session_id, brief=True)
+        await chat.screen.table(shape.table(sessions))
     else:
         await chat.screen.line("no sessions yet", Style.NOTICE)
 

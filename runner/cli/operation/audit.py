@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from wire.errors import Code
@@ -11,19 +11,21 @@ from runner.audit.calls import Call, Calls, Filter
 from runner.audit.log import Head, Place
 from runner.audit.reading import verify as verified
 from runner.cli.options import AsJson, Options
-from runner.cli.output import (
-    json_line,
-    one_line,
-    print_as_they_come,
-    print_json,
-    print_table,
-    table_of,
-    to_the_second,
-)
+from runner.cli.output import Shape, one_line, print_as_they_come, print_json, to_the_second
 from runner.errors import HostError
 
 audit = typer.Typer()
 
+CALLS: Final = Shape[Call](
+    {
+        "at": lambda call: to_the_second(call.began_at),
+        "tool": lambda call: call.tool,
+        "outcome": lambda call: call.outcome,
+        "ms": lambda call: "" if call.outcome == "running" else str(call.duration_ms),
+        "through": lambda call: call.channel,
+        "about": lambda call: one_line(call.about or ", ".join(call.notes)),
+    }
+)
 _KNOWN: Final = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})")
 
 Tool = Annotated[str, typer.Option(help="Only calls of this tool.", show_default=False)]
@@ -58,15 +60,7 @@ def list_(
     options: Options = context.obj
     wanted = Filter(tool=tool, outcome=outcome, session_id=session, channel=channel, since=since)
     found = Calls.locate(options.load(), options.user_id).list(wanted, limit=limit)
-    calls = list(reversed(found.calls))
-    if json:
-        print_json([asdict(call) for call in calls])
-    elif calls:
-        print_table(
-            table_of("at", "tool", "outcome", "ms", "through", "about", rows=map(_row, calls))
-        )
-    else:
-        typer.echo("no such call is recorded")
+    CALLS.show(reversed(found.calls), json=json, none="no such call is recorded")
 
 
 @audit.command()
@@ -83,10 +77,7 @@ def follow(
     wanted = Filter(tool=tool, outcome=outcome, session_id=session, channel=channel)
     calls = Calls.locate(options.load(), options.user_id)
 
-    print_as_they_come(
-        json_line(asdict(call)) if json else "  ".join(map(str, _row(call)))
-        async for call in calls.follow(wanted)
-    )
+    print_as_they_come(CALLS.line(call, json=json) async for call in calls.follow(wanted))
 
 
 @audit.command()
@@ -149,16 +140,3 @@ def _known(text: str) -> tuple[int, str] | None:
             resolution="runner audit head",
         )
     return int(found[1]), found[2]
-
-
-def _row(call: Call) -> tuple[Any, ...]:
-    about = call.about or ", ".join(call.notes)
-    took = "" if call.outcome == "running" else str(call.duration_ms)
-    return (
-        to_the_second(call.began_at),
-        call.tool,
-        call.outcome,
-        took,
-        call.channel,
-        one_line(about),
-    )

@@ -14,10 +14,11 @@ from typing import Annotated, Final
 import typer
 from wire.errors import Code
 from wire.providers import OFFLINE, PROVIDERS, KeyedName
+from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import ask_host
 from runner.cli.options import AsJson, Options
-from runner.cli.output import as_json, one_line, print_json, print_table, table_of, to_the_second
+from runner.cli.output import Shape, one_line, to_the_second
 from runner.errors import ConfigError
 from runner.workspace.credentials import (
     read_key_file,
@@ -81,26 +82,7 @@ def set_key(
 @credentials.command("list")
 def list_keys(context: typer.Context, json: AsJson = False) -> None:
     """Show where each provider's key is from, and how it has done. Never the key."""
-    found = ask_host(context.obj, lambda host: host.credentials())
-    if json:
-        print_json(
-            [
-                as_json(each, "provider source? set_at?")
-                | as_json(each.state, "answered_at? failed_at? failure?")
-                for each in found
-            ]
-        )
-        return
-    rows = []
-    for each in found:
-        state = each.state
-        failure = (
-            f"{to_the_second(state.failed_at)} {one_line(state.failure)}" if state.failed_at else ""
-        )
-        since = f", set {to_the_second(each.set_at)}" if each.set_at else ""
-        source = f"{one_line(each.source)}{since}" if each.source else "no key"
-        rows.append((each.provider, source, to_the_second(state.answered_at), failure))
-    print_table(table_of("provider", "key from", "last answer", "last failure", rows=rows))
+    KEYS.show(ask_host(context.obj, lambda host: host.credentials()), json=json)
 
 
 @credentials.command("clear")
@@ -110,6 +92,27 @@ def clear(context: typer.Context, provider: OfProvider = None) -> None:
     chosen = provider or _configured(options)
     cleared = ask_host(options, lambda host: host.clear_credential(chosen))
     typer.echo(f"the key of {chosen} is forgotten" if cleared else f"no key of {chosen} was set")
+
+
+def _source(each: control_pb2.Credential) -> str:
+    since = f", set {to_the_second(each.set_at)}" if each.set_at else ""
+    return f"{one_line(each.source)}{since}" if each.source else "no key"
+
+
+def _failure(state: gateway_pb2.ModelProvider) -> str:
+    return f"{to_the_second(state.failed_at)} {one_line(state.failure)}" if state.failed_at else ""
+
+
+KEYS: Final = Shape[control_pb2.Credential](
+    {
+        "provider": lambda each: each.provider,
+        "key from": _source,
+        "last answer": lambda each: to_the_second(each.state.answered_at),
+        "last failure": lambda each: _failure(each.state),
+    },
+    "provider source? set_at? answered_at=state.answered_at? failed_at=state.failed_at? "
+    "failure=state.failure?",
+)
 
 
 def _configured(options: Options) -> str:

@@ -1,7 +1,6 @@
 """`runner doctor`: the findings, on a terminal or as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Final
 
 from rich.text import Text
@@ -10,13 +9,34 @@ from wire.v1 import control_pb2
 
 from runner.cli.agent import connect_if_running, start_command
 from runner.cli.options import Options, as_called
-from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
+from runner.cli.output import Shape, as_json, plain_console, print_json
 from runner.config.models import Config
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, problem, refused
 from runner.logs import printable
 
 _LOOKS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red"}
+
+
+def _told(each: Finding) -> Text:
+    told = Text(printable(each.what))
+    return told.append(f"\nfix: {printable(as_called(each.fix))}", "bold") if each.fix else told
+
+
+FINDINGS: Final = Shape[Finding](
+    {
+        "check": lambda each: each.name,
+        "state": lambda each: Text(each.state, style=_LOOKS[each.state]),
+        "": _told,
+    }
+)
+CHECKS: Final = Shape[control_pb2.BoundaryCheck](
+    {
+        "probe": lambda check: printable(check.name),
+        "held": lambda check: Text("yes", "green") if check.passed else Text("NO", "red"),
+        "": lambda check: printable(check.details),
+    }
+)
 
 
 def show_examination(options: Options, *, json: bool) -> int:
@@ -69,7 +89,7 @@ def _show(
     bad = bad or (report is not None and not report.passed)
     if json:
         boundary = None if report is None else as_json(report)
-        found = [asdict(each) for each in findings]
+        found = list(map(FINDINGS.as_json, findings))
         print_json({"ok": not bad, "findings": found, "boundary": boundary})
     elif report is None:
         _print(findings)
@@ -79,13 +99,7 @@ def _show(
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    rows = []
-    for each in findings:
-        told = Text(printable(each.what))
-        if each.fix:
-            told.append(f"\nfix: {printable(as_called(each.fix))}", style="bold")
-        rows.append((each.name, Text(each.state, style=_LOOKS[each.state]), told))
-    print_table(table_of("check", "state", "", rows=rows))
+    FINDINGS.show(findings, json=False)
     counts = []
     for state in (State.PROBLEM, State.WARNING):
         count = sum(each.state is state for each in findings)
@@ -94,11 +108,6 @@ def _print(findings: Sequence[Finding]) -> None:
 
 
 def _print_boundary(report: control_pb2.BoundaryReport) -> None:
-    yes, no = Text("yes", style="green"), Text("NO", style="red")
-    rows = (
-        (printable(check.name), yes if check.passed else no, Text(printable(check.details)))
-        for check in report.checks
-    )
-    print_table(table_of("probe", "held", "", rows=rows))
+    CHECKS.show(report.checks, json=False)
     verdict = "the boundary holds" if report.passed else "the boundary does NOT hold"
     plain_console().print(Text(f"{verdict} (checked {report.checked_at})"), soft_wrap=True)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -18,8 +18,8 @@ from runner.cli.agent import ask_host
 from runner.cli.operation.egress_policy import Current, Role
 from runner.cli.options import AsJson, Options
 from runner.cli.output import (
+    Shape,
     as_json,
-    json_line,
     one_line,
     print_as_they_come,
     print_json,
@@ -40,7 +40,6 @@ _ELSE: Final = "everything else"
 _IDLE: Final = (
     "never allows anything: HTTPS is read only for commands, and to hosts in egress.inspect"
 )
-_LOGGED: Final = "at", "role", "outcome", "method", "where", "status", "sent", "received", "why"
 _WHO: Final = {"agent": "the agent's tools", "shell": "commands"}
 
 OfRole = Annotated[Role, typer.Option("--role", help="Who wants out: commands, or the agent.")]
@@ -72,22 +71,17 @@ def show(
         return
     for line in _states(current):
         typer.echo(line)
-    rows = [
-        (line.role, line.decision, *map(one_line, (line.what, line.source, line.remark)))
-        for line in lines(current, expanded=presets)
-    ]
-    print_table(table_of("role", "decision", "what", "from", "", rows=rows))
+    RULES.show(lines(current, expanded=presets), json=False)
     typer.echo()
     if current.configuration.credentials:
-        keys = credential_rows(current)
-        print_table(table_of("key of commands", "for", "by", "in", rows=keys))
+        KEYS.show(current.configuration.credentials, json=False)
         typer.echo()
     limited = "limit of each role", "", "agent today", "shell today"
     print_table(table_of(*limited, rows=limit_rows(current)))
     if current.counters is not None and current.counters.counts:
         typer.echo()
-        headings = "role", "host", "requests", "refused", "sent", "received"
-        print_table(table_of(*headings, rows=count_rows(current.counters)))
+        counts = sorted(current.counters.counts, key=lambda count: (count.role, count.host))
+        COUNTS.show(counts, json=False)
 
 
 @egress.command("test")
@@ -296,6 +290,50 @@ class Line:
     remark: str = ""
 
 
+RULES: Final = Shape[Line](
+    {
+        "role": lambda line: line.role,
+        "decision": lambda line: line.decision,
+        "what": lambda line: one_line(line.what),
+        "from": lambda line: one_line(line.source),
+        "": lambda line: one_line(line.remark),
+    }
+)
+KEYS: Final = Shape[egress_pb2.EgressCredential](
+    {
+        "key of commands": lambda each: each.name,
+        "for": lambda each: ", ".join(each.hosts),
+        "by": lambda each: ", ".join(each.methods) or "any method",
+        "in": lambda each: each.place,
+    },
+    "name hosts methods place",
+)
+COUNTS: Final = Shape[egress_pb2.EgressCount](
+    {
+        "role": lambda each: each.role,
+        "host": lambda each: one_line(each.host),
+        "requests": lambda each: f"{each.requests:,}",
+        "refused": lambda each: f"{each.refused:,}",
+        "sent": lambda each: amount(each.sent),
+        "received": lambda each: amount(each.received),
+    },
+    "role host requests refused sent received",
+)
+REQUESTS: Final = Shape[Request](
+    {
+        "at": lambda request: to_the_second(request.at),
+        "role": lambda request: request.role,
+        "outcome": lambda request: request.outcome,
+        "method": lambda request: request.method,
+        "where": lambda request: one_line(_where(request)),
+        "status": lambda request: str(request.status or ""),
+        "sent": lambda request: amount(request.sent),
+        "received": lambda request: amount(request.received),
+        "why": lambda request: one_line(request.reason or request.rule),
+    }
+)
+
+
 def lines(current: Current, *, expanded: bool = False) -> Iterator[Line]:
     """What each role may reach; `expanded` shows the rules of presets in their place."""
     for upstream in current.configuration.upstreams:
@@ -327,13 +365,6 @@ def _opened(text: str, *, expanded: bool) -> tuple[str, ...]:
     return (text,)
 
 
-def credential_rows(current: Current) -> Iterator[tuple[str, ...]]:
-    """The keys that commands have placeholders of, and what those become keys in."""
-    for each in current.configuration.credentials:
-        methods = ", ".join(each.methods) or "any method"
-        yield each.name, ", ".join(each.hosts), methods, each.place
-
-
 def limit_rows(current: Current) -> Iterator[tuple[str, ...]]:
     """Each limit in words, how much it is, and what each role has taken of it today."""
     most = current.configuration.limits
@@ -358,18 +389,6 @@ def _today(current: Current, role: Role, unit: Literal["requests", "bytes"]) -> 
     return sum(getattr(each, unit) for each in current.today if each.role == role)
 
 
-def count_rows(counters: egress_pb2.EgressCountersReply) -> Iterator[tuple[str, ...]]:
-    """What the guest has let out and refused since its start."""
-    for each in sorted(counters.counts, key=lambda count: (count.role, count.host)):
-        figures = (
-            f"{each.requests:,}",
-            f"{each.refused:,}",
-            amount(each.sent),
-            amount(each.received),
-        )
-        yield each.role, one_line(each.host), *figures
-
-
 def amount(count: int) -> str:
     """So many bytes, for people."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
@@ -383,18 +402,15 @@ def json_of(current: Current, *, expanded: bool) -> dict[str, Any]:
     counted since its start, and `today` also before that."""
     limits = current.configuration.limits
     counters = current.counters
-    count = "role host requests refused sent received"
     return {
         "guest": None if current.guest is None else as_json(current.guest),
         "shell_guest": None if current.shell_guest is None else as_json(current.shell_guest),
-        "rules": [asdict(line) for line in lines(current, expanded=expanded)],
-        "credentials": [
-            as_json(each, "name hosts methods place") for each in current.configuration.credentials
-        ],
+        "rules": [RULES.as_json(line) for line in lines(current, expanded=expanded)],
+        "credentials": list(map(KEYS.as_json, current.configuration.credentials)),
         "limits": {field.name: getattr(limits, field.name) for field in limits.DESCRIPTOR.fields},
         "today": [as_json(each, "role host requests bytes") for each in current.today],
         "open": None if counters is None else counters.open,
-        "hosts": None if counters is None else [as_json(each, count) for each in counters.counts],
+        "hosts": None if counters is None else list(map(COUNTS.as_json, counters.counts)),
     }
 
 
@@ -406,33 +422,17 @@ def show_log(
     newest = list(reversed(requests.list(wanted, limit=limit)))
     if as_json:
         for request in newest:
-            typer.echo(json_line(asdict(request)))
-    elif newest:
-        print_table(table_of(*_LOGGED, rows=map(_row, newest)))
-    elif not follow:
-        typer.echo("no such request is recorded")
+            typer.echo(REQUESTS.line(request, json=True))
+    elif newest or not follow:
+        REQUESTS.show(newest, json=False, none="no such request is recorded")
     if not follow:
         return
     sys.stdout.flush()
-
     print_as_they_come(
-        json_line(asdict(request)) if as_json else "  ".join(_row(request))
-        async for request in requests.follow(wanted)
+        REQUESTS.line(request, json=as_json) async for request in requests.follow(wanted)
     )
 
 
-def _row(request: Request) -> tuple[str, ...]:
+def _where(request: Request) -> str:
     where = request.place
-    if request.upstream:
-        where = f"{request.upstream}: {where}"
-    return (
-        to_the_second(request.at),
-        request.role,
-        request.outcome,
-        request.method,
-        one_line(where),
-        str(request.status or ""),
-        amount(request.sent),
-        amount(request.received),
-        one_line(request.reason or request.rule),
-    )
+    return f"{request.upstream}: {where}" if request.upstream else where

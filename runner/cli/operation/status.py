@@ -1,7 +1,7 @@
 """`runner status`, and the summary that a start prints."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.text import Text
@@ -11,7 +11,7 @@ from wire.v1 import control_pb2
 from runner.cli.agent import connect_if_running
 from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
-from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
+from runner.cli.output import Shape, as_json, plain_console, print_json
 from runner.logs import printable
 from runner.workspace.workspace import Workspace
 
@@ -94,19 +94,7 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
         ),
         soft_wrap=True,
     )
-    rows = [
-        (
-            guest.role,
-            Text(guest.state, style=_COLOURS.get(guest.state, "red")),
-            _ago(guest.since),
-            str(guest.pid or ""),
-            str(guest.restarts or ""),
-            f"{guest.resident_bytes / 2**20:.0f} MiB" if guest.resident_bytes else "",
-            Text(printable(" · ".join(filter(None, _remarks(guest))))),
-        )
-        for guest in reply.guests
-    ]
-    print_table(table_of("guest", "state", "for", "pid", "restarts", "memory", "", rows=rows))
+    GUESTS.show(reply.guests, json=False)
     memory = memory_line(reply.memory) if reply.HasField("memory") else "did not answer"
     console.print(Text(printable(f"memory: {memory}")), soft_wrap=True)
     if reply.HasField("boundary"):
@@ -117,9 +105,26 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
         console.print(Text(f"note: {printable(notice)}"), soft_wrap=True)
 
 
-def _remarks(guest: control_pb2.GuestStatus) -> tuple[str, ...]:
+def _remarks(guest: control_pb2.GuestStatus) -> str:
     again = f"started again: {guest.last_end}" if guest.last_end and not guest.reason else ""
-    return guest.reason, guest.details, again
+    return printable(" · ".join(filter(None, (guest.reason, guest.details, again))))
+
+
+def _size(resident_bytes: int) -> str:
+    return f"{resident_bytes / 2**20:.0f} MiB" if resident_bytes else ""
+
+
+GUESTS: Final = Shape[control_pb2.GuestStatus](
+    {
+        "guest": lambda guest: guest.role,
+        "state": lambda guest: Text(guest.state, style=_COLOURS.get(guest.state, "red")),
+        "for": lambda guest: _ago(guest.since),
+        "pid": lambda guest: str(guest.pid or ""),
+        "restarts": lambda guest: str(guest.restarts or ""),
+        "memory": lambda guest: _size(guest.resident_bytes),
+        "": lambda guest: Text(_remarks(guest)),
+    }
+)
 
 
 def _ago(moment: str) -> str:

@@ -3,8 +3,8 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
 
 import typer
 from rich.filesize import decimal
@@ -14,7 +14,7 @@ from runner.access.tokens import Tokens
 from runner.cli.command_tree import user_names
 from runner.cli.operation.lifecycle import runs_now, stop
 from runner.cli.options import AsJson, Options, Yes
-from runner.cli.output import confirm, print_json, print_table, table_of
+from runner.cli.output import Shape, confirm, print_table, table_of
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.config.users import known_users
@@ -27,27 +27,37 @@ from runner.workspace.workspace import Workspace
 users = typer.Typer()
 
 
+@dataclass(frozen=True)
+class User:
+    """A user of this machine."""
+
+    user_id: str
+    workspace: str
+    has_workspace: bool
+    running: bool
+
+
+USERS: Final = Shape[User](
+    {
+        "user": lambda each: each.user_id,
+        "host": lambda each: "running" if each.running else "stopped",
+        "workspace": lambda each: each.workspace if each.has_workspace else "(none yet)",
+    }
+)
+
+
 @users.command("list")
 def list_(context: typer.Context, json: AsJson = False) -> None:
     """List the users, and whose agents run."""
     options: Options = context.obj
     config = options.load()
-    found, rows = [], []
+    found = []
     for user_id in known_users(config):
         path = Workspace.locate(config, user_id).path
-        exists, running = path.is_dir(), runs_now(config, user_id)
-        places = {"user_id": user_id, "workspace": str(path)}
-        found.append({**places, "has_workspace": exists, "running": running})
-        state = "running" if running else "stopped"
-        rows.append((user_id, state, str(path) if exists else "(none yet)"))
-    if not any(each["running"] for each in found):
+        found.append(User(user_id, str(path), path.is_dir(), runs_now(config, user_id)))
+    if not any(each.running for each in found):
         asyncio.run(tier_of(config).require_active(config))
-    if json:
-        print_json(found)
-    elif rows:
-        print_table(table_of("user", "host", "workspace", rows=rows))
-    else:
-        typer.echo(f"no users yet: {config.workspace_root}")
+    USERS.show(found, json=json, none=f"no users yet: {config.workspace_root}")
 
 
 @users.command()

@@ -21,7 +21,7 @@ from wire.settings import Key, dotted
 
 from runner.cli.files import decoded, edited, written
 from runner.cli.options import AsJson, Options
-from runner.cli.output import clip, neutralise, one_line, print_json, print_table, table_of
+from runner.cli.output import Shape, clip, neutralise, one_line, print_json
 from runner.config.loading import LoadedSettings, find_file, own_file
 from runner.config.positions import lines_of
 from runner.errors import ConfigError, HostError
@@ -35,7 +35,7 @@ _ENV_NAME: Final = re.compile(r"[A-Z][A-Z0-9]{0,11}(_[A-Z0-9]{1,12})*")
 
 
 @dataclass(frozen=True)
-class _Setting:
+class Setting:
     """A setting as it holds. `remark` says of a variable that a setting names whether it is set."""
 
     key: str
@@ -48,6 +48,25 @@ class _Setting:
     def place(self) -> str:
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
+    @property
+    def shown(self) -> str:
+        told = " ".join(filter(None, (_toml(self.value), self.remark)))
+        return clip(one_line(told), _SHOWN_CELLS)
+
+    @property
+    def style(self) -> str:
+        return "dim" if self.source == "default" else ""
+
+
+SETTINGS: Final = Shape[Setting](
+    {
+        "setting": lambda each: Text(each.key, each.style),
+        "value": lambda each: Text(each.shown, each.style),
+        "from": lambda each: Text(one_line(each.place), each.style),
+    },
+    "key value source line",
+)
+
 
 @config.command()
 def show(context: typer.Context, json: AsJson = False) -> None:
@@ -57,24 +76,10 @@ def show(context: typer.Context, json: AsJson = False) -> None:
     settings = list(_settings(loaded, options, os.environ))
     if json:
         file = None if loaded.file is None else os.fspath(loaded.file)
-        values = [
-            {"key": each.key, "value": each.value, "source": each.source, "line": each.line}
-            for each in settings
-        ]
+        values = list(map(SETTINGS.as_json, settings))
         print_json({"user_id": options.user_id, "file": file, "settings": values})
-        return
-    rows = []
-    for each in settings:
-        style = "dim" if each.source == "default" else ""
-        shown = " ".join(filter(None, (_toml(each.value), each.remark)))
-        rows.append(
-            (
-                Text(each.key, style),
-                Text(clip(one_line(shown), _SHOWN_CELLS), style),
-                Text(one_line(each.place), style),
-            )
-        )
-    print_table(table_of("setting", "value", "from", rows=rows))
+    else:
+        SETTINGS.show(settings, json=False)
 
 
 @config.command()
@@ -110,7 +115,7 @@ def edit(context: typer.Context) -> None:
 
 def _settings(
     loaded: LoadedSettings, options: Options, environ: Mapping[str, str]
-) -> Iterator[_Setting]:
+) -> Iterator[Setting]:
     user_id = options.user_id
     lines: dict[Key, int] = {}
     if loaded.file is not None:
@@ -124,7 +129,7 @@ def _settings(
             source = "command line option --insecure"
         line = lines.get(origin) if origin and source == str(loaded.file) else None
         value, remark = _without_secrets(key, _plain(found), environ)
-        yield _Setting(dotted(key), value, source, line, remark)
+        yield Setting(dotted(key), value, source, line, remark)
 
 
 def _leaves(section: Mapping[str, object], above: Key = ()) -> Iterator[tuple[Key, object]]:

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version as installed_version
+from typing import Final
 
 import docker
 import typer
@@ -12,7 +13,7 @@ from wire.errors import Code, WireError
 
 from runner.cli.agent import connect_agent, connect_if_running, start_command
 from runner.cli.options import Options
-from runner.cli.output import print_json, print_table, table_of
+from runner.cli.output import Shape, print_json
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
@@ -30,6 +31,15 @@ class Found:
     what: str
     version: str
     todo: str = ""
+
+
+VERSIONS: Final = Shape[Found](
+    {
+        "what": lambda each: each.what,
+        "version": lambda each: each.version or "(none)",
+        "to do": lambda each: each.todo,
+    }
+)
 
 
 def upgrade(options: Options, *, check: bool, as_json: bool) -> int:
@@ -50,13 +60,12 @@ def upgrade(options: Options, *, check: bool, as_json: bool) -> int:
     found = [*asyncio.run(_running(options, config, installed)), *_in_the_engine(config, installed)]
     behind = any(each.todo for each in found)
     if as_json:
-        content = [asdict(each) for each in found]
+        content = list(map(VERSIONS.as_json, found))
         print_json({"installed": installed, "up_to_date": not behind, "found": content})
         return int(behind)
     typer.echo(f"installed: oxydra {installed}")
     if found:
-        rows = [(each.what, each.version or "(none)", each.todo) for each in found]
-        print_table(table_of("what", "version", "to do", rows=rows))
+        VERSIONS.show(found, json=False)
     if not behind:
         typer.echo("nothing is of another version")
     return int(behind)

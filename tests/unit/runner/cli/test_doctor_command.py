@@ -72,19 +72,9 @@ def test_programs_get_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     finds(monkeypatch, FINE, BROKEN)
     code, out = run("doctor", "--json")
     assert code == 1
-    assert json.loads(out) == {
-        "ok": False,
-        "findings": [
-            {"name": "engine", "state": "ok", "what": "answers", "fix": ""},
-            {
-                "name": "images",
-                "state": "problem",
-                "what": "are missing",
-                "fix": "runner images build",
-            },
-        ],
-        "boundary": None,
-    }
+    told = json.loads(out)
+    assert (told["ok"], told["boundary"]) == (False, None)
+    assert [each["state"] for each in told["findings"]] == ["ok", "problem"]
 
 
 def test_what_was_found_cannot_drive_the_terminal(
@@ -149,11 +139,7 @@ def test_the_boundary_is_shown_probe_by_probe(
     assert code == (0 if passed else 1)
     told = json.loads(out)
     assert told["ok"] is told["boundary"]["passed"] is passed
-    assert told["boundary"]["checks"][1] == {
-        "name": "vault",
-        "passed": passed,
-        "details": "not there",
-    }
+    assert told["boundary"]["checks"][1]["passed"] is passed
 
 
 def test_without_a_host_the_boundary_says_how_to_start_one(run: Run) -> None:

@@ -60,33 +60,6 @@ def test_changes_are_narrowed_and_counted(memory: FakeGateway, run_memory: RunCo
     assert limited.err == "these are the first 2; --limit shows more\n"
 
 
-def test_a_change_for_programs(memory: FakeGateway, run_memory: RunCommand) -> None:
-    memory.holds("note-1")
-    memory.log.clear()
-    memory.changed("note-1", 2, "text", origin=PAGE, current=True, tags=["a"], type="fact", key="k")
-    (change,) = json.loads(run_memory("history", "--json").out)["changes"]
-    assert change == {
-        "note_id": "note-1",
-        "version": 2,
-        "change": "update",
-        "text": "text",
-        "tags": ["a"],
-        "at": "2026-11-21T10:00:00.000000Z",
-        "key": "k",
-        "type": "fact",
-        "current": True,
-        "superseded_by": None,
-        "origin": {
-            "actor": "automatic",
-            "channel": "cli",
-            "session_id": "s1",
-            "turn_id": "t1",
-            "link": "/p.md",
-            "material": True,
-        },
-    }
-
-
 def test_the_history_of_a_note_shows_what_was_changed(
     memory: FakeGateway, run_memory: RunCommand
 ) -> None:

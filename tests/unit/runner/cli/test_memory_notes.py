@@ -42,25 +42,8 @@ def test_a_search_for_programs(memory: FakeGateway, run_memory: RunCommand) -> N
     memory.warnings = ["slow"]
     done = run_memory("search", "one", "two", "--json")
     assert done.err == "warning: slow\n"
-    assert json.loads(done.out) == {
-        "notes": [
-            {
-                "note_id": "note-1",
-                "text": "one two",
-                "tags": [],
-                "version": 1,
-                "created_at": "",
-                "updated_at": "",
-                "source": "user_memory",
-                "type": "fact",
-                "key": None,
-                "origin": None,
-                "score": 0.5,
-                "matched_by": "both",
-            }
-        ],
-        "warnings": ["slow"],
-    }
+    told = json.loads(done.out)
+    assert ([each["text"] for each in told["notes"]], told["warnings"]) == (["one two"], ["slow"])
     assert run_memory("search", "nowhere").out == "nothing found\n"
 
 
@@ -148,41 +131,6 @@ def test_everything_of_a_note_is_shown_in_words(
     ):
         assert line in done.out
     assert done.out.endswith("\n\nfirst line\nsecond line\n")
-
-
-def test_a_note_for_programs(memory: FakeGateway, run_memory: RunCommand) -> None:
-    memory.holds("note-1", "x", origin=PAGE, rationale="why", embedded=True, importance=1.0)
-    memory.holds("note-2", "y", superseded=True, superseded_reason="gone")
-    shown = written(run_memory, "show", "note-1")
-    assert shown == {
-        "note_id": "note-1",
-        "text": "x",
-        "tags": [],
-        "version": 1,
-        "created_at": "",
-        "updated_at": "",
-        "source": None,
-        "type": "fact",
-        "key": None,
-        "origin": {
-            "actor": "agent",
-            "channel": None,
-            "session_id": "s1",
-            "turn_id": "t1",
-            "link": "/shared/page.md",
-            "material": True,
-        },
-        "confidence": 1.0,
-        "rationale": "why",
-        "importance": 1.0,
-        "access_count": 0,
-        "accessed_at": None,
-        "scope_session": None,
-        "embedded": True,
-        "superseded": None,
-    }
-    gone = written(run_memory, "show", "note-2")["superseded"]
-    assert gone == {"by": None, "reason": "gone", "at": None}
 
 
 @pytest.mark.parametrize(
@@ -282,8 +230,7 @@ def test_a_review_for_programs(memory: FakeGateway, run_memory: RunCommand) -> N
     pair = gateway_pb2.NearPair(older=note, newer=note)
     memory.reviewed = gateway_pb2.ReviewMemoryReply(near=[pair], stale=[note])
     found = written(run_memory, "review")
-    assert found["similar"][0].keys() == {"older", "newer", "similarity", "may_contradict"}
-    assert found["similar"][0]["similarity"] is None
+    assert found["similar"][0]["older"]["note_id"] == "note-1"
     assert found["stale"] == [written(run_memory, "show", "note-1")]
 
 

@@ -62,19 +62,10 @@ def test_for_programs(memory: FakeGateway, run_command: RunCommand) -> None:
     )
     told = json.loads(run_command("usage", "--by", "session", "--since", "all", "--json").out)
     assert (told["by"], told["since"]) == ("session", None)
-    assert told["sums"][0] == {
-        "session": "s1",
-        "title": "about \x9btea",
-        "requests": 3,
-        "input_tokens": 12_345,
-        "cached_tokens": 2_000,
-        "output_tokens": 678,
-        "cost_usd": 0.5,
-        "unpriced_requests": 0,
-        "uncertain_requests": 0,
-    }
+    first = told["sums"][0]
+    assert (first["session"], first["title"], first["cost_usd"]) == ("s1", "about \x9btea", 0.5)
     assert told["sums"][1]["session"] is None
-    assert told["budgets"] == [{"setting": "day_usd", "used": 0.5, "limit": 1, "resets_at": None}]
+    assert [each["setting"] for each in told["budgets"]] == ["day_usd"]
     assert "\x9b" not in run_command("usage", "--by", "session").out
     assert "(forgotten)" in run_command("usage", "--by", "session").out
 
