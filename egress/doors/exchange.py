@@ -42,6 +42,8 @@ _ABSOLUTE: Final = re.compile(
 _AUTHORITY: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]%\\]+)(:(?P<port>[0-9]{1,5}))?"
 )
+_CONTROL: Final = re.compile(r"[\0-\x08\n-\x1f\x7f]")
+"""Characters that no header may have. Some servers send them nevertheless."""
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,31}")
 _PORTS: Final = {"http": 80, "https": 443}
 _HOP_BY_HOP: Final = frozenset(
@@ -245,7 +247,7 @@ class Exchange:
                 passage.entry.status = received.status
                 body = None
                 if hidden.forms:
-                    body = Incoming(hidden, received.headers.get("content-encoding", ""))
+                    body = Incoming(hidden, _encoding(received.headers))
                 answer = _answer(received, hidden, body)
                 await answer.prepare(request)
                 async for piece in received.content.iter_any():
@@ -298,7 +300,7 @@ def _outward(
     sent = Head(scheme, host, port, request.method, path, tuple(headers.items()))
     try:
         filled = configuration.credentials.fill(sent)
-        search = Outgoing(headers.get("content-encoding", ""))
+        search = Outgoing(_encoding(headers))
     except MisplacedError as error:
         raise Refused(403, "credential", str(error)) from None
     return Outward(
@@ -363,6 +365,8 @@ def _answer(
     the server, and without what is `hidden`."""
     if received.status < HTTPStatus.OK:
         raise Refused(502, "upgrade", "the server changes to another protocol")
+    if _listed(received.headers, "transfer-encoding") not in ([], ["chunked"]):
+        raise Refused(502, "encoding", "the answer is in a transfer encoding that nobody asked for")
     if received.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         raise Refused(502, "proxy", "the proxy behind egress wants a user and password")
     dropped = _NOT_ANSWERED | set(_listed(received.headers, "connection"))
@@ -371,11 +375,11 @@ def _answer(
     if body is not None and body.is_decoded:
         dropped |= {"content-length", "content-encoding"}
     headers = CIMultiDict(
-        (hidden.redacted(name), hidden.redacted(value))
+        (hidden.redacted(name), _CONTROL.sub(" ", hidden.redacted(value)))
         for name, value in received.headers.items()
         if name.lower() not in dropped and not name.lower().startswith(OURS)
     )
-    reason = hidden.redacted(received.reason or "")
+    reason = _CONTROL.sub(" ", hidden.redacted(received.reason or ""))
     return StreamResponse(status=received.status, reason=reason, headers=headers)
 
 
@@ -415,6 +419,11 @@ def _altering(headers: MultiMapping[str], query: str) -> str:
         if name in _ALTERING_QUERY or name.replace("_", "-") in _ALTERING:
             return f"the parameter {name}"
     return ""
+
+
+def _encoding(headers: MultiMapping[str]) -> str:
+    """The Content-Encoding from all headers of that name."""
+    return ", ".join(_listed(headers, "content-encoding"))
 
 
 def _listed(headers: MultiMapping[str], name: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 from wire.egress.rules import new_placeholder
 from wire.endpoint import Endpoint
 from wire.identity import Party
@@ -49,6 +50,9 @@ async def repeat(request: web.BaseRequest) -> web.StreamResponse:
     if request.path == "/gzip":
         coded = gzip.compress(told.encode())
         return web.Response(body=coded, headers={"Content-Encoding": "gzip"})
+    if request.path == "/twice":
+        twice = CIMultiDict([("Content-Encoding", "identity"), ("Content-Encoding", "gzip")])
+        return web.Response(body=gzip.compress(told.encode()), headers=twice)
     if request.path == "/brotli":
         return web.Response(body=b"???", headers={"Content-Encoding": "br"})
     if request.path == "/slow":
@@ -170,9 +174,10 @@ async def test_the_value_goes_out_and_does_not_come_back(world: World) -> None:
     compressed = await world.say("/gzip", bearer)
     assert compressed.body == f"Bearer {'*' * len(VALUE)} /gzip".encode()
     assert "content-encoding" not in compressed.headers
-    unreadable = await world.say("/brotli", bearer)
-    assert (unreadable.status, unreadable.refused) == (502, "encoding")
-    assert [each.path for each in world.egress.begun] == ["/repos", "/gzip", "/brotli"]
+    for path in ("/brotli", "/twice"):
+        unreadable = await world.say(path, bearer)
+        assert (unreadable.status, unreadable.refused) == (502, "encoding")
+    assert [each.path for each in world.egress.begun] == ["/repos", "/gzip", "/brotli", "/twice"]
     assert VALUE not in world.told()
     assert "oxydra-credential" not in world.told()
     assert "page" not in world.told()
@@ -214,6 +219,11 @@ MISPLACED: list[tuple[str, list[str], bytes]] = [
     ("/", ["Transfer-Encoding: chunked"], CHUNKED.encode()),
     ("/", ["Content-Encoding: gzip"], gzip.compress(b"key " + PLACEHOLDER.encode())),
     ("/", ["Content-Encoding: br"], b"???"),
+    (
+        "/",
+        ["Content-Encoding: identity", "Content-Encoding: gzip"],
+        gzip.compress(PLACEHOLDER.encode()),
+    ),
 ]
 
 

@@ -77,6 +77,25 @@ async def test_a_few_informational_answers_may_come_first(
             assert answer.status == status
 
 
+@pytest.mark.parametrize(
+    ("begins", "status"),
+    [
+        (b"HTTP/1.1 200 \x1b[1mOK\r\n", 200),
+        (b"HTTP/1.1 200 OK\r\nX-A: \x01\x1b\x7f\r\n", 200),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n", 502),
+    ],
+    ids=["reason", "header", "transfer encoding"],
+)
+async def test_a_head_that_no_server_may_send_is_answered(
+    egress: Egress, begins: bytes, status: int
+) -> None:
+    """Of control characters the client was not told, and what it read was not searched."""
+    answer = b"5\r\nhello\r\n0\r\n\r\n" if status == 502 else b"Content-Length: 5\r\n\r\nhello"
+    async with server(begins, b"\r\n" * (status == 502), answer) as target:
+        await egress.configure(agent=pb.EgressPolicy(allow=[target]))
+        assert (await egress.ask(f"http://{target}/", host=target)).status == status
+
+
 async def test_an_answer_in_more_pieces_than_are_buffered_comes_whole(egress: Egress) -> None:
     """All of it has arrived while it is not read on, so that nothing follows which wakes it."""
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
