@@ -37,7 +37,6 @@ _ENGINE_SOCKETS: Final = (
 _FILES_MAX: Final = 64
 _RUNTIME_FILES_MAX: Final = 1000
 _OTHER_DIRECTORIES_MAX: Final = 40_000
-_OF_A_POD: Final = "/volumes/kubernetes.io~empty-dir/"
 _HOST_ADDRESSES_MAX: Final = 16
 
 
@@ -210,12 +209,13 @@ def _other_users(workspace: Path) -> list[tuple[int, int]]:
     return found
 
 
-def host_tmpfs() -> Iterable[str]:
-    """The device numbers of the host's in-memory file systems, whose names are not unique. Those
-    that a kubelet has made for its pods are theirs."""
+def host_tmpfs(*, besides: str = "") -> Iterable[str]:
+    """The device numbers of the host's in-memory file systems, whose names are not unique, but for
+    those with `besides` in their mount points."""
     for line in (_PROC / "mountinfo").read_text().splitlines():
         fields = line.split(" ")
-        if fields[fields.index("-") + 1] == "tmpfs" and _OF_A_POD not in fields[4]:
+        of_guests = besides != "" and besides in fields[4]
+        if fields[fields.index("-") + 1] == "tmpfs" and not of_guests:
             yield fields[2]
 
 

@@ -47,12 +47,12 @@ from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError
 from runner.host.authority import Authority
-from runner.host.launch import OWN_ENVIRONMENT, GuestMounts
+from runner.host.launch import OWN_ENVIRONMENT
 from runner.host.runtime import load_state, save_state
 from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.host.weights import Weights, located, weights_of, weights_of_reranker
 from runner.images.naming import ImageRole, image_name
-from runner.tiers.base import Handle, LaunchSpec, Limits, TierDriver
+from runner.tiers.base import GuestMounts, Handle, LaunchSpec, Limits, SharedEmbedder, TierDriver
 from runner.tiers.drivers import tier_of
 from runner.workspace.directories import Owner, create_tree
 from runner.workspace.guest_uids import GuestUids
@@ -194,10 +194,11 @@ class EmbedderHome:
         return path.read_text()
 
 
-class Embedder:
+class Embedder(SharedEmbedder):
     """One runner's share in the embedder of `home`.
 
-    With `backend = "none"` there is no embedder; `link` is empty and `status` says so.
+    Raises `WireError` if the path of its socket is too long. With `backend = "none"` there is no
+    embedder; `link` is empty and `status` says so.
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class Embedder:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._home = home
+        self._endpoint = home.endpoint
         self._driver = driver
         self._policy = policy
         self._environ = environ
@@ -234,7 +236,7 @@ class Embedder:
             return
         self._token, self._authority = self._home.prepare()
         self._link = bootstrap_pb2.Link(
-            endpoint=self._home.endpoint,
+            endpoint=self._endpoint,
             token=self._token,
             identity=self._authority.issue(Party.AGENT).message(),
         )

@@ -20,39 +20,21 @@ from wire.status import answered
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
 from runner.audit.watcher import Watcher
-from runner.boundary.check import admit, require_passed, set_egress, together
-from runner.boundary.enforcement import require_enforced
+from runner.boundary.check import admit, set_egress, together
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.egress import Egress, WaysOut
 from runner.host.handover import Handover, Left
 from runner.host.launch import Launchers
-from runner.host.placement import Rooms
 from runner.host.runtime import Runtime, save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
-from runner.tiers.base import Handle, LaunchSpec, Port, TierDriver
+from runner.tiers.base import Boundary, Handle, Port, TierDriver
 from runner.workspace.mounts import SERVED, Role
 
 log = logging.getLogger(__name__)
 
 _Reply = TypeVar("_Reply")
-
-Probe = Callable[
-    [grpc.aio.Channel, LaunchSpec, Mapping[str, str], str], Awaitable[control_pb2.BoundaryReport]
-]
-"""Runs the boundary self-test over a connection to the shell guest. It is told how the guest was
-launched, the tokens that it must not hold, by their descriptions, and the canary, which stands for
-all else in the agent's envelope."""
-
-AgentProbe = Callable[[grpc.aio.Channel, LaunchSpec], Awaitable[control_pb2.BoundaryReport]]
-"""Has the agent guest try its ways out, over a connection to its gateway."""
-
-Guard = Callable[
-    [Role, grpc.aio.Channel, LaunchSpec, asyncio.Event], Awaitable[control_pb2.BoundaryReport]
-]
-"""Repeats what the self-test has found of a guest's network, also whenever the event is set;
-returns once it is otherwise."""
 
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value, *(role.value for role in SERVED))
 
@@ -63,8 +45,7 @@ class Guests:
     `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
     descriptions. In `runtime` is what the next runner recovers from; of what the last one has left
     in a `handover`, what would be the same today is adopted. `watcher` records what the agent tells
-    of its calls, `egress_watchers` what leaves. Egress runs in the tier of `beside`. Where policies
-    of a network keep guests apart, `guard` looks after the agent and the shell.
+    of its calls, `egress_watchers` what leaves. `boundary` tries what agent and shell reach.
     """
 
     def __init__(
@@ -73,26 +54,21 @@ class Guests:
         launchers: Launchers,
         *,
         embedder: Callable[[], bootstrap_pb2.Link],
-        probe: Probe,
-        probe_agent: AgentProbe,
+        boundary: Boundary,
         tokens: Mapping[str, str],
         runtime: Runtime,
         watcher: Watcher,
         egress_watchers: Mapping[Role, EgressWatcher],
-        beside: TierDriver,
         handover: Handover,
         policy: Policy | None = None,
-        guard: Guard | None = None,
     ) -> None:
         self._driver = driver
-        self._guard = guard
-        self._require_passed = require_passed if guard is None else require_enforced
+        self._placement = driver.capabilities.placement
         self._moved = {Role.AGENT: asyncio.Event(), Role.SHELL: asyncio.Event()}
         self._watcher = watcher
         self._launchers = launchers
         self._embedder = embedder
-        self._probe = probe
-        self._probe_agent = probe_agent
+        self._boundary = boundary
         self._tokens = tokens
         self._runtime = runtime
         self._handover = handover
@@ -101,7 +77,6 @@ class Guests:
         if launchers.shell is not None and handover.agent_token:
             launchers.shell.agent_token = handover.agent_token
         self._handles: dict[Role, Handle] = {}
-        self._rooms = Rooms(driver.capabilities.remote)
         self._admitted: grpc.aio.Channel | None = None
         self._shell_has_door = False
         self.untold: HostError | None = None
@@ -116,7 +91,7 @@ class Guests:
             on_handle=partial(self._record, Role.AGENT),
             verify=self._attend,
             adopt=partial(self._adopt, Role.AGENT),
-            guard=self._guard_of(Role.AGENT),
+            guard=partial(self._guard, Role.AGENT),
         )
         self.shell: Supervisor | None = None
         if launchers.shell is not None:
@@ -126,12 +101,12 @@ class Guests:
                 on_handle=partial(self._record, Role.SHELL),
                 verify=self._verify,
                 adopt=partial(self._adopt, Role.SHELL),
-                guard=self._guard_of(Role.SHELL),
+                guard=partial(self._guard, Role.SHELL),
             )
         self.egress = WaysOut(
             *(
                 Egress(
-                    beside,
+                    driver.beside,
                     role,
                     launchers.egress,
                     egress_watchers[role],
@@ -239,21 +214,21 @@ class Guests:
 
     async def _attend(self, channel: grpc.aio.Channel) -> None:
         try:
-            self._require_passed(await self._try_ways_out(channel), Role.AGENT)
+            self._boundary.require_passed(await self._try_ways_out(channel), Role.AGENT)
         except WireError as error:
             raise NeedsOperator(error) from None
         await self._watcher.attend(self.agent.current.peer)
-        if self._rooms.remote:
+        if self._placement.addressed:
             await GatewayClient(channel, "host").set_rooms(self._where())
 
     async def _try_ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        report = await self._probe_agent(channel, self.agent.current.spec)
+        report = await self._boundary.of_agent(channel, self.agent.current.spec)
         self._reports[Role.AGENT] = report
         return report
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
         try:
-            self._require_passed(await self._probe_shell(channel), Role.SHELL)
+            self._boundary.require_passed(await self._probe_shell(channel), Role.SHELL)
         except WireError as error:
             raise NeedsOperator(error) from None
         assert self._launchers.shell is not None
@@ -262,31 +237,23 @@ class Guests:
         await self._tell_shell()
         await self._tell_agent()
 
-    def _guard_of(
-        self, role: Role
-    ) -> Callable[[grpc.aio.Channel], Coroutine[Any, Any, NoReturn]] | None:
+    async def _guard(self, role: Role, channel: grpc.aio.Channel) -> NoReturn:
         """See `Supervisor`. A guest whose network is open is ended, and not started again."""
-        guard = self._guard
-        if guard is None:
-            return None
-
-        async def watch(channel: grpc.aio.Channel) -> NoReturn:
-            supervisor = self.agent if role is Role.AGENT else self.shell
-            assert supervisor is not None
-            report = await guard(role, channel, supervisor.current.spec, self._moved[role])
-            self._reports[role] = report
-            try:
-                self._require_passed(report, role)
-            except WireError as error:
-                raise NeedsOperator(error) from None
-            raise AssertionError("a guard has returned a report that passes")
-
-        return watch
+        supervisor = self.agent if role is Role.AGENT else self.shell
+        assert supervisor is not None
+        launch, changed = supervisor.current.spec, self._moved[role]
+        report = await self._boundary.until_open(role, channel, launch, changed)
+        self._reports[role] = report
+        try:
+            self._boundary.require_passed(report, role)
+        except WireError as error:
+            raise NeedsOperator(error) from None
+        raise AssertionError("a boundary is said to be open that passes")
 
     async def _tell_agent(self) -> None:
-        """Say to an agent on another machine where the other guests are. One that starts hears it
+        """Say to the agent where the other guests are, if they move. One that starts hears it
         then."""
-        if not self._rooms.remote or (channel := self.agent.connection) is None:
+        if not self._placement.addressed or (channel := self.agent.connection) is None:
             return
         try:
             await GatewayClient(channel, "host").set_rooms(self._where())
@@ -296,11 +263,14 @@ class Guests:
     def _where(self) -> gateway_pb2.SetRoomsRequest:
         request = gateway_pb2.SetRoomsRequest(embedder=self._embedder())
         egress = self._launchers.egress.link
-        request.egress.CopyFrom(self._rooms.link(Role.EGRESS, Port.AGENT_DOOR, egress))
+        request.egress.CopyFrom(self._link(Role.EGRESS, Port.AGENT_DOOR, egress))
         if self._launchers.shell is not None:
             shell = self._launchers.shell.link
-            request.shell.CopyFrom(self._rooms.link(Role.SHELL, Port.SHELL, shell))
+            request.shell.CopyFrom(self._link(Role.SHELL, Port.SHELL, shell))
         return request
+
+    def _link(self, role: Role, port: Port, base: bootstrap_pb2.Link) -> bootstrap_pb2.Link:
+        return self._placement.link(base, self._handles.get(role), port)
 
     async def _adopt(self, role: Role, launch: Launch) -> tuple[Launch, Handle] | None:
         """See `Supervisor`. A guest is adopted once, and only if it would be the same today."""
@@ -345,13 +315,13 @@ class Guests:
     def _prepare_agent(self) -> Launch:
         shell = bootstrap_pb2.Link(unavailable_reason=self._launchers.no_shell)
         if self._launchers.shell is not None:
-            shell = self._rooms.link(Role.SHELL, Port.SHELL, self._launchers.shell.link)
+            shell = self._link(Role.SHELL, Port.SHELL, self._launchers.shell.link)
         egress = self._launchers.egress
         return self._launchers.agent.prepare(
             self._embedder(),
             shell,
             self._handover.canary,
-            egress=self._rooms.link(Role.EGRESS, Port.AGENT_DOOR, egress.link),
+            egress=self._link(Role.EGRESS, Port.AGENT_DOOR, egress.link),
             upstreams=egress.upstreams,
             witnessed=True,
         )
@@ -373,7 +343,8 @@ class Guests:
         }
         if Role.AGENT in self._handles:
             tokens["the gateway's token"] = self.agent.current.peer.token
-        report = await self._probe(channel, shell.spec, tokens, self._handover.canary)
+        canary = self._handover.canary
+        report = await self._boundary.of_shell(channel, shell.spec, tokens, canary)
         self._reports[Role.SHELL] = report
         return report
 
@@ -386,7 +357,6 @@ class Guests:
                 self._admitted, self._shell_has_door, self.untold = None, False, None
         else:
             self._handles[role] = handle
-        self._rooms.moved(self._handles)
         for event in self._moved.values():
             event.set()
         self._save()
@@ -396,7 +366,7 @@ class Guests:
         if not self._handles:
             self._runtime.state.unlink(missing_ok=True)
             self._runtime.handover.unlink(missing_ok=True)
-        elif self._rooms.remote:
+        elif self._placement.lasting:
             self._now().save(self._runtime.handover)
         else:
             save_state(self._runtime.state, list(self._handles.values()))

@@ -17,7 +17,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import grpc
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.installation import adding
@@ -25,8 +24,8 @@ from wire.v1 import control_pb2, egress_pb2
 
 from runner.audit.log import AuditLog, Place
 from runner.audit.watcher import Watcher
-from runner.boundary.check import check_boundary, check_ways_out, kernel_of
-from runner.boundary.spec import build_spec, ways_out_spec
+from runner.boundary.check import kernel_of
+from runner.boundary.local import LocalBoundary
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.config.tiers import tables
@@ -46,11 +45,11 @@ from runner.host.guests import (
     not_restartable,
 )
 from runner.host.handover import Handover
-from runner.host.launch import AGENT_COMMAND, GuestMounts, Launchers
+from runner.host.launch import AGENT_COMMAND, Launchers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
-from runner.tiers.base import LaunchSpec, TierDriver
+from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import adopt_old_database
@@ -60,14 +59,10 @@ from runner.workspace.room import check_room, keep_reserve, make_room
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from runner.host.cluster.boundary import PodBoundary
-    from runner.host.cluster.embedder import ClusterEmbedder
     from runner.telemetry.telemetry import Telemetry
-    from runner.tiers.kubernetes.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-_NO_NAMESPACE: Final = "the agent has no network namespace of its own here"
 _FIXED_WHILE_RUNNING: Final = (
     *("workspace_root", "runtime_dir", "tier", "embedder", "container", "audit", "telemetry"),
     *tables(),
@@ -341,30 +336,32 @@ class Host:
 
     async def _start_parts(self, stack: AsyncExitStack) -> None:
         config = self.config
-        self._tier_driver = driver = self._driver or driver_for(config)
+        driver = self._driver or driver_for(config)
         self._capabilities = driver.capabilities
         self.tier = self._capabilities.tier
-        remote = self._capabilities.remote
+        self._outlived = self._capabilities.placement.lasting
         self.workspace = Workspace.locate(config, self.user_id)
         self._runtime = Runtime.locate(config, self.user_id)
-        if remote:
+        if self._outlived:
             self._handover = Handover.load(self._runtime.handover) or self._handover
         self._launchers = self._new_launchers(config)
         home = EmbedderHome.locate(config, self._runtime.base)
-        if not remote:
-            _ = home.endpoint
-        # Its sockets and locks need the host's kernel.
-        self._beside = driver
-        if self.tier == "micro_vm":
-            self._beside = driver_for(config, "container")
-        self._embedder = self._new_embedder(home, driver)
-        self._pods = self._pod_boundary(driver)
+        self._embedder: SharedEmbedder = driver.embedder(
+            home, self.user_id, self._embedder_moved
+        ) or Embedder(home, driver.beside, environ=self._environ)
+        boundary = driver.boundary(self.user_id, self._environ) or LocalBoundary(
+            driver,
+            self.workspace,
+            runtime=self._runtime.base,
+            records=Place.locate(config, self.user_id).directory,
+        )
         self.workspace.check()
         check_servers(config, self.user_id)
         stack.push_async_callback(self._end, "connections of the tier", driver.close)
         self.notices += await driver.check()
-        self.notices += await asyncio.to_thread(self._server_notices)
-        if not remote:
+        own = config.for_user(self.user_id)
+        self.notices += await asyncio.to_thread(driver.notices, own, self.user_id, self._environ)
+        if self.workspace.here:
             make_room(self._launchers.agent.db_path, self.workspace)
         check_room(self._runtime.base)
 
@@ -375,13 +372,10 @@ class Host:
         for left in self._handover.guests.values():
             await driver.recover(left.handle)  # or it would count as a leftover
         self.notices += await clear_leftovers(self._runtime, self.workspace, driver, config)
-        if not remote:
+        if self.workspace.here:
             self._prepare_disk()
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)
-        on_server = config.for_user(self.user_id).memory.remote_url
-        if Role.AGENT in self._capabilities.own_files and not (remote or on_server):
-            self.notices += passing(self.workspace.root)
 
         watcher, egress_watchers = self._watchers(stack)
         LastStart(self.tier, home.path).save(self._runtime)
@@ -393,16 +387,13 @@ class Host:
             driver,
             self._launchers,
             embedder=self._embedder.link,
-            probe=self._probe,
-            probe_agent=self._probe_agent,
+            boundary=boundary,
             tokens={"the control token": control.token},
             runtime=self._runtime,
             watcher=watcher,
             egress_watchers=egress_watchers,
-            beside=self._beside,
             handover=self._handover,
             policy=self._policy,
-            guard=self._guard if remote else None,
         )
         stack.push_async_callback(self._end, "control socket", control.stop)
         await control.start()
@@ -424,28 +415,16 @@ class Host:
                 self.notices.append(notice)
         keep_reserve(self._launchers.agent.db_path, self.workspace)
         self.notices += self.workspace.adopt()
-
-    def _new_embedder(self, home: EmbedderHome, driver: TierDriver) -> "Embedder | ClusterEmbedder":
-        if not self._capabilities.remote:
-            return Embedder(home, self._beside, environ=self._environ)
-        from runner.host.cluster.embedder import ClusterEmbedder
-
-        moved = self._embedder_moved
-        return ClusterEmbedder(home, _cluster_of(driver), self.user_id, on_moved=moved)
-
-    def _pod_boundary(self, driver: TierDriver) -> "PodBoundary | None":
-        if not self._capabilities.remote:
-            return None
-        from runner.host.cluster.boundary import PodBoundary
-
-        return PodBoundary(_cluster_of(driver), self.user_id, self._environ)
+        on_server = self.config.for_user(self.user_id).memory.remote_url
+        if Role.AGENT in self._capabilities.own_files and not on_server:
+            self.notices += passing(self.workspace.root)
 
     async def _embedder_moved(self) -> None:
         if self._started:
             await self._guests.embedder_moved()
 
     async def _end_guests(self) -> None:
-        if self._leaving and self._capabilities.remote:
+        if self._leaving and self._outlived:
             await self._guests.release()
         else:
             await self._guests.stop()
@@ -487,16 +466,6 @@ class Host:
             )
         return watcher, egress_watchers
 
-    def _server_notices(self) -> list[str]:
-        """What to know of servers before the agent asks them."""
-        if not self._capabilities.own_programs or self._capabilities.remote:
-            return []
-        from runner.tiers.container.host_address import unreachable_servers  # imports docker
-
-        settings, container = self.config.for_user(self.user_id), self.config.container
-        found = unreachable_servers(settings, self.user_id, container, self._environ)
-        return [": ".join(each) for each in found]
-
     def _new_launchers(self, config: Config) -> Launchers:
         return Launchers(
             config,
@@ -515,48 +484,6 @@ class Host:
         launchers = self._new_launchers(config)
         self._guests.take(launchers)
         self._launchers, self.config = launchers, config
-
-    async def _probe(
-        self, channel: grpc.aio.Channel, shell: LaunchSpec, tokens: Mapping[str, str], canary: str
-    ) -> control_pb2.BoundaryReport:
-        promised = self._tier_driver.confinement(shell)
-        if self._pods is not None:
-            return await self._pods.of_shell(channel, shell, promised, tokens, canary)
-        private = []
-        if self._capabilities.own_programs:
-            from runner.tiers.container.engine import find_socket  # imports docker
-
-            private = [find_socket(self.config.container.engine)]
-        spec = build_spec(
-            shell,
-            promised,
-            workspace=self.workspace.path,
-            runtime=self._runtime.base,
-            tokens=tokens,
-            canary=canary,
-            private=private,
-            records=Place.locate(self.config, self.user_id).directory,
-        )
-        return await check_boundary(channel, spec, shell.mounts)
-
-    async def _probe_agent(
-        self, channel: grpc.aio.Channel, agent: LaunchSpec
-    ) -> control_pb2.BoundaryReport:
-        if self._pods is not None:
-            return await self._pods.of_agent(channel)
-        seen = GuestMounts(agent.mounts, Role.AGENT in self._capabilities.own_files)
-        spec = ways_out_spec(seen.path(self.workspace.agent_door))
-        known = {} if self._capabilities.own_network else {"abstract": _NO_NAMESPACE}
-        return await check_ways_out(channel, spec, known)
-
-    async def _guard(
-        self, role: Role, channel: grpc.aio.Channel, launch: LaunchSpec, changed: asyncio.Event
-    ) -> control_pb2.BoundaryReport:
-        assert self._pods is not None
-        if role is Role.AGENT:
-            return await self._pods.until_agent_is_open(channel, changed)
-        promised = self._tier_driver.confinement(launch)
-        return await self._pods.until_shell_is_open(channel, launch, promised, changed)
 
     async def _stop_quietly(self) -> None:
         try:
@@ -584,11 +511,3 @@ class Host:
         except Exception as error:
             log.exception("ending: %s", name)
             self._problems.append(f"{name}: {error!r}")
-
-
-def _cluster_of(driver: TierDriver) -> "Cluster":
-    """The API server whose pods are guests of a tier that has them on other machines."""
-    from runner.tiers.kubernetes.driver import KubernetesDriver
-
-    assert isinstance(driver, KubernetesDriver)
-    return driver.cluster

@@ -6,7 +6,7 @@ import site
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from wire.envelope import Secrets
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import EgressSettings, UserSettings, to_json
-from wire.transport import new_token, unix_endpoint
+from wire.transport import new_token
 from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
@@ -26,9 +26,8 @@ from runner.egress.configuration import Kept, build, is_wanted, part
 from runner.egress.upstreams import without_secrets
 from runner.errors import ConfigError
 from runner.host.authority import Authority
-from runner.host.placement import Placement
 from runner.host.supervisor import Launch
-from runner.tiers.base import Capabilities, Handle, LaunchSpec, Limits, Network, Port
+from runner.tiers.base import Capabilities, GuestMounts, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_provider_keys, read_secrets
 from runner.workspace.crowd import thin_out
@@ -44,7 +43,6 @@ AGENT_COMMAND: Final = (
     "-m",
     "guest.app",
     "--bootstrap-stdin",
-    "--exit-with-parent",
 )
 _SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
 _EGRESS_MODULE: Final[tuple[str, ...]] = (sys.executable, "-P", "-m", "egress.server")
@@ -66,29 +64,7 @@ _REACHED: Final = {
     Role.EGRESS: (Party.EGRESS, Port.EGRESS),
     Role.SHELL_EGRESS: (Party.EGRESS, Port.EGRESS),
 }
-"""Who each guest is to its callers, and its port where it is on another machine."""
-
-
-@dataclass(frozen=True)
-class GuestMounts:
-    """The mounts of one guest. With `own_files` they are at their virtual paths, otherwise at
-    the host's paths."""
-
-    mounts: Sequence[BoundMount]
-    own_files: bool
-
-    def path(self, host_path: Path) -> Path:
-        """The guest's path of `host_path`. Raises `ValueError` if no mount contains it."""
-        if not self.own_files:
-            return host_path
-        for bound in sorted(self.mounts, key=lambda bound: -len(bound.host_path.parts)):
-            if host_path.is_relative_to(bound.host_path):
-                return Path(bound.mount.virtual) / host_path.relative_to(bound.host_path)
-        raise ValueError(f"{host_path} is in no mount of this guest")
-
-    def endpoint(self, host_socket: Path) -> str:
-        """The address of a Unix socket, as the guest sees it."""
-        return unix_endpoint(self.path(host_socket))
+"""Who each guest is to its callers, and its port where it has an address."""
 
 
 def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -115,16 +91,13 @@ class _Launcher:
         self._capabilities = capabilities
         self._authority = authority
         self._settings = config.for_user(workspace.user_id)
-        self._placement = Placement.of(capabilities)
+        self._placement = capabilities.placement
 
     def _link_to(self, socket: Path, token: str) -> bootstrap_pb2.Link:
         """Where the agent guest finds `socket`, as a path on the host, with an identity for it."""
         identity = self._authority.issue(Party.AGENT).message()
-        return bootstrap_pb2.Link(endpoint=self._endpoint(socket), token=token, identity=identity)
-
-    def _endpoint(self, socket: Path) -> str:
-        """The endpoint of a socket on this machine; empty for guests on others."""
-        return "" if self._placement.remote else unix_endpoint(socket)
+        endpoint = self._placement.reached(socket)
+        return bootstrap_pb2.Link(endpoint=endpoint, token=token, identity=identity)
 
     def _launch(
         self,
@@ -166,13 +139,13 @@ class _Launcher:
             directories=self._directories(role),
         )
         ours = self._authority.issue(Party.RUNNER)
-        peer = Peer(self._endpoint(socket), party, token, ours, name)
+        peer = Peer(self._placement.reached(socket), party, token, ours, name)
         return Launch(spec, peer, port, _sameness(spec, message))
 
     def _directories(self, role: Role) -> dict[str, tuple[int, int]]:
-        """See `LaunchSpec.directories`; empty where guests are on other machines."""
+        """See `LaunchSpec.directories`."""
         found: dict[str, tuple[int, int]] = {}
-        if self._placement.remote:
+        if not self._workspace.here:
             return found
         for bound in self._workspace.mounts(role):
             with directory_beneath(self._workspace.path, bound.host_path) as directory:
@@ -201,16 +174,13 @@ class AgentLauncher(_Launcher):
     ) -> None:
         super().__init__(config, workspace, capabilities, authority)
         self._settings, zone = _in_zone(self._settings, environ)
-        self._command = command
         self._own_files = Role.AGENT in capabilities.own_files
         self._environment = {**guest_environment(workspace.internal, environ), **zone}
         if capabilities.own_programs:
-            self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
-            self._environment = {"HOME": "/.oxydra", **zone, **OWN_ENVIRONMENT}
-        if self._placement.remote:
-            self._command = ("oxydra-guest", "--bootstrap-stdin", *self._placement.until)
-            private = {"HOME": "/state/.oxydra", "TMPDIR": "/state/tmp"}
-            self._environment = {**self._environment, **private}
+            command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
+            own = {"HOME": "/.oxydra", **self._placement.environment}
+            self._environment = {**own, **zone, **OWN_ENVIRONMENT}
+        self._command = (*command, *self._placement.until)
         self.memory = self._settings.memory
         self.secrets = read_secrets(self._settings, environ, keys)
         self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
@@ -249,20 +219,13 @@ class AgentLauncher(_Launcher):
         """
         self._workspace.provision()
         mounts = self._workspace.mounts(Role.AGENT)
-        remote = self._placement.remote
-        if not remote:
+        if self._workspace.here:
             prepare_parent(self.db_path, self._workspace)
-            socket = Path(embedder.endpoint.removeprefix("unix:"))
-            if self._own_files and embedder.endpoint:
-                mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
+        if self._own_files and (socket := _socket(embedder)) is not None:
+            mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
         seen = GuestMounts(mounts, self._own_files)
-        if not remote:
-            if embedder.endpoint:
-                embedder = _at(embedder, seen.endpoint(socket))
-            if shell.endpoint:
-                shell = _at(shell, seen.endpoint(self._workspace.shell_socket))
-            if egress is not None:
-                egress = _at(egress, seen.endpoint(self._workspace.agent_door))
+        embedder, shell = _as_seen(embedder, seen), _as_seen(shell, seen)
+        egress = egress and _as_seen(egress, seen)
         paths = {
             bound.mount.name: str(seen.path(bound.host_path))
             for bound in self._workspace.mounts(Role.AGENT)
@@ -272,9 +235,7 @@ class AgentLauncher(_Launcher):
             version=ENVELOPE_VERSION,
             user_id=self._workspace.user_id,
             tier=self._capabilities.tier,
-            gateway=Port.GATEWAY.listener
-            if remote
-            else seen.endpoint(self._workspace.gateway_socket),
+            gateway=self._placement.listener(self._workspace.gateway_socket, seen, Port.GATEWAY),
             paths=bootstrap_pb2.GuestPaths(**paths, database=str(seen.path(self.db_path))),
             settings=to_json(_for_agent(self._settings)),
             secrets=_agents_own(self._settings, self.secrets, job_key).message(),
@@ -306,7 +267,7 @@ class AgentLauncher(_Launcher):
 
     def _mounted(self) -> dict[str, bootstrap_pb2.Directory]:
         """What the guest compares; nothing where it has no mounts, or a kernel of its own."""
-        if not self._own_files or self._capabilities.tier == "micro_vm":
+        if not self._own_files or self._capabilities.own_kernel:
             return {}
         return {
             virtual: bootstrap_pb2.Directory(device=device, inode=inode)
@@ -381,12 +342,11 @@ class ShellLauncher(_Launcher):
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No shell guest may run."""
         self._workspace.provision()
-        if not self._placement.remote:
+        if self._workspace.here:
             thin_out(self._workspace, self.crowd_max, mounted=True)
         settings, socket = self._settings.shell, self._workspace.shell_socket
         seen = GuestMounts(self._workspace.mounts(Role.SHELL), own_files=True)
-        remote = self._placement.remote
-        place = Port.SHELL.listener if remote else str(seen.path(socket))
+        place = self._placement.listener(socket, seen, Port.SHELL)
         memory = settings.memory_mb * _MIB
         environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
         program: tuple[str, ...] = ("oxydra-shell-daemon",)
@@ -397,14 +357,14 @@ class ShellLauncher(_Launcher):
             socket,
             command=(
                 *program,
-                *("--socket", place),
+                *("--socket", place.removeprefix("unix:")),
                 *("--bootstrap-stdin", "--sealed", *self._placement.until),
                 *("--log-level", self._config.log_level),
                 *("--default-timeout", f"{settings.timeout_s:g}"),
                 *(() if self._capabilities.limits_memory else ("--memory-bytes", str(memory))),
             ),
             environment=environment,
-            working_directory=Path("/run" if remote else "/shared"),
+            working_directory=self._placement.shell_directory,
             limits=Limits(memory, settings.processes, settings.cpus),
         )
 
@@ -449,11 +409,8 @@ class EgressLauncher(_Launcher):
         """What the shell guest is told. It trusts `authority_pem` then. `handle` is that of the
         running egress guest."""
         credentials = self._settings.egress.credentials
-        if self._placement.remote:
-            door = handle.endpoint(Port.SHELL_DOOR) if handle is not None else ""
-        else:
-            mounts = self._workspace.mounts(Role.SHELL)
-            door = GuestMounts(mounts, own_files=True).endpoint(self._workspace.shell_door)
+        seen = GuestMounts(self._workspace.mounts(Role.SHELL), own_files=True)
+        door = self._placement.door(self._workspace.shell_door, seen, handle)
         return shell_pb2.SetEgressRequest(
             door=door,
             door_launch_id=self._placement.name(handle.launch_id) if handle is not None else "",
@@ -510,7 +467,7 @@ class EgressLauncher(_Launcher):
             (f"--{SERVED[role]}-door", door, door_port),
         )
         places = (
-            (flag, port.listener if self._placement.remote else str(seen.path(socket)))
+            (flag, self._placement.listener(socket, seen, port).removeprefix("unix:"))
             for flag, socket, port in listeners
         )
         program, home = _EGRESS_MODULE, control.parent
@@ -587,5 +544,15 @@ def _sameness(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:
     return digest.hexdigest()
 
 
-def _at(link: bootstrap_pb2.Link, endpoint: str) -> bootstrap_pb2.Link:
+def _socket(link: bootstrap_pb2.Link) -> Path | None:
+    """The socket on this machine that `link` leads to."""
+    path = link.endpoint.removeprefix("unix:")
+    return Path(path) if path != link.endpoint else None
+
+
+def _as_seen(link: bootstrap_pb2.Link, seen: GuestMounts) -> bootstrap_pb2.Link:
+    """`link` with the path of its socket as the guest sees it."""
+    if (socket := _socket(link)) is None:
+        return link
+    endpoint = seen.endpoint(socket)
     return bootstrap_pb2.Link(endpoint=endpoint, token=link.token, identity=link.identity)

@@ -30,7 +30,6 @@ from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.egress import Egress
 from runner.host.launch import AgentLauncher, EgressLauncher, Launchers
-from runner.host.placement import Rooms
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
@@ -65,7 +64,6 @@ async def run_job(
     (ALREADY_EXISTS) if a host runs for the user, and the `WireError` of a guest that fails.
     """
     driver = driver_for(config)
-    remote, rooms = driver.capabilities.remote, Rooms(driver.capabilities.remote)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
     launchers = Launchers(
@@ -81,34 +79,37 @@ async def run_job(
         stack.enter_context(workspace.held())
         stack.enter_context(host_log(runtime.log, user_id, config.log_level))
         await clear_leftovers(runtime, workspace, driver, config)
-        if incoming is not None and remote:
+        if incoming is not None and not workspace.here:
             job.restore.incoming_bytes = _size(incoming)
         elif incoming is not None:
             job.restore.path = stack.enter_context(_lent(incoming, workspace, launcher))
         workspace.adopt()
+        handle = None
         if job.HasField("move"):
-            await stack.enter_async_context(
-                _way_out(config, user_id, driver, launchers.egress, rooms)
+            handle = await stack.enter_async_context(
+                _way_out(config, user_id, driver, launchers.egress)
             )
         launch = launcher.prepare(
             bootstrap_pb2.Link(),
             bootstrap_pb2.Link(unavailable_reason=_NO_SHELL),
             maintenance=job,
             job_key=job_key,
-            egress=rooms.link(Role.EGRESS, Port.AGENT_DOOR, launchers.egress.link),
+            egress=driver.capabilities.placement.link(
+                launchers.egress.link, handle, Port.AGENT_DOOR
+            ),
             upstreams=launchers.egress.upstreams,
         )
-        if remote:
+        if not workspace.here:
             launch = replace(launch, spec=replace(launch.spec, incoming=incoming))
         return await _done(driver, launch, progress)
 
 
 @contextlib.asynccontextmanager
 async def _way_out(
-    config: Config, user_id: str, driver: TierDriver, launcher: EgressLauncher, rooms: Rooms
-) -> AsyncIterator[None]:
+    config: Config, user_id: str, driver: TierDriver, launcher: EgressLauncher
+) -> AsyncIterator[Handle | None]:
     """An egress guest for the time of the job, whose requests are recorded like all others. Nobody
-    is there to be asked. `rooms` hears where it is."""
+    is there to be asked. Yields its handle, if it runs."""
 
     async def ask(_: gateway_pb2.AskRequest) -> gateway_pb2.AskReply:
         raise HostError(Code.UNAVAILABLE, _NO_SHELL)
@@ -118,16 +119,20 @@ async def _way_out(
 
     audit = AuditLog(Place.locate(config, user_id), config.audit.keep_days)
     audit.open()
-    beside = driver_for(config, "container") if config.tier == "micro_vm" else driver
     watcher = EgressWatcher(audit, ask, lambda _role, _grant: None, roles=(Role.AGENT,))
 
-    def moved(handle: Handle | None) -> None:
-        rooms.moved({Role.EGRESS: handle} if handle is not None else {})
+    running: Handle | None = None
 
-    egress = Egress(beside, Role.EGRESS, launcher, watcher, on_handle=moved, configured=heard)
+    def moved(handle: Handle | None) -> None:
+        nonlocal running
+        running = handle
+
+    egress = Egress(
+        driver.beside, Role.EGRESS, launcher, watcher, on_handle=moved, configured=heard
+    )
     try:
         await egress.start()
-        yield
+        yield running
     finally:
         await egress.stop()
         audit.close()

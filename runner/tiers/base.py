@@ -9,17 +9,21 @@ one suite against every driver.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from runner.workspace.mounts import BoundMount, Role
 
 if TYPE_CHECKING:
-    from wire.settings import Section
+    import grpc
+    from wire.settings import Section, UserSettings
+    from wire.v1.bootstrap_pb2 import Link
+    from wire.v1.control_pb2 import BoundaryReport, GuestStatus
     from wire.v1.egress_pb2 import EgressConfiguration
 
     from runner.config.models import Config
@@ -97,7 +101,7 @@ class LaunchSpec:
     """Device and inode of the directories to be mounted, by their virtual paths, as they were found
     over no link. The engine mounts by name: what it has mounted is compared with these inside."""
     incoming: Path | None = None
-    """A file that the guest reads behind the envelope; for tiers whose guests are `remote`."""
+    """A file that the guest reads behind the envelope, where it does not see this machine's."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,10 @@ class Capabilities:
     limits_memory: bool = True
     """A guest with all its processes is held to its memory from outside. Otherwise the shell guest
     must watch that itself."""
-    remote: bool = False
-    """Guests run on other machines. Their directories are the tier's own affair, they listen on an
-    address of their own, which their handle tells, and they outlive the runner for as long as
-    another one hears of them."""
-    lease_s: int = 0
-    """So long do remote guests go on after they last heard of a runner."""
+    own_kernel: bool = False
+    """Guests have a kernel of their own, which numbers files as it likes."""
+    placement: "Placement" = field(default_factory=lambda: Placement())
+    """Where guests listen, and how the runner and they reach each other."""
     let_out: "Callable[[EgressConfiguration, Role], Awaitable[None]] | None" = None
     """Opens for an egress guest what its configuration needs; where the tier's network shuts it."""
     own_network: bool = True
@@ -150,7 +152,7 @@ class Confinement:
 class Handle:
     """One started guest. It can be saved, and another runner of the same generation can
     `recover` it. `data` belongs to the driver and holds no secret. `address` is where the ports of
-    a guest on another machine are."""
+    a guest with an address of its own are."""
 
     driver: str
     role: Role
@@ -161,7 +163,7 @@ class Handle:
     address: str = ""
 
     def endpoint(self, port: Port) -> str:
-        """Where a port of a guest on another machine is; empty for guests on this one."""
+        """Where a port of the guest is; empty for one without an address of its own."""
         return port.at(self.address) if self.address else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -186,6 +188,71 @@ class Handle:
 
 
 @dataclass(frozen=True)
+class GuestMounts:
+    """The mounts of one guest. With `own_files` they are at their virtual paths, otherwise at
+    the host's paths."""
+
+    mounts: Sequence[BoundMount]
+    own_files: bool
+
+    def path(self, host_path: Path) -> Path:
+        """The guest's path of `host_path`. Raises `ValueError` if no mount contains it."""
+        if not self.own_files:
+            return host_path
+        for bound in sorted(self.mounts, key=lambda bound: -len(bound.host_path.parts)):
+            if host_path.is_relative_to(bound.host_path):
+                return Path(bound.mount.virtual) / host_path.relative_to(bound.host_path)
+        raise ValueError(f"{host_path} is in no mount of this guest")
+
+    def endpoint(self, host_socket: Path) -> str:
+        """The address of a Unix socket, as the guest sees it."""
+        from wire.transport import unix_endpoint  # imports grpc
+
+        return unix_endpoint(self.path(host_socket))
+
+
+class Placement:
+    """On this machine: guests listen on Unix sockets, and end with the runner's end of a pipe."""
+
+    until: tuple[str, ...] = ("--exit-with-parent",)
+    """The guest's arguments that say how long it lives."""
+    network = Network.NONE
+    """Of guests that only others of their user connect to."""
+    environment: Mapping[str, str] = MappingProxyType({})
+    """What the agent guest needs besides, to find its own directories."""
+    shell_directory = Path("/shared")
+    """Where the shell guest starts."""
+    lasting = False
+    """Guests outlive the runner, and the next one adopts them."""
+    addressed = False
+    """Guests have an address of their own, which is another one after each start. Those that are
+    to connect to them are told."""
+
+    def name(self, launch_id: str) -> str:
+        """What a guest's certificate says of its launch: nothing where its socket says it."""
+        return ""
+
+    def listener(self, socket: Path, seen: GuestMounts, port: Port) -> str:
+        """Where a guest listens, as it sees that itself."""
+        return seen.endpoint(socket)
+
+    def reached(self, socket: Path) -> str:
+        """Where the runner reaches a guest that listens so; empty if its handle says it."""
+        from wire.transport import unix_endpoint  # imports grpc
+
+        return unix_endpoint(socket)
+
+    def door(self, socket: Path, seen: GuestMounts, handle: Handle | None) -> str:
+        """Where the shell guest, which has the mounts `seen`, reaches its egress guest, of which
+        `handle` is that of the one that runs. Empty if nowhere now."""
+        return seen.endpoint(socket)
+
+    def link(self, base: "Link", handle: Handle | None, port: Port) -> "Link":
+        """`base`, to the guest that runs."""
+        return base
+
+
+@dataclass(frozen=True)
 class Inspection:
     """The state of a guest. `pid` and `resident_bytes` are 0 if the tier cannot tell;
     `exit_code` is None while the guest runs or if the code is unknown, and negative for a
@@ -197,8 +264,46 @@ class Inspection:
     resident_bytes: int = 0
 
 
+class Boundary(Protocol):
+    """The boundary self-test of one user's guests. The methods that return a report raise
+    `TierError` only if nothing says what a guest is to try."""
+
+    async def of_shell(
+        self,
+        channel: "grpc.aio.Channel",
+        launch: LaunchSpec,
+        tokens: Mapping[str, str],
+        canary: str,
+    ) -> "BoundaryReport":
+        """The whole self-test of the shell guest. `tokens` are those that it must not hold, by
+        their descriptions; the `canary` stands for all else in the agent's envelope."""
+        ...
+
+    async def of_agent(self, channel: "grpc.aio.Channel", launch: LaunchSpec) -> "BoundaryReport":
+        """The ways out of the agent guest."""
+        ...
+
+    def require_passed(self, report: "BoundaryReport", role: Role) -> None:
+        """Raise `TierError` (FAILED_PRECONDITION) that lists every failed check, with the fix."""
+        ...
+
+    async def until_open(
+        self,
+        role: Role,
+        channel: "grpc.aio.Channel",
+        launch: LaunchSpec,
+        changed: asyncio.Event,
+    ) -> "BoundaryReport":
+        """Try the agent or the shell guest again, from time to time and whenever `changed` is set,
+        which says that guests have come or gone. Returns what was found once it does not pass;
+        never, where nothing that it reaches changes while it runs."""
+        never: asyncio.Future[BoundaryReport] = asyncio.get_running_loop().create_future()
+        return await never
+
+
 class TierDriver(Protocol):
-    """Starts, watches and ends guests in one tier. Safe to use from many tasks.
+    """Starts, watches and ends guests in one tier. Safe to use from many tasks. Subclasses have the
+    answers of guests on this machine for what is asked behind `close`.
 
     Failures of the tier raise `runner.errors.TierError`. That a guest ends, with whatever exit
     code, raises nothing.
@@ -267,6 +372,44 @@ class TierDriver(Protocol):
     async def close(self) -> None:
         """Give up what the driver itself holds open. Guests go on. Idempotent."""
         ...
+
+    @property
+    def beside(self) -> "TierDriver":
+        """The driver of egress and the embedder, whose sockets and locks are the host kernel's."""
+        return self
+
+    def notices(
+        self, settings: "UserSettings", user_id: str, environ: Mapping[str, str]
+    ) -> list[str]:
+        """What an operator is to know of the settings of a user in this tier. Blocks."""
+        return []
+
+    def private(self) -> list[Path]:
+        """Paths of this machine that no guest may reach, besides those of every tier."""
+        return []
+
+    def boundary(self, user_id: str, environ: Mapping[str, str]) -> Boundary | None:
+        """The self-test where it is another one than that of guests on this machine."""
+        return None
+
+    def embedder(
+        self, home: Any, user_id: str, on_moved: Callable[[], Awaitable[None]]
+    ) -> "SharedEmbedder | None":
+        """A share in embedders that others start, where the runner starts none. `home` is the
+        `EmbedderHome`; `on_moved` is called when the agent has to be told of another address."""
+        return None
+
+
+class SharedEmbedder(Protocol):
+    """One host's share in the embedder; see `runner.host.embedder.Embedder`."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def link(self) -> "Link": ...
+
+    async def status(self) -> "GuestStatus": ...
 
 
 class Tier:

@@ -10,7 +10,7 @@ from typing import Final
 import psutil
 
 from runner.errors import TierError
-from runner.tiers.base import Handle, Inspection
+from runner.tiers.base import Handle, Inspection, TierDriver
 
 _KILL_TIMEOUT_S: Final = 60.0
 _AGAIN_S: Final = 0.5
@@ -49,8 +49,8 @@ class RunningGuest:
             raise self.stuck
 
 
-class RunningGuests:
-    """The part of `TierDriver` that all tiers share."""
+class RunningGuests(TierDriver):
+    """What tiers share whose guests run on this machine."""
 
     def __init__(self) -> None:
         self._guests: dict[str, RunningGuest] = {}

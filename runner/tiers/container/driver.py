@@ -6,17 +6,19 @@
 import asyncio
 import contextlib
 import signal
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from wire.errors import Code
-from wire.settings import ContainerSettings
+from wire.settings import ContainerSettings, UserSettings
 
 from runner.errors import TierError
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec
 from runner.tiers.container.containers import Container, Containers
-from runner.tiers.container.engine import Engine
+from runner.tiers.container.engine import Engine, find_socket
+from runner.tiers.container.host_address import unreachable_servers
 from runner.tiers.container.names import Place
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
@@ -34,6 +36,8 @@ class ContainerDriver(RunningGuests):
     ) -> None:
         super().__init__()
         self._tier = tier
+        self._settings = settings
+        self._beside = ContainerDriver(settings, engine=engine) if tier == "micro_vm" else self
         runtime = settings.runtime if tier == "micro_vm" else None
         self._containers = Containers(
             engine or Engine(settings.engine), images=settings.images, runtime=runtime
@@ -42,15 +46,32 @@ class ContainerDriver(RunningGuests):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            tier=self._tier, unsupported={}, own_files=frozenset(Role), own_programs=True
+            tier=self._tier,
+            unsupported={},
+            own_files=frozenset(Role),
+            own_programs=True,
+            own_kernel=self._tier == "micro_vm",
         )
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
         return Confinement(
             *spec.owner,
             seccomp=self._containers.seccomp,
-            own_kernel=self._tier == "micro_vm",
+            own_kernel=self.capabilities.own_kernel,
         )
+
+    @property
+    def beside(self) -> "ContainerDriver":
+        return self._beside
+
+    def notices(
+        self, settings: UserSettings, user_id: str, environ: Mapping[str, str]
+    ) -> list[str]:
+        found = unreachable_servers(settings, user_id, self._settings, environ)
+        return [": ".join(each) for each in found]
+
+    def private(self) -> list[Path]:
+        return [find_socket(self._settings.engine)]
 
     async def check(self) -> list[str]:
         """Notices about the engine. Raises `TierError`, with the fix, if it cannot run guests."""

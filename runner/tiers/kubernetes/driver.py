@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,13 +13,26 @@ from wire.settings import ContainerSettings
 from wire.v1.egress_pb2 import EgressConfiguration
 
 from runner.errors import TierError
-from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec
+from runner.host.embedder import EmbedderHome
+from runner.tiers.base import (
+    Boundary,
+    Capabilities,
+    Confinement,
+    Handle,
+    Inspection,
+    LaunchSpec,
+    SharedEmbedder,
+    TierDriver,
+)
 from runner.tiers.kubernetes import claims, policies
+from runner.tiers.kubernetes.boundary import PodBoundary
 from runner.tiers.kubernetes.cluster import Cluster, RefusedError
+from runner.tiers.kubernetes.embedder import ClusterEmbedder
 from runner.tiers.kubernetes.names import Owner, selector
 from runner.tiers.kubernetes.permissions import missing_permissions
+from runner.tiers.kubernetes.placement import PodPlacement
 from runner.tiers.kubernetes.pods import launch_in, pod_of
-from runner.tiers.kubernetes.settings import KubernetesSettings
+from runner.tiers.kubernetes.settings import TIER, KubernetesSettings
 from runner.tiers.kubernetes.streams import Output, send_envelope
 from runner.tiers.kubernetes.watching import (
     Pod,
@@ -37,7 +51,6 @@ from runner.workspace.mounts import SERVED, Role
 
 log = logging.getLogger(__name__)
 
-TIER: Final = "kubernetes"
 _ENDING_S: Final = 20.0
 """How long a node may take to end a pod beyond its grace."""
 _MARGIN_S: Final = 10.0
@@ -57,7 +70,7 @@ class _Guest:
     exit_code: int | None = None
 
 
-class KubernetesDriver:
+class KubernetesDriver(TierDriver):
     """See `runner.tiers.base.TierDriver`. The API server is first asked by `check` or at the first
     use."""
 
@@ -76,8 +89,7 @@ class KubernetesDriver:
             unsupported={},
             own_files=frozenset(Role),
             own_programs=True,
-            remote=True,
-            lease_s=self._settings.lease_s,
+            placement=PodPlacement(self._settings.lease_s),
             let_out=self._let_out,
         )
 
@@ -195,7 +207,7 @@ class KubernetesDriver:
             await asyncio.shield(asyncio.create_task(self._end(guest, 0)))
             raise
 
-    async def clear(self, user_id: str, home: Path) -> list[str]:  # noqa: ARG002 - a user has one home
+    async def clear(self, user_id: str, home: Path) -> list[str]:
         await self.cluster.open()
         pods = await self._watched(Owner(user_id))
         ours = {guest.uid for guest in self._guests.values()}
@@ -236,6 +248,14 @@ class KubernetesDriver:
             await pods.close()
         self._pods.clear()
         await self.cluster.close()
+
+    def boundary(self, user_id: str, environ: Mapping[str, str]) -> Boundary:
+        return PodBoundary(self.cluster, self.confinement, user_id, environ)
+
+    def embedder(
+        self, home: EmbedderHome, user_id: str, on_moved: Callable[[], Awaitable[None]]
+    ) -> SharedEmbedder:
+        return ClusterEmbedder(home, self.cluster, user_id, on_moved=on_moved)
 
     async def _let_out(self, told: EgressConfiguration, role: Role) -> None:
         """See `Capabilities.let_out`. Raises `TierError`."""

@@ -156,7 +156,7 @@ class ProcessDriver(RunningGuests):
         undo.callback(log.close)
         return subprocess.PIPE, log
 
-    async def clear(self, user_id: str, home: Path) -> list[str]:  # noqa: ARG002
+    async def clear(self, user_id: str, home: Path) -> list[str]:
         return []
 
     async def recover(self, handle: Handle) -> bool:

@@ -14,8 +14,8 @@ from wire.v1 import control_pb2
 from wire.ways_out import Target
 
 from runner.boundary.check import PROOF, check_boundary
-from runner.boundary.enforcement import require_enforced, until_enforced
 from runner.errors import TierError
+from runner.tiers.kubernetes.enforcement import require_enforced, until_enforced
 from tests.support.boundary.pod import Pod, shell_pod
 from tests.support.internet.network import Network
 

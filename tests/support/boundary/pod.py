@@ -20,8 +20,8 @@ from wire.boundary import BoundarySpec
 from wire.identity import Party
 from wire.ways_out import Target
 
-from runner.boundary.pods import Surroundings, pod_spec
 from runner.tiers.base import Confinement, LaunchSpec, Network, Port
+from runner.tiers.kubernetes.surroundings import Surroundings, pod_spec
 from runner.workspace.mounts import Role
 from tests.support import parties
 from tests.support.boundary.guarded_host import (

@@ -23,7 +23,7 @@ from wire.ways_out import WAYS
 
 from runner.errors import TierError
 from runner.logs import open_for_append
-from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec
+from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec, TierDriver
 from runner.workspace.mounts import Role
 
 _KILLED = -9
@@ -117,7 +117,7 @@ class FakeGuest:
         self._ended.set()
 
 
-class FakeDriver:
+class FakeDriver(TierDriver):
     """See `runner.tiers.base.TierDriver`. `behave` decides per launch what its guest does.
 
     `launched` lists every guest ever started, newest last. Another `FakeDriver`

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.host.launch import GuestMounts
+from runner.tiers.base import GuestMounts
 from runner.workspace.mounts import Role, bind
 
 WORKSPACE = Path("/srv/ws/alice")

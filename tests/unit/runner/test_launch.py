@@ -285,7 +285,8 @@ def test_a_guest_is_told_which_directories_were_meant_where_numbers_are_the_same
     link = bootstrap_pb2.Link()
     for tier in ("process", "micro_vm"):
         files = OWN_FILES.own_files if tier == "micro_vm" else frozenset[Role]()
-        capabilities = replace(OWN_FILES, tier=tier, own_files=files)
+        own_kernel = tier == "micro_vm"
+        capabilities = replace(OWN_FILES, tier=tier, own_files=files, own_kernel=own_kernel)
         assert not opened(launcher(workspace, tier=capabilities).prepare(link, link)).mounted
     told = opened(launcher(workspace, tier=OWN_FILES).prepare(link, link)).mounted
     meant = {bound.mount.virtual: bound.host_path for bound in workspace.mounts(Role.AGENT)}

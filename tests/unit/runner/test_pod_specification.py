@@ -11,15 +11,15 @@ from wire.v1 import control_pb2
 from wire.ways_out import POLICED, WAYS, Spec, Target
 
 from runner.boundary.check import AGENT, PROOF
-from runner.boundary.enforcement import require_enforced, until_broken, until_enforced
-from runner.boundary.pods import Neighbours, Surroundings, pod_spec, pod_ways_out
 from runner.boundary.spec import host_addresses
 from runner.errors import TierError
 from runner.tiers.base import Confinement, Network, Port
+from runner.tiers.kubernetes.enforcement import require_enforced, until_broken, until_enforced
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.pods import pod_of
 from runner.tiers.kubernetes.policies import policies
 from runner.tiers.kubernetes.settings import KubernetesSettings
+from runner.tiers.kubernetes.surroundings import Neighbours, Surroundings, pod_spec, pod_ways_out
 from runner.workspace.mounts import Role
 from tests.support.boundary.guarded_host import CANARY, TOKEN
 from tests.support.boundary.pod import pod_launch

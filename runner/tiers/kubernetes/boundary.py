@@ -6,10 +6,9 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,19 +19,19 @@ from wire.v1 import control_pb2
 from wire.ways_out import Target
 
 from runner.boundary.check import check_boundary, check_ways_out
-from runner.boundary.enforcement import until_broken, until_enforced
-from runner.boundary.pods import (
+from runner.errors import TierError
+from runner.tiers.base import Boundary, Confinement, LaunchSpec
+from runner.tiers.kubernetes.cluster import Cluster
+from runner.tiers.kubernetes.enforcement import require_enforced, until_broken, until_enforced
+from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, selector
+from runner.tiers.kubernetes.pods import role_in
+from runner.tiers.kubernetes.surroundings import (
     OTHERS_MAX,
     Neighbours,
     Surroundings,
     pod_spec,
     pod_ways_out,
 )
-from runner.errors import TierError
-from runner.tiers.base import Confinement, LaunchSpec
-from runner.tiers.kubernetes.cluster import Cluster
-from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, selector
-from runner.tiers.kubernetes.pods import role_in
 from runner.tiers.kubernetes.watching import Pod
 from runner.workspace.mounts import Role
 
@@ -44,70 +43,57 @@ _RESOLVERS: Final = Path("/etc/resolv.conf")
 _TLS_PORT: Final = 443
 
 
-class PodBoundary:
-    """Tries the ways out of one user's agent and shell pods. The methods that return a report raise
-    `TierError` only if the cluster does not say what is around the pods."""
+class PodBoundary(Boundary):
+    """See `Boundary`. `promises` says what the tier promises for a launch."""
 
     def __init__(
-        self, cluster: Cluster, user_id: str, environ: Mapping[str, str] = os.environ
+        self,
+        cluster: Cluster,
+        promises: Callable[[LaunchSpec], Confinement],
+        user_id: str,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._cluster = cluster
+        self._promises = promises
         self._owner = Owner(user_id)
         self._environ = environ
 
     async def of_shell(
-        self,
-        channel: grpc.aio.Channel,
-        launch: LaunchSpec,
-        promised: Confinement,
-        tokens: Mapping[str, str],
-        canary: str,
+        self, channel: grpc.aio.Channel, launch: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> control_pb2.BoundaryReport:
-        """The whole self-test of the shell's pod, again and again for a while where policies may
-        still come. See `pod_spec`."""
+        """Again and again for a while where policies may still come. See `pod_spec`."""
 
         async def run() -> control_pb2.BoundaryReport:
-            return await check_boundary(
-                channel, await self._spec(launch, promised, tokens=tokens, canary=canary)
-            )
+            return await check_boundary(channel, await self._spec(launch, tokens, canary))
 
         return await until_enforced(run)
 
-    async def of_agent(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        """The ways out of the agent's pod, in the same manner."""
+    async def of_agent(
+        self, channel: grpc.aio.Channel, launch: LaunchSpec
+    ) -> control_pb2.BoundaryReport:
+        """In the same manner."""
         return await until_enforced(lambda: self._ways_out(channel))
 
-    async def until_shell_is_open(
-        self,
-        channel: grpc.aio.Channel,
-        launch: LaunchSpec,
-        promised: Confinement,
-        changed: asyncio.Event,
+    def require_passed(self, report: control_pb2.BoundaryReport, role: Role) -> None:
+        require_enforced(report, role)
+
+    async def until_open(
+        self, role: Role, channel: grpc.aio.Channel, launch: LaunchSpec, changed: asyncio.Event
     ) -> control_pb2.BoundaryReport:
-        """Try what policies shut for the shell's pod, from time to time and whenever `changed` is
-        set. Returns what was found once it is open."""
+        """Of the shell's pod, only what policies shut."""
 
         async def run() -> control_pb2.BoundaryReport:
-            spec = await self._spec(launch, promised)
+            if role is Role.AGENT:
+                return await self._ways_out(channel)
+            spec = await self._spec(launch, {}, "")
             return await check_boundary(channel, spec._replace(checks=POLICED_CHECKS))
 
         return await until_broken(run, changed=changed)
 
-    async def until_agent_is_open(
-        self, channel: grpc.aio.Channel, changed: asyncio.Event
-    ) -> control_pb2.BoundaryReport:
-        """The same for the agent's pod."""
-        return await until_broken(lambda: self._ways_out(channel), changed=changed)
-
     async def _spec(
-        self,
-        launch: LaunchSpec,
-        promised: Confinement,
-        *,
-        tokens: Mapping[str, str] = MappingProxyType({}),
-        canary: str = "",
+        self, launch: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> BoundarySpec:
-        around = await self._around(Role.SHELL)
+        promised, around = self._promises(launch), await self._around(Role.SHELL)
         return pod_spec(launch, promised, tokens=tokens, canary=canary, surroundings=around)
 
     async def _ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:

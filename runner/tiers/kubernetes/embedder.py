@@ -24,7 +24,7 @@ from wire.transport import check_health, open_channel
 from wire.v1 import bootstrap_pb2, control_pb2
 
 from runner.host.embedder import NONE, EmbedderHome, describe, locked
-from runner.tiers.base import Port
+from runner.tiers.base import Port, SharedEmbedder
 from runner.tiers.kubernetes.cluster import Cluster
 from runner.tiers.kubernetes.names import EMBEDDER, selector
 from runner.tiers.kubernetes.streams import send_envelope
@@ -38,7 +38,7 @@ _CHECK_S: Final = 3.0
 _NO_PODS: Final = "no pod of the Deployment oxydra-embedder runs"
 
 
-class ClusterEmbedder:
+class ClusterEmbedder(SharedEmbedder):
     """One host's share in the embedders of a cluster; see `Embedder` for its face.
 
     `on_moved` is called when the agent has to be told of another place.

@@ -28,6 +28,8 @@ _VOLUME: Final = SharedDirectory("/work", True, 0, 0)
 """The claim that agent and shell share. `/run`, the other one, is in memory."""
 _ABSENT: Final = ("/egress", "/ipc", "/state")
 """What guests of other tiers, and the other guests of this one, have."""
+_OF_A_POD: Final = "/volumes/kubernetes.io~empty-dir/"
+"""In the mount points of in-memory file systems that a kubelet has made for its pods."""
 _DNS: Final = 53
 _PORTS: Final = (
     (Role.AGENT, Port.GATEWAY),
@@ -49,7 +51,7 @@ _ALLOWED: Final = {
     Role.AGENT: (Port.SHELL, Port.AGENT_DOOR, Port.EMBEDDER),
     Role.SHELL: (Port.SHELL_DOOR,),
 }
-"""The ports of a user's guests that policies open: see `runner.tiers.kubernetes.policies`."""
+"""The ports of a user's guests that policies open: see `policies`."""
 OTHERS_MAX: Final = 16
 """Some of a crowd are as good as all: no policy names one of them."""
 
@@ -139,7 +141,7 @@ def pod_spec(
         absent=(*absent(), *_ABSENT),
         private=(),
         other_users=(),
-        host_tmpfs=() if confinement.own_kernel else tuple(host_tmpfs()),
+        host_tmpfs=() if confinement.own_kernel else tuple(host_tmpfs(besides=_OF_A_POD)),
         host_addresses=tuple(host_addresses()),
         socket="",
         marks=marks(tokens, canary),

@@ -1,0 +1,55 @@
+"""The boundary self-test of a user's guests on this machine."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import grpc
+from wire.v1 import control_pb2
+
+from runner.boundary.check import check_boundary, check_ways_out, require_passed
+from runner.boundary.spec import build_spec, ways_out_spec
+from runner.tiers.base import Boundary, GuestMounts, LaunchSpec, TierDriver
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
+
+_NO_NAMESPACE: Final = "the agent has no network namespace of its own here"
+
+
+class LocalBoundary(Boundary):
+    """See `Boundary`. `runtime` is the runner's directory, `records` that of the audit log."""
+
+    def __init__(
+        self, driver: TierDriver, workspace: Workspace, *, runtime: Path, records: Path
+    ) -> None:
+        self._driver = driver
+        self._workspace = workspace
+        self._runtime = runtime
+        self._records = records
+
+    async def of_shell(
+        self, channel: grpc.aio.Channel, launch: LaunchSpec, tokens: Mapping[str, str], canary: str
+    ) -> control_pb2.BoundaryReport:
+        spec = build_spec(
+            launch,
+            self._driver.confinement(launch),
+            workspace=self._workspace.path,
+            runtime=self._runtime,
+            tokens=tokens,
+            canary=canary,
+            private=self._driver.private(),
+            records=self._records,
+        )
+        return await check_boundary(channel, spec, launch.mounts)
+
+    async def of_agent(
+        self, channel: grpc.aio.Channel, launch: LaunchSpec
+    ) -> control_pb2.BoundaryReport:
+        capabilities = self._driver.capabilities
+        seen = GuestMounts(launch.mounts, Role.AGENT in capabilities.own_files)
+        spec = ways_out_spec(seen.path(self._workspace.agent_door))
+        known = {} if capabilities.own_network else {"abstract": _NO_NAMESPACE}
+        return await check_ways_out(channel, spec, known)
+
+    def require_passed(self, report: control_pb2.BoundaryReport, role: Role) -> None:
+        require_passed(report, role)

@@ -1,1 +1,0 @@
-"""What a host has in a cluster instead: pods that others start, and a network to be tried."""
