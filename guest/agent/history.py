@@ -27,6 +27,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
     repair_messages,
 )
+from wire.text import shortened
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
@@ -95,7 +96,7 @@ def title_of(text: str) -> str:
     """A title for the session that begins with `text`: its first line, cut at a word."""
     line = next(filter(None, (" ".join(line.split()) for line in text.splitlines())), "")
     cut = textwrap.shorten(line, _TITLE_CHARS, placeholder=" …")
-    return cut if cut != "…" else f"{line[: _TITLE_CHARS - 1]}…"
+    return cut if cut != "…" else shortened(line, _TITLE_CHARS - 1)
 
 
 def to_messages(events: Iterable[Event]) -> list[ModelMessage]:

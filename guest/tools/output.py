@@ -10,6 +10,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
+from wire.text import shortened
+
 from guest.errors import ToolError
 from guest.memory.search.context_block import one_line
 from guest.tools.base import Excerpt, Spliced, ToolOutput
@@ -149,8 +151,7 @@ class Renderer:
 
     def line(self, text: str) -> str:
         """`text` as one short line for a person who watches."""
-        line = one_line(self.text(text))
-        return line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
+        return shortened(one_line(self.text(text)), _SUMMARY_CHARS - 1)
 
     def printed(self, output: ToolOutput) -> str:
         """What a command printed, for a person who watches."""

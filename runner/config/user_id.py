@@ -5,6 +5,7 @@ from typing import Final
 
 from wire.errors import Code
 from wire.limits import USER_ID_PATTERN
+from wire.text import shortened
 
 from runner.errors import WorkspaceError
 
@@ -25,10 +26,9 @@ def check_user_id(user_id: str) -> str:
     """
     if is_user_id(user_id):
         return user_id
-    shown = user_id if len(user_id) <= _SHOWN_CHARS else user_id[:_SHOWN_CHARS] + "…"
     raise WorkspaceError(
         Code.INVALID_ARGUMENT,
-        f"bad user id: {shown!r}",
+        f"bad user id: {shortened(user_id, _SHOWN_CHARS)!r}",
         details=f"a user id has 1 to {USER_ID_MAX_CHARS} of the characters a-z, 0-9, _ and -, "
         "and begins with a letter or a digit",
         resolution="runner --user alice …",

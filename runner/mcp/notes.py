@@ -4,7 +4,7 @@ from typing import Final
 
 import mcp_types as types
 from wire.errors import Code, WireError
-from wire.text import visible_name
+from wire.text import shortened, visible_name
 from wire.v1 import gateway_pb2
 
 from runner.client.gateway import GatewayClient
@@ -80,9 +80,7 @@ def told(note: gateway_pb2.Note) -> str:
 
 
 def _resource(note: gateway_pb2.Note) -> types.Resource:
-    title = visible_name(" ".join(note.text.split()))
-    if len(title) > _TITLE_CHARS:
-        title = f"{title[: _TITLE_CHARS - 1]}…"
+    title = shortened(visible_name(" ".join(note.text.split())), _TITLE_CHARS)
     return types.Resource(
         uri=f"{URI}{note.note_id}",
         name=note.note_id,

@@ -2,8 +2,8 @@
 
 Most programs send their whole conversation with each question. The server remembers, by a hash of
 what was said before it, each question that came and what was answered; a conversation that goes on
-from there belongs to the same session. After a restart it looks at the latest sessions of the agent
-instead. A conversation that was edited, or that branches off, is a new session.
+from there belongs to the same session. A conversation that was edited or branches off, or that this
+server does not remember, as after its restart, is a new session.
 
 Spaces do not count: programs trim texts, and the agent's record has other breaks between its parts.
 """
@@ -17,13 +17,11 @@ from typing import Final
 
 from wire.v1 import gateway_pb2 as pb
 
-from runner.client.gateway import GatewayClient
 from runner.openai.requests import Exchange
 
 KNOWN_MAX: Final = 4096
 KNOWN_CHARS_MAX: Final = 16_000_000
 SESSIONS_LOOKED_AT: Final = 100
-_HISTORIES_READ: Final = 8
 EVENTS_READ: Final = 1_000
 _EARLIER_CHARS: Final = 24_000
 _REDACTED: Final = "[redacted:"
@@ -96,23 +94,6 @@ class Conversations:
         key = key_of(talk)
         latest = reversed(self._last.values())
         return (known for known in latest if known.user_id == user_id and known.key == key)
-
-
-async def recorded(gateway: GatewayClient, channel: str, talk: Sequence[Exchange]) -> str:
-    """The session whose turns are all of `talk` before its last question; empty if there is none.
-
-    Only the latest sessions of the same channel are looked at.
-    """
-    before = talk[:-1]
-    if not before:
-        return ""
-    sessions = await gateway.list_sessions(SESSIONS_LOOKED_AT)
-    alike = [each for each in sessions if each.channel == channel and each.turns == len(before)]
-    for session in alike[:_HISTORIES_READ]:
-        events = (await gateway.get_session(session.session_id, EVENTS_READ)).events
-        if go_on(events, before, left=True):
-            return session.session_id
-    return ""
 
 
 def exchanges(events: Iterable[pb.HistoryEvent]) -> list[Exchange]:

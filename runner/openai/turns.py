@@ -145,9 +145,6 @@ class Answers:
             return await self._in_chat(caller, gateway, named, before, whole=whole)
         if (known := self._conversations.before(caller.user_id, asked.talk)) is not None:
             return known.session_id, ""
-        recorded = await conversations.recorded(gateway, caller.channel, asked.talk)
-        if recorded:
-            return recorded, ""
         created = await gateway.create_session()
         return created.session_id, conversations.as_context(before)
 

@@ -220,7 +220,7 @@ async def test_a_chat_that_resends_its_history_is_one_session(sdk: Any, agents: 
     assert "> User: edited\n> Answer: " in MODEL_SEES.prompts()[-2]
 
 
-async def test_a_restarted_server_finds_the_session_of_a_resent_history_again(
+async def test_a_restarted_server_tells_the_agent_what_was_said_before_it(
     sdk: Any, agents: HttpAgents
 ) -> None:
     talk: list[Any] = [{"role": "user", "content": "first of all"}]
@@ -235,9 +235,13 @@ async def test_a_restarted_server_finds_the_session_of_a_resent_history_again(
             base_url="http://here/v1", api_key=sdk.api_key, http_client=cast("Any", http)
         )
         said = await fresh.chat.completions.create(model=MODEL, messages=talk)
-    assert said.choices[0].message.content == "You said: then"
-    assert len(await sessions(agents)) == before
-    assert MODEL_SEES.prompts()[-2:] == ["first of all", "then"]
+        assert said.choices[0].message.content == "You said: then"
+        assert "> User: first of all\n> Answer: You said: " in MODEL_SEES.prompts()[-2]
+        talk += [{"role": "assistant", "content": "You said: then"}]
+        talk += [{"role": "user", "content": "at last"}]
+        await fresh.chat.completions.create(model=MODEL, messages=talk)
+    assert len(await sessions(agents)) == before + 1
+    assert MODEL_SEES.prompts()[-1] == "at last"
 
 
 async def test_a_header_names_the_session(sdk: Any, agents: HttpAgents) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from wire.text import shortened
+
 from guest.agent.receipts.ledger import Ledger
 from guest.memory.models import Receipt
 from guest.tools.base import ToolContext, ToolResult
@@ -148,8 +150,7 @@ def _pieces(text: str, room: int) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    name = re.sub(r"\s+", " ", name)
-    return name if len(name) <= _HEADING_CHARS // 2 else f"{name[: _HEADING_CHARS // 2 - 1]}…"
+    return shortened(re.sub(r"\s+", " ", name), _HEADING_CHARS // 2 - 1)
 
 
 _TOOLS: Final = {"memory_save": 4000, "remember": 2000, "write_memory": 4000}

@@ -181,7 +181,9 @@ async def export(
             continue
         line = written(entity)
         if len(line) > line_max_bytes:
-            left_out.append(_in_words(entity, len(line)))
+            more = " with its events" if isinstance(entity, SessionLine) else ""
+            size = f"its line would have {len(line)} bytes"
+            left_out.append(f"{described(entity)}{more}: {size}")
             without = "" if isinstance(entity, EventLine) else _id(entity)
             continue
         if len(part) + len(line) > EXPORT_PART_BYTES:
@@ -241,12 +243,14 @@ def _id(entity: Entity) -> str:
     return entity.note_id if isinstance(entity, NoteLine | HistoryLine) else entity.session_id
 
 
-def _in_words(entity: Entity, size: int) -> str:
-    name = _id(entity)
-    if isinstance(entity, EventLine):
-        name = f"event {entity.sequence} of {name}"
-    elif isinstance(entity, HistoryLine):
-        name = f"earlier versions of {name}"
-    elif isinstance(entity, SessionLine):
-        name += " with its events"
-    return f"{name}: its line would have {size} bytes"
+def described(entity: Entity) -> str:
+    """What a line is about, in words."""
+    match entity:
+        case NoteLine():
+            return f"note {entity.note_id}"
+        case HistoryLine():
+            return f"earlier versions of note {entity.note_id}"
+        case SessionLine():
+            return f"session {entity.session_id}"
+        case EventLine():
+            return f"event {entity.sequence} of session {entity.session_id}"

@@ -1,6 +1,7 @@
 """Moves a whole memory from the local file to the server, or back."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,10 @@ from guest.memory.factory import admit, open_file, open_remote, prepare
 from guest.memory.models import MemoryConfig, User
 from guest.memory.storage.base import Database
 from guest.memory.transfer.copying import Progress, copy_user, vectors_of
-from guest.memory.transfer.exporter import Reader, entities
-from guest.memory.transfer.format import Entity, EventLine, HistoryLine, NoteLine, SessionLine
-from guest.memory.transfer.importer import GROUP_LINES
-from guest.memory.transfer.merge import Stored
+from guest.memory.transfer.exporter import Reader, described, entities
+from guest.memory.transfer.format import Entity, HistoryLine, NoteLine, written
 
+_DIGEST_BYTES: Final = 16
 _NOTES: Final = "SELECT note_id FROM notes WHERE namespace = ?"
 _SESSIONS: Final = "SELECT session_id FROM sessions WHERE user_id = ?"
 
@@ -36,55 +36,25 @@ async def first_difference(
     """The first difference found, in words; empty if both hold the same."""
     reader = Reader(source, user)
     extent = await reader.extent()
-    there = (await Reader(target, user).extent()).counts
-    if there != extent.counts:
-        return f"there are to be {_told(extent.counts)}, and there are {_told(there)}"
+    there = await Reader(target, user).extent()
+    if there.counts != extent.counts:
+        return f"there are to be {_told(extent.counts)}, and there are {_told(there.counts)}"
     total = extent.counts.notes + extent.counts.sessions + extent.counts.events
-    done, stored = 0, Stored(target, user)
-    async for lines in _some(entities(reader, extent)):
-        if different := await _different(lines, stored):
-            return f"{different} is not the same in both"
-        done += sum(not isinstance(line, HistoryLine) for line in lines)
+    stored = {_digest(line) async for line in entities(Reader(target, user), there)}
+    done = 0
+    async for line in entities(reader, extent):
+        if _digest(line) not in stored:
+            return f"{described(line)} is not the same in both"
+        done += not isinstance(line, HistoryLine)
         progress(done, total)
     return ""
 
 
-async def _different(lines: Sequence[Entity], stored: Stored) -> str:
-    notes = [line for line in lines if isinstance(line, NoteLine | HistoryLine)]
-    begun = [line for line in lines if isinstance(line, SessionLine)]
-    said = {(line.session_id, line.sequence): line for line in lines if isinstance(line, EventLine)}
-    here = await stored.notes(notes)
-    sessions = await stored.sessions([line.session_id for line in begun])
-    events = await stored.events(list(said))
-    for line in notes:
-        if isinstance(line, NoteLine) and _bare(here.notes.get(line.note_id)) != _bare(line):
-            return f"note {line.note_id}"
-        for version in line.history:
-            if here.versions.get((line.note_id, version.version)) != version:
-                return f"version {version.version} of note {line.note_id}"
-    for session in begun:
-        if sessions.get(session.session_id) != session:
-            return f"session {session.session_id}"
-    for (session_id, sequence), event in said.items():
-        if events.get((session_id, sequence)) != event:
-            return f"event {sequence} of session {session_id}"
-    return ""
-
-
-def _bare(line: NoteLine | None) -> NoteLine | None:
-    """A note without its history and the counters of its recalls."""
-    alike = {"history": [], "access_count": 0, "accessed_at": None}
-    return None if line is None else line.model_copy(update=alike)
-
-
-async def _some(lines: AsyncIterator[Entity]) -> AsyncIterator[list[Entity]]:
-    gathered: list[Entity] = []
-    async for line in lines:
-        gathered.append(line)
-        if len(gathered) == GROUP_LINES:
-            yield gathered
-            gathered = []
-    yield gathered
+def _digest(line: Entity) -> bytes:
+    """The digest of a line, without the counters of recalls."""
+    if isinstance(line, NoteLine):
+        line = line.model_copy(update={"access_count": 0, "accessed_at": None})
+    return hashlib.blake2b(written(line), digest_size=_DIGEST_BYTES).digest()
 
 
 async def _unknown(source: Database, target: Database, ids: str, owner: str) -> int:

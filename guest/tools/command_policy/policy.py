@@ -19,6 +19,7 @@ from posixpath import basename, dirname
 from typing import Final
 
 from wire.settings import ShellSettings
+from wire.text import shortened
 
 from guest.errors import ToolError
 from guest.tools.command_policy.words import (
@@ -351,8 +352,7 @@ def _text(assignments: Sequence[tuple[str, str | None]], words: Words) -> tuple[
 def _shown(assignments: Sequence[tuple[str, str | None]], words: Words) -> str:
     pieces = [f"{name}={value if value is not None else '…'}" for name, value in assignments]
     pieces += ["…" if word is None else word for word in words]
-    line = " ".join(" ".join(pieces).split())
-    return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
+    return shortened(" ".join(" ".join(pieces).split()), _SHOWN_CHARS)
 
 
 def _no_operators(operator: str) -> ToolError:

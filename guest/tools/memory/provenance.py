@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
 from typing import Final
 
+from wire.text import shortened
 from wire.zones import zone
 
 from guest.memory.models import Origin
@@ -208,8 +209,7 @@ def _stem(word: str) -> str:
 
 
 def _joined(sources: tuple[str, ...]) -> str:
-    link = ", ".join(dict.fromkeys(sources))
-    return link if len(link) <= LINK_MAX_CHARS else link[: LINK_MAX_CHARS - 1] + "…"
+    return shortened(", ".join(dict.fromkeys(sources)), LINK_MAX_CHARS - 1)
 
 
 _WORDS: Final = {

@@ -17,6 +17,7 @@ import grpc
 from wire.errors import Code, WireError
 from wire.identity import Peer
 from wire.status import from_rpc_error
+from wire.text import shortened
 from wire.transport import was_cancelled
 from wire.v1 import shell_pb2, shell_pb2_grpc
 from wire.zones import variable
@@ -332,4 +333,4 @@ def _said(error: WireError) -> str:
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
         for letter in " ".join(words[: 4 * _SAID_CHARS].split())
     )
-    return line if len(line) <= _SAID_CHARS else f"{line[: _SAID_CHARS - 1]}…"
+    return shortened(line, _SAID_CHARS)

@@ -51,7 +51,7 @@ async def test_a_payload_that_is_stored_too_large(memory: Memory, tmp_path: Path
     )
     lines, left_out, entries = await export(memory)
     (told,) = left_out
-    assert told.startswith("event 1 of s1: its line would have 83")
+    assert told.startswith("event 1 of session s1: its line would have 83")
     assert await imported(tmp_path, lines) == entries == 6
 
 
@@ -64,12 +64,12 @@ async def test_a_session_that_is_too_large_goes_with_its_events(
     )
     lines, left_out, entries = await export(memory)
     (told,) = left_out
-    assert told.startswith("s1 with its events: ")
+    assert told.startswith("session s1 with its events: ")
     assert await imported(tmp_path, lines) == entries == 4
 
 
 @pytest.mark.parametrize(
-    ("table", "what"), [("notes", "{}"), ("note_versions", "earlier versions of {}")]
+    ("table", "what"), [("notes", "note {}"), ("note_versions", "earlier versions of note {}")]
 )
 async def test_a_note_that_is_too_large_goes_with_its_history(
     memory: Memory, tmp_path: Path, table: str, what: str
