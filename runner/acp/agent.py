@@ -11,7 +11,7 @@ from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
 from runner.acp.updates import Updates, of_history
-from runner.client.following import followed_by_itself
+from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id
 
 _ENDS: Final = frozenset({"completed", "incomplete", "failed"})
@@ -146,7 +146,7 @@ class EditorAgent:
         updates = Updates(turn_id)
         questions: dict[str, asyncio.Task[None]] = {}
         try:
-            events = followed_by_itself(self._gateway, turn_id)
+            events = followed(self._gateway, turn_id)
             async with aclosing(events):
                 async for event in events:
                     for update in updates.of(event):

@@ -90,31 +90,20 @@ async def started(
 
 
 async def followed(
-    agent: GatewayClient, turn_id: str, reconnect: Reconnect, after: int = 0
+    agent: GatewayClient,
+    turn_id: str,
+    reconnect: Reconnect | None = None,
+    *,
+    within_s: float = RECONNECT_WITHIN_S,
 ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
-    """The events of a turn from the index `after` on, the outcome last.
+    """The events of a turn, the outcome last.
 
-    Leaving the iteration leaves the turn alone. Raises NOT_FOUND for a turn that never began, and
-    what `reconnect` raises.
+    An agent that is away is waited for, `within_s` seconds: over another connection, or without
+    `reconnect` over a channel that finds a restarted agent by itself. Leaving the iteration leaves
+    the turn alone. Raises NOT_FOUND for a turn that never began, and what `reconnect` raises.
     """
-    while True:
-        try:
-            async with aclosing(agent.follow_turn(turn_id, after)) as events:
-                async for event in events:
-                    after = event.index + 1
-                    yield event
-            return
-        except GatewayLost:
-            agent = await reconnect()
-
-
-async def followed_by_itself(
-    agent: GatewayClient, turn_id: str, after: int = 0, *, within_s: float = RECONNECT_WITHIN_S
-) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
-    """`followed` over a channel that finds a restarted agent by itself, as that of `Callers.agent`
-    does: an agent that is away is waited for."""
     loop = asyncio.get_running_loop()
-    away_since = 0.0
+    after, away_since = 0, 0.0
     while True:
         try:
             async with aclosing(agent.follow_turn(turn_id, after)) as events:
@@ -127,3 +116,5 @@ async def followed_by_itself(
             if error.code is not Code.UNAVAILABLE or loop.time() - away_since > within_s:
                 raise
             await asyncio.sleep(RECONNECT_EVERY_S)
+        if reconnect is not None:
+            agent = await reconnect()

@@ -15,7 +15,7 @@ from wire.settings import OpenAISettings
 from wire.v1 import gateway_pb2 as pb
 
 from runner.access.callers import Caller, Callers
-from runner.access.streaming import KEEP_ALIVE_S, UNBUFFERED, kept_alive, while_there
+from runner.access.exchange import KEEP_ALIVE_S, UNBUFFERED, kept_alive, while_there, whole
 from runner.client.gateway import GatewayClient
 from runner.openai import conversations
 from runner.openai.chat import ChatWriter
@@ -39,21 +39,19 @@ Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
 
 class OpenAI:
-    """Serves the users of one host. `caller` says who makes a request, by its token, or raises;
-    `read` reads the body of a request, of so many bytes at most."""
+    """Serves the users of one host. `caller` says who makes a request, by its token, or
+    raises."""
 
     def __init__(
         self,
         callers: Callers,
         caller: Callable[[Request], Caller],
-        read: Callable[[Request, int], Awaitable[bytes]],
         settings: OpenAISettings,
         *,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self._callers = callers
         self._caller = caller
-        self._read = read
         self._answers = Answers(settings)
         self._keep_alive_s = keep_alive_s
 
@@ -182,7 +180,7 @@ class OpenAI:
 
     async def _body(self, request: Request, caller: Caller) -> Mapping[str, Any]:
         async with self._callers.large(caller):
-            body = await self._read(request, BODY_MAX_BYTES)
+            body = await whole(request, BODY_MAX_BYTES)
             return await asyncio.to_thread(json_object, body or b"{}")
 
     def _stream(self, events: AsyncGenerator[str, None]) -> Response:

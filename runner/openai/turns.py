@@ -13,7 +13,7 @@ from wire.settings import OpenAISettings
 from wire.v1 import gateway_pb2 as pb
 
 from runner.access.callers import Caller
-from runner.client.following import followed_by_itself
+from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id
 from runner.openai import conversations
 from runner.openai.conversations import Conversations, Known
@@ -75,7 +75,7 @@ class Answering:
         """
         ended = False
         try:
-            async with aclosing(followed_by_itself(self.gateway, self.ref.turn_id)) as events:
+            async with aclosing(followed(self.gateway, self.ref.turn_id)) as events:
                 async for event in events:
                     kind = event.WhichOneof("event")
                     if kind == "started":

@@ -12,18 +12,17 @@ from starlette.types import ASGIApp
 from wire.errors import Code, WireError
 
 from runner.access.callers import Callers
+from runner.access.exchange import INTERNAL, Refusal, answer
 from runner.config.models import Config
 from runner.openai.routes import OpenAI
 from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
-from runner.serve.failures import INTERNAL, Refusal, answer
 from runner.serve.files import Files
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
 from runner.serve.login.door import Door
 from runner.serve.mcp import Mcp
 from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.samples import Samples
-from runner.serve.requests import whole
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Serving:
 def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
     """The application of one server, which is called by the Hosts in `origins`; see `Guard`."""
     reports = Reports()
-    openai = OpenAI(serving.callers, serving.door.with_token, whole, serving.config.serve.openai)
+    openai = OpenAI(serving.callers, serving.door.with_token, serving.config.serve.openai)
     app = Starlette(
         routes=[
             Route("/healthz", _healthy, methods=["GET"]),

@@ -22,12 +22,19 @@ from starlette.routing import Route
 from wire.errors import Code, WireError
 
 from runner.access.callers import Callers, CallersReplies
+from runner.access.exchange import (
+    INTERNAL,
+    KEEP_ALIVE_S,
+    SMALL,
+    UNBUFFERED,
+    kept_alive,
+    read_object,
+    told,
+    whole,
+)
 from runner.access.scopes import METHODS, path_of
-from runner.access.streaming import KEEP_ALIVE_S, UNBUFFERED, kept_alive
 from runner.client.calls import IGNORED_HEADER, SERVICE, body_max_bytes
-from runner.serve.failures import INTERNAL, told
 from runner.serve.login.door import Door
-from runner.serve.requests import SMALL, read_object, whole
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from wire.errors import WireError
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.access.callers import Callers
+from runner.access.exchange import pieces
 from runner.serve.login.door import Door
-from runner.serve.requests import pieces
 
 log = logging.getLogger(__name__)
 

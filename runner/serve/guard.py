@@ -23,10 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wire.errors import Code
 from wire.text import bounded_json
 
+from runner.access.exchange import SMALL, VALUES_MAX, Refusal, answer, bearer, whole
 from runner.serve.connections import HEAD_MAX_BYTES
-from runner.serve.failures import Refusal, answer
-from runner.serve.login.door import BY_ACCESS, HEADER, bearer
-from runner.serve.requests import SMALL, VALUES_MAX, whole
+from runner.serve.login.door import BY_ACCESS, HEADER
 
 log = logging.getLogger(__name__)
 

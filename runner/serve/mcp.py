@@ -13,10 +13,10 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from runner.access.callers import Callers
+from runner.access.exchange import read_object, whole
 from runner.client.gateway import GatewayClient
 from runner.mcp.server import Context, build
 from runner.serve.login.door import Door
-from runner.serve.requests import read_object, whole
 
 _BODY_BYTES: Final = 4 * 1024 * 1024
 

@@ -19,11 +19,11 @@ from wire.errors import Code, WireError
 
 from runner.access import scopes
 from runner.access.callers import Caller
+from runner.access.exchange import answer
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.host.control import connect_control
 from runner.serve.connections import is_local
-from runner.serve.failures import answer
 
 log = logging.getLogger(__name__)
 

@@ -26,12 +26,12 @@ from wire.errors import WireError
 from wire.identity import Party
 from wire.v1 import gateway_pb2 as pb
 
-from runner.access import callers
+from runner.access import callers, exchange
 from runner.access.callers import REFUSALS_MAX
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.host.authority import Authority
-from runner.serve import connections, requests
+from runner.serve import connections
 from runner.serve.guard import REPORTS_PATH
 from runner.serve.login import links
 from runner.serve.login.links import Links
@@ -436,7 +436,7 @@ async def test_what_is_too_large_is_not_read(front: Front, server: HttpServer) -
     for more in (f"X-Long: {'x' * 40_000}\r\n\r\n", "X-Many: x\r\n" * 5_000 + "\r\n"):
         assert re.match(rb"HTTP/1.1 4(00|31) ", await raw(server, line + more))
     act = f"Host: {host(server)}\r\nX-Oxydra: 1\r\nContent-Type: application/json\r\n"
-    announced = f"{act}Content-Length: {requests.SMALL + 1}\r\n\r\n"
+    announced = f"{act}Content-Length: {exchange.SMALL + 1}\r\n\r\n"
     assert b" 413 " in await raw(server, f"POST /api/login HTTP/1.1\r\n{announced}")
     assert b" 401 " in await raw(server, f"POST /api/users/alice/Hello HTTP/1.1\r\n{announced}")
     endless = f"{act}Transfer-Encoding: chunked\r\n\r\n" + f"8000\r\n{'x' * 0x8000}\r\n" * 3
@@ -488,7 +488,7 @@ async def test_slow_and_many_clients_are_cut_off(
     server: HttpServer, front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
-    monkeypatch.setattr(requests, "PIECE_S", 0.3)
+    monkeypatch.setattr(exchange, "PIECE_S", 0.3)
     monkeypatch.setattr(connections, "STALL_S", 0.3)
     head = f"POST /api/login HTTP/1.1\r\nHost: {host(server)}\r\nX-Oxydra: 1\r\n"
     assert await raw(server, "") == b""

@@ -12,14 +12,13 @@ from wire.errors import Code, WireError
 from wire.settings import ServeSettings
 
 from runner.access.callers import Caller, Callers
+from runner.access.exchange import Refusal, bearer, json_object
 from runner.access.scopes import Scope
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.serve.connections import place_of
-from runner.serve.failures import Refusal
 from runner.serve.login.links import CHANNEL, Links, not_known
 from runner.serve.login.sessions import Sessions
-from runner.serve.requests import json_object
 
 HEADER: Final = "x-oxydra"
 """What only a page of this server can send: the page's secret of its session."""
@@ -27,7 +26,6 @@ BY_SOCKET: Final = "oxydra.by_socket"
 """How the listener at `[serve] socket` marks what it has accepted, in the scope of a request."""
 BY_ACCESS: Final = "oxydra.by_access"
 """How the listeners of `[access]` mark what they have accepted, in the scope of a request."""
-_BEARER: Final = "bearer "
 _NOBODY: Final = partial(
     WireError,
     Code.UNAUTHENTICATED,
@@ -144,12 +142,6 @@ class Door:
         if is_secure(request):
             attributes.append("Secure")
         request.state.set_cookie = "; ".join(attributes)
-
-
-def bearer(request: Request) -> str | None:
-    """The access token that a request carries; None: it carries none."""
-    given = request.headers.get("authorization", "")
-    return given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else None
 
 
 def address(request: Request) -> str:

@@ -25,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from wire.errors import Code, WireError
 
+from runner.access.exchange import json_object
 from runner.access.scopes import Scope
 from runner.access.tokens import EXPIRES_DAYS, Tokens, lifetime_of
 from runner.audit.calls import Calls, Filter
@@ -38,7 +39,6 @@ from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, Runtime, lock_holder
 from runner.serve.login.door import Door
 from runner.serve.operator.samples import Samples
-from runner.serve.requests import json_object
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)

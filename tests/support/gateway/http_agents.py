@@ -13,13 +13,12 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from runner.access.callers import Caller, Callers
+from runner.access.exchange import bearer
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.openai.routes import OpenAI
-from runner.serve.login.door import bearer
 from runner.serve.operator.host import Commands
-from runner.serve.requests import whole
 from runner.serve.server import HttpServer
 from tests.support.gateway.front import USERS, FakeHost
 from tests.support.gateway.gateways import Client, open_gateways
@@ -49,7 +48,7 @@ class HttpAgents:
             def caller(request: Request) -> Caller:
                 return callers.with_token(bearer(request) or "", "a test")
 
-            openai = OpenAI(callers, caller, whole, self.config.serve.openai)
+            openai = OpenAI(callers, caller, self.config.serve.openai)
             app = Starlette(routes=[Mount("/v1", routes=openai.routes)])
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
                 yield http

@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
 
-from runner.access.streaming import kept_alive
+from runner.access.exchange import kept_alive
 from runner.openai.conversations import Conversations, Known, as_context, key_of, plain
 from runner.openai.errors import BadRequest
 from runner.openai.requests import CallRef, Exchange, chat_request, responses_request
