@@ -37,6 +37,22 @@ class HostError(RunnerError):
 
 
 @contextmanager
+def file_errors(
+    brief: str, resolution: str, *, because: str = "", kind: type[RunnerError] = HostError
+) -> Iterator[None]:
+    """For work with a file: what failed, in `brief`, and the fix. `because` goes before what the
+    system says.
+
+    Raises `kind` (FAILED_PRECONDITION) for an `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = f"{because}{error.strerror or error}"
+        raise kind(Code.FAILED_PRECONDITION, brief, details=why, resolution=resolution) from None
+
+
+@contextmanager
 def packages(extra: str, what: str) -> Iterator[None]:
     """For the imports of a command: `what` it is for, and the `extra` that brings what they need.
 

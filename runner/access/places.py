@@ -17,7 +17,7 @@ from wire.settings import AccessSettings, ServeSettings
 
 from runner.access.tokens import Tokens
 from runner.config.trust import way_of_others
-from runner.errors import ConfigError, HostError
+from runner.errors import ConfigError, HostError, file_errors
 from runner.host.authority import Authority
 from runner.workspace.directories import descriptor, whole_file
 
@@ -140,16 +140,11 @@ def read_pem(section: str, name: str, path: Path) -> bytes:
     Raises `ConfigError` if it is no PEM file or cannot be read, and for a key that every account
     can read.
     """
-    try:
+    fix = f"ls -l {path}; it must be a PEM file that this account can read"
+    because = f"[{section}] {name} names it: "
+    with file_errors(f"cannot read {path}", fix, because=because, kind=ConfigError):
         found = path.stat()
         content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"cannot read {path}",
-            details=f"[{section}] {name} names it: {error.strerror or error}",
-            resolution=f"ls -l {path}; it must be a PEM file that this account can read",
-        ) from None
     if name == "key" and found.st_mode & stat.S_IRWXO:
         raise ConfigError(
             Code.FAILED_PRECONDITION,

@@ -15,7 +15,7 @@ from wire.zones import own_name
 
 from runner.client.calls import CallChannel
 from runner.client.gateway import GatewayClient, GatewayLost
-from runner.errors import ConfigError
+from runner.errors import ConfigError, file_errors
 
 
 class AccessFile(BaseModel):
@@ -45,17 +45,11 @@ class AccessFile(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Raises `ConfigError` if it cannot be read, is damaged, or others could read it."""
-        try:
-            with path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                text = file.read()
-        except OSError as error:
-            raise ConfigError(
-                Code.FAILED_PRECONDITION,
-                f"cannot read the access file {path}",
-                details=error.strerror or str(error),
-                resolution="give --connect the file that the person who runs the agent has made",
-            ) from None
+        fix = "give --connect the file that the person who runs the agent has made"
+        reading = file_errors(f"cannot read the access file {path}", fix, kind=ConfigError)
+        with reading, path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read()
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(
                 Code.FAILED_PRECONDITION,

@@ -22,7 +22,7 @@ from wire.settings import Key, UserSettings, dotted, is_free, keys_of, lookup, p
 
 from runner.config import trust
 from runner.config.models import Config
-from runner.errors import ConfigError
+from runner.errors import ConfigError, file_errors
 
 ENV_PREFIX: Final = "OXYDRA_"
 ENV_CONFIG: Final = "OXYDRA_CONFIG"
@@ -165,19 +165,13 @@ def _existing(path: Path, named_by: str) -> Path:
 
 def _read(path: Path, found_by: Mapping[str, str] | None) -> dict[str, Any]:
     """`found_by` is the environment for a file that nobody has named."""
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            if found_by is not None:
-                trust.check_owner(path, os.fstat(file.fileno()), found_by)
-            os.set_blocking(file.fileno(), True)
-            data = file.read()
-    except OSError as error:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"cannot read the configuration file {path}",
-            details=error.strerror or str(error),
-            resolution=f"make {path} a readable TOML file",
-        ) from None
+    fix = f"make {path} a readable TOML file"
+    reading = file_errors(f"cannot read the configuration file {path}", fix, kind=ConfigError)
+    with reading, open(path, "rb", opener=_open_without_waiting) as file:
+        if found_by is not None:
+            trust.check_owner(path, os.fstat(file.fileno()), found_by)
+        os.set_blocking(file.fileno(), True)
+        data = file.read()
     try:
         return _parsed(path, data.decode())
     except UnicodeDecodeError as error:

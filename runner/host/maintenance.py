@@ -25,7 +25,7 @@ from runner import logs
 from runner.audit.log import AuditLog, Place
 from runner.config.models import Config
 from runner.egress.watcher import EgressWatcher
-from runner.errors import HostError
+from runner.errors import HostError, file_errors
 from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.egress import Egress
@@ -187,15 +187,8 @@ def _nobody_running(lock: Path) -> Iterator[None]:
 
 
 def _size(source: Path) -> int:
-    try:
+    with file_errors(f"cannot read {source}", f"ls -l {source}"):
         return source.stat().st_size
-    except OSError as error:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            f"cannot read {source}",
-            details=error.strerror or str(error),
-            resolution=f"ls -l {source}",
-        ) from None
 
 
 @contextlib.contextmanager
@@ -203,19 +196,13 @@ def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterat
     """Lend the guest a private copy of `source` beside the memory. Yields its path in the guest."""
     copy = workspace.internal / "restoring.db"
     try:
-        try:
+        fix = f"ls -l {source}; df -h {workspace.internal}"
+        with file_errors(f"cannot copy {source} into the workspace", fix):
             clear(copy, workspace.path)  # a restore that was killed may have left it
             with directory_beneath(workspace.path, workspace.internal) as directory:
                 fd = os.open(copy.name, _NEW, 0o600, dir_fd=directory)
             with source.open("rb") as reading, os.fdopen(fd, "wb") as writing:
                 shutil.copyfileobj(reading, writing)
-        except OSError as error:
-            raise HostError(
-                Code.FAILED_PRECONDITION,
-                f"cannot copy {source} into the workspace",
-                details=error.strerror or str(error),
-                resolution=f"ls -l {source}; df -h {workspace.internal}",
-            ) from None
         yield launcher.guest_path(copy)
     finally:
         clear(copy, workspace.path)

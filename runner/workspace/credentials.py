@@ -4,6 +4,7 @@ them in no file; they reach the guest only in its envelope."""
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from wire.settings import (
     UserSettings,
 )
 
-from runner.errors import ConfigError
+from runner.errors import ConfigError, file_errors
 
 KEY_MIN_CHARS: Final = 16
 _FILE_MAX_BYTES: Final = 1024 * 1024
@@ -124,11 +125,9 @@ def read_variable(name: str, environ: Mapping[str, str], purpose: str) -> str:
 
 def read_key_file(path: Path, named_by: str) -> str:
     """The key that a file holds. Raises `ConfigError`, also if other accounts can read it."""
-    try:
+    with _reading(named_by, path):
         mode = path.stat().st_mode
         text = path.read_bytes()[:_FILE_MAX_BYTES].decode("ascii", "replace").strip()
-    except OSError as error:
-        raise _unreadable(named_by, path, error) from None
     if stat.S_IMODE(mode) & 0o077:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
@@ -150,10 +149,8 @@ def read_certificates(path: Path | None, named_by: str = "memory.ca_file") -> st
     """The certificates, in PEM, to trust in addition to those of the system."""
     if path is None:
         return ""
-    try:
+    with _reading(named_by, path):
         text = path.read_text(encoding="ascii", errors="replace")[:_FILE_MAX_BYTES]
-    except OSError as error:
-        raise _unreadable(named_by, path, error) from None
     if "-----BEGIN CERTIFICATE-----" not in text:
         raise ConfigError(
             Code.INVALID_ARGUMENT,
@@ -176,10 +173,10 @@ def usable_key(value: str, where: str, fix: str) -> str:
     )
 
 
-def _unreadable(setting: str, path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        Code.FAILED_PRECONDITION,
+def _reading(setting: str, path: Path) -> AbstractContextManager[None]:
+    return file_errors(
         f"cannot read {path}",
-        details=f"{setting} names it: {error.strerror or error}",
-        resolution=f"ls -l {path}; it must be a file that this user can read",
+        f"ls -l {path}; it must be a file that this user can read",
+        because=f"{setting} names it: ",
+        kind=ConfigError,
     )

@@ -26,7 +26,7 @@ from runner.cli.output import as_json, confirm, discard, fact_table, print_json,
 from runner.client import backups
 from runner.client.exports import Exported, Imported, read_export, write_export
 from runner.client.gateway import GatewayClient
-from runner.errors import ConfigError, HostError
+from runner.errors import ConfigError, HostError, file_errors
 from runner.logs import printable
 from runner.tiers.drivers import tier_of
 from runner.workspace.credentials import read_memory_key, read_memory_token
@@ -334,16 +334,9 @@ def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
         return
     path = Path(name)
     refuse_existing(path, force=force)
-    try:
-        with whole_file(path) as file:
-            yield file
-    except OSError as error:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            f"cannot write {path}",
-            details=error.strerror or str(error),
-            resolution=f"df -h {path.absolute().parent}; ls -ld {path.absolute().parent}",
-        ) from None
+    fix = f"df -h {path.absolute().parent}; ls -ld {path.absolute().parent}"
+    with file_errors(f"cannot write {path}", fix), whole_file(path) as file:
+        yield file
 
 
 @contextmanager
@@ -351,12 +344,8 @@ def _old_file(name: str) -> Iterator[BinaryIO]:
     if name == _PIPE:
         yield sys.stdin.buffer
         return
-    try:
+    with file_errors(f"cannot read {name}", f"ls -l {name}"):
         file = Path(name).open("rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise HostError(
-            Code.NOT_FOUND, f"cannot read {name}", details=error.strerror or str(error)
-        ) from None
     with file:
         yield file
 
