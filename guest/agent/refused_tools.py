@@ -16,23 +16,19 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
     ModelAuthenticationError,
-    ModelContextWindowExceededError,
     ModelNotFoundError,
     ModelRequestRejectedError,
 )
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestContext
 
+from guest.agent.models.errors import is_too_long
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Arguments, Tool
 
 log = logging.getLogger(__name__)
 
-_OTHER_CAUSES: Final = (
-    ModelAuthenticationError,
-    ModelContextWindowExceededError,
-    ModelNotFoundError,
-)
+_OTHER_CAUSES: Final = (ModelAuthenticationError, ModelNotFoundError)
 _PLACE: Final = re.compile(r"tools[.\[](\d+)(?:\]?\.function_declarations\[(\d+))?", re.ASCII)
 _ATTEMPTS_MAX: Final = 5
 
@@ -126,7 +122,7 @@ class LeaveOutRefused(AbstractCapability[Any]):
 def _refusal(error: Exception) -> str:
     """What a provider has said that refuses the request itself; empty if none does."""
     errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
-    for each in errors:
+    for each in () if is_too_long(error) else errors:
         if isinstance(each, ModelRequestRejectedError) and not isinstance(each, _OTHER_CAUSES):
             return str(each)
     return ""

@@ -28,7 +28,7 @@ def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | N
             refused.resolution = _KEY.format(provider=provider)
         return failed(refused.code, f"{who}: {refused.brief}", refused.resolution)
     for kind, code, message, resolution in _KINDS:
-        if isinstance(error, kind):
+        if isinstance(error, kind) or (kind is _TOO_LONG and is_too_long(error)):
             given = {"who": who, "model": model, "provider": provider}
             return failed(code, message.format(**given), resolution.format(**given))
     frames = [frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)]
@@ -37,6 +37,30 @@ def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | N
     return None
 
 
+def is_too_long(error: Exception) -> bool:
+    """Whether a provider, or one of several, has refused a request as too long for the model.
+
+    The library knows the words of few servers besides OpenAI; llama.cpp, vLLM, LM Studio, Gemini
+    and others say it in their own.
+    """
+    if isinstance(error, exceptions.FallbackExceptionGroup):
+        return any(map(is_too_long, error.exceptions))
+    status = getattr(error, "status_code", 400)
+    return isinstance(error, _TOO_LONG) or (
+        isinstance(error, exceptions.ModelAPIError)
+        and (status == 413 or (status in _REFUSED and bool(_TOO_LONG_WORDS.search(str(error)))))
+    )
+
+
+_TOO_LONG: Final = exceptions.ModelContextWindowExceededError
+_TOO_LONG_WORDS: Final = re.compile(
+    r"\b(context|prompt|input|model) (size|length|window)\b"
+    r"|\b(prompt|input|request)\b[^.]{0,40} (too long|longer than|exceeds)\b"
+    r"|\b(less than|maximum|too many)\b[^.]{0,40}(?<!output )(?<!completion )\btokens\b"
+    r"|\btokens\b[^.]{0,40} must be <",
+    re.IGNORECASE,
+)
+_REFUSED: Final = (400, 422, 500)
 _MODULES: Final = re.compile(
     rf"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:{'|'.join(PROVIDERS)}))\b"
 )
@@ -55,7 +79,7 @@ _KINDS: tuple[tuple[type[Exception], Code, str, str], ...] = (
         f"correct model (or base_url) {CONFIG}",
     ),
     (
-        exceptions.ModelContextWindowExceededError,
+        _TOO_LONG,
         Code.RESOURCE_EXHAUSTED,
         "the conversation is too long for model {model!r}",
         f"start a new session, or set context_window to what the model takes {CONFIG}",

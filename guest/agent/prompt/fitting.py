@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from pydantic_ai import RetryModelRequest, RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import FallbackExceptionGroup, ModelContextWindowExceededError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -26,6 +25,7 @@ from pydantic_ai.models import ModelRequestContext
 from wire.errors import Code
 from wire.tools import MEMORY_TOOLS
 
+from guest.agent.models.errors import is_too_long
 from guest.agent.prompt.builder import Prepared, Sections
 from guest.agent.prompt.recall import without
 from guest.agent.prompt.window import of_messages, of_part, of_tools
@@ -135,9 +135,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         request_context: ModelRequestContext,
         error: Exception,
     ) -> ModelResponse:
-        errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
-        is_too_long = any(isinstance(each, ModelContextWindowExceededError) for each in errors)
-        if not is_too_long or request_context.attempt > _CUTS_MAX:
+        if not is_too_long(error) or request_context.attempt > _CUTS_MAX:
             raise error
         self._refused, self._window = error, min(self._window, self._sent) // 2
         raise RetryModelRequest from error

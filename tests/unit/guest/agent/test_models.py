@@ -6,10 +6,12 @@ import sys
 from typing import Any
 
 import pytest
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelHTTPError
 from wire.errors import Code
 from wire.installation import adding
 from wire.settings import AgentSettings
 
+from guest.agent.models.errors import from_model, is_too_long
 from guest.agent.models.providers import build_model
 from guest.errors import GuestError
 
@@ -75,3 +77,46 @@ def test_the_built_in_model_imports_no_provider() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+TOO_LONG = [
+    (400, "request (5012 tokens) exceeds the available context size (4096 tokens)"),  # llama.cpp
+    (500, "the request exceeds the available context size. try increasing the context size"),
+    (400, "You passed 5001 input tokens. However, the model's context length is only 4096"),  # vLLM
+    (400, "The decoder prompt (length 5012) is longer than the maximum model length of 4096."),
+    (400, "the model is loaded with context length of only 4096 tokens"),  # LM Studio
+    (400, "The input token count (5000) exceeds the maximum number of tokens allowed (4096)."),
+    (400, "This model's maximum prompt length is 4096 but the request contains 5000 tokens."),
+    (422, "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000"),  # TGI
+    (422, "`inputs` must have less than 4096 tokens. Given: 5000"),
+    (400, "prompt is too long: 5000 tokens > 4096 maximum"),
+    (400, "Input is too long for requested model."),
+    (400, "too many tokens: size limit exceeded by 904 tokens"),
+    (413, "no"),
+]
+NOT_TOO_LONG = [
+    (400, "Invalid schema for function 'x': schema must have type 'object'"),
+    (400, "tools.0.custom.input_schema: JSON schema is invalid"),
+    (400, "Invalid 'tools[0].function.name': string too long. Expected at most 64 characters"),
+    (400, "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens"),
+    (400, "max_tokens is too large: 99999. This model supports at most 16384 completion tokens"),
+    (400, "thinking.budget_tokens must be less than max_tokens"),
+    (400, "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum"),
+    (401, "the maximum number of tokens"),
+    (429, "Rate limit reached: maximum 6000 tokens per minute"),
+    (503, "the context size is not known yet"),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "expected"),
+    [*((*each, True) for each in TOO_LONG), *((*each, False) for each in NOT_TOO_LONG)],
+)
+def test_a_request_that_is_too_long_is_known_by_many_servers_words(
+    status: int, message: str, expected: bool
+) -> None:
+    error = ModelHTTPError(status, "small", {"error": {"message": message, "code": status}})
+    assert is_too_long(error) == is_too_long(FallbackExceptionGroup("all", [error])) == expected
+    failure = from_model(error, "openai", "small")
+    assert failure is not None
+    assert ("too long" in failure.message) == expected
