@@ -107,3 +107,25 @@ async def test_memory_finds_what_it_writes(other: Any, tmp_path: Path) -> None:
             await target.execute("DELETE FROM notes WHERE note_id = ?", [second.note_id])
             with pytest.raises(NoteNotFound):
                 await memory.get(second.note_id)
+
+
+@pytest.mark.client(CLIENT, "writes what memory would not, and all else is found nevertheless")
+async def test_what_only_another_program_writes_keeps_nothing_from_being_found(
+    other: Any, tmp_path: Path
+) -> None:
+    with sqld.running(KEYS) as server:
+        async with opened(tmp_path / "m.db", HashingEmbedder(), remote=remote(server)) as memory:
+            odd = (await memory.save("an owl", [], ALONE)).note
+            await memory.save("the boat is called Albatross", [], ALONE)
+            await embedded(memory, 2)
+            client = other(server)
+            for column, value in (("content", "an \0 owl"), ("version", 2**62)):
+                change = f"UPDATE notes SET {column} = ? WHERE note_id = ?"
+                await client.execute(change, [value, odd.note_id])
+                assert (await memory.search("Albatross")).results
+        for number, vector in enumerate(("text", bytes(7), b"")):
+            await client.execute("UPDATE chunks_vec SET vector = ?", [vector])
+            (tmp_path / str(number)).mkdir()
+            place = tmp_path / str(number) / "m.db"
+            async with opened(place, HashingEmbedder(), remote=remote(server)) as memory:
+                assert (await memory.search("Albatross")).results

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from guest.memory.models import HIDDEN, now
 from guest.memory.notes.columns import ENDED, VERSIONED
-from guest.memory.storage.base import Database, Result, Row, Statement
+from guest.memory.storage.base import Database, Result, Row, Statement, nearest
 
 PAGE_ROWS: Final = 250
 
@@ -56,6 +56,7 @@ _PULL: Final = (
     """
     SELECT revision, chunk_id, model_id, vector
         FROM chunks_vec WHERE namespace = ? AND (revision, chunk_id) > (?, ?)
+            AND typeof(vector) = 'blob' AND length(vector) % 4 = 0
         ORDER BY revision, chunk_id LIMIT ?
     """,
 )
@@ -224,9 +225,11 @@ async def put(copy: Database, namespace: str, progress: Progress, page: Page) ->
         (json.dumps(wanted),),
     )
     after = _moved(progress, page)
-    await copy.batch(
-        [*_removing(namespace, gone), *_putting(namespace, page), after.statement(namespace)]
-    )
+    applying = [*_removing(namespace, gone), *_putting(namespace, page), after.statement(namespace)]
+    try:
+        await copy.batch(applying)
+    except ValueError:  # another program has written to the store
+        await copy.batch([Statement(each.sql, tuple(map(nearest, each.args))) for each in applying])
     return Applied(
         after,
         added=len(wanted) - cast(int, present.rows[0][0]),

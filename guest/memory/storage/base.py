@@ -40,6 +40,18 @@ def _problem(value: "Value") -> str:
     return ""
 
 
+def nearest(value: "Value") -> "Value":
+    """The value that can be bound and is like `value`."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode().replace("\0", "?")
+        case int():
+            return max(-INTEGER_MAX, min(value, INTEGER_MAX))
+        case float() if not math.isfinite(value):
+            return None
+    return value
+
+
 def _has_surrogate(text: str) -> bool:
     try:
         text.encode()
