@@ -18,8 +18,7 @@ from wire.logs import JsonFormatter
 from wire.text import parsed_json
 
 from runner.errors import WorkspaceError
-from runner.workspace.beneath import directory_beneath
-from runner.workspace.clearing import clear_in
+from runner.workspace.beneath import clear_in, directory_beneath
 
 if TYPE_CHECKING:
     from wire.settings import LogLevel

@@ -154,7 +154,7 @@ class _Open:
 
 
 class Steps(Protocol):
-    """What wants the steps of turns and calls: `runner.telemetry.telemetry.Telemetry`."""
+    """What wants the steps of turns and calls: `runner.telemetry.Telemetry`."""
 
     def take(self, batch: pb.SpanBatch) -> None: ...
 

@@ -142,7 +142,7 @@ async def serve_editor(options: Options) -> None:
     with packages("acp", "the Agent Client Protocol"):
         import acp
 
-        from runner.acp.agent import EditorAgent
+        from runner.acp import EditorAgent
     modes = [os.fstat(number).st_mode for number in (0, 1)]
     if not all(stat.S_ISFIFO(each) or stat.S_ISSOCK(each) for each in modes):
         raise WireError(

@@ -13,7 +13,7 @@ from runner.doctor import database, engine, kernel, memory, places, settings
 from runner.doctor.finding import Finding, ok, problem, refused
 from runner.host.runtime import runtime_base
 from runner.tiers.drivers import tier_of
-from runner.workspace.file_systems import existing
+from runner.workspace.room import existing
 
 
 def examine(

@@ -11,8 +11,8 @@ from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.host.embedder import EmbedderHome
 from runner.host.runtime import Runtime, lock_holder
-from runner.workspace.file_systems import PASSING, existing, file_system_kind
 from runner.workspace.guest_uids import GuestUids, Machine, look
+from runner.workspace.room import PASSING, existing, file_system_kind
 from runner.workspace.workspace import Workspace
 
 NETWORK: Final = frozenset(

@@ -1,24 +1,106 @@
-"""What the egress guest of one user is configured with."""
+"""What the egress guest of one user is configured with: what settings and people allow, the servers
+that the agent reaches by a name, and commands' credentials, for which the shell guest has
+placeholders."""
 
 import base64
 import ipaddress
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import psutil
+from wire.egress.rules import new_placeholder
 from wire.envelope import Secrets
-from wire.settings import EgressSettings, UserSettings
+from wire.errors import Code
+from wire.providers import PROVIDERS
+from wire.settings import (
+    AgentSettings,
+    EgressCredentialSettings,
+    EgressLimitSettings,
+    EgressRoleSettings,
+    EgressSettings,
+    UserSettings,
+)
 from wire.transport import new_token
 from wire.v1 import egress_pb2
 
-from runner.egress.credentials import Placeholders, read_credentials
 from runner.egress.grants import Grants
-from runner.egress.policy import is_open, limits, policy
-from runner.egress.upstreams import upstreams
+from runner.errors import ConfigError
 from runner.workspace.credentials import read_certificates, read_variable
 from runner.workspace.mounts import Role
+
+VALUE_MIN_CHARS: Final = 8
+_MARK: Final = "{placeholder}"
+
+Settings = Mapping[str, EgressCredentialSettings]
+
+
+class Placeholders:
+    """What stands for each credential of one user. It stays the same as long as the host runs,
+    because commands that run have it."""
+
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self._by_name = dict(known or {})
+
+    @property
+    def known(self) -> dict[str, str]:
+        """All that there are, by the names of their credentials."""
+        return dict(self._by_name)
+
+    def of(self, name: str) -> str:
+        """The placeholder of the credential `name`."""
+        if name not in self._by_name:
+            self._by_name[name] = new_placeholder(name)
+        return self._by_name[name]
+
+    def environment(self, credentials: Settings) -> dict[str, str]:
+        """The variables of every command."""
+        return {each.variable: self.of(name) for name, each in credentials.items() if each.variable}
+
+    def files(self, credentials: Settings) -> dict[str, bytes]:
+        """What is in the home directory of commands, by path."""
+        return {
+            each.file: each.content.replace(_MARK, self.of(name)).encode()
+            for name, each in credentials.items()
+            if each.file
+        }
+
+
+def read_credentials(
+    credentials: Settings, placeholders: Placeholders, environ: Mapping[str, str]
+) -> list[egress_pb2.EgressCredential]:
+    """The credentials with their values, for egress alone.
+
+    Raises `ConfigError` that names the variable if it is missing, or its value cannot be a key.
+    """
+    return [
+        egress_pb2.EgressCredential(
+            name=name,
+            placeholder=placeholders.of(name),
+            value=_value(name, each, environ),
+            hosts=each.hosts,
+            methods=each.methods,
+            place=each.place,
+        )
+        for name, each in credentials.items()
+    ]
+
+
+def _value(name: str, settings: EgressCredentialSettings, environ: Mapping[str, str]) -> str:
+    purpose = f"egress.credentials.{name}.env names it as the credential's value"
+    value = read_variable(settings.env, environ, purpose)
+    if len(value) < VALUE_MIN_CHARS:
+        raise ConfigError(
+            Code.INVALID_ARGUMENT,
+            f"the value of the environment variable {settings.env} is too short",
+            details=f"{purpose}; it has {len(value)} characters. Answers are searched for it, and "
+            f"what is shorter than {VALUE_MIN_CHARS} is in them by chance",
+            resolution=f"export {settings.env}=…, then start again",
+        )
+    return value
+
 
 FOR_ALL: Final = (
     *("user_id", "limits", "private_networks", "name_servers"),
@@ -137,3 +219,102 @@ def _proxy_authorization(egress: EgressSettings, environ: Mapping[str, str]) -> 
     user_and_password = read_variable(egress.proxy_auth_env, environ, purpose)
     encoded = base64.b64encode(user_and_password.encode()).decode()
     return f"Basic {encoded}" if user_and_password else ""
+
+
+MEMORY: Final = "memory"
+MEMORY_NEXT: Final = "memory-next"
+"""The memory's server with a token that is still to be tried."""
+
+
+def upstreams(
+    settings: UserSettings, user_id: str, secrets: Secrets, memory_next: str = ""
+) -> list[egress_pb2.EgressUpstream]:
+    """The providers that are configured or have a key, the memory's server and the MCP servers
+    that have an address. `secrets` are all of the user's; `memory_next` is a token for the memory's
+    server that the agent is to try.
+
+    Raises `ConfigError` for a file of certificates that cannot be read.
+    """
+    found = [*_providers(settings.agent, secrets), *_mcp_servers(settings, secrets)]
+    if url := settings.memory.server_of(user_id):
+        tokens = {MEMORY: secrets.memory_token}
+        if memory_next:
+            tokens[MEMORY_NEXT] = memory_next
+        ca_pem = read_certificates(settings.memory.ca_file)
+        found += [_memory(name, url, token, ca_pem) for name, token in tokens.items()]
+    return found
+
+
+def _memory(name: str, url: str, token: str, ca_pem: str) -> egress_pb2.EgressUpstream:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return egress_pb2.EgressUpstream(name=name, url=url.rstrip("/"), headers=headers, ca_pem=ca_pem)
+
+
+def plain_address(url: str) -> str:
+    """An address without the user, password and options that it may hold, and without a slash at
+    its end."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/")
+
+
+def _providers(agent: AgentSettings, secrets: Secrets) -> Iterator[egress_pb2.EgressUpstream]:
+    keys = {**secrets.provider_keys, agent.provider: secrets.api_key}
+    for name, provider in PROVIDERS.items():
+        key, is_configured = keys.get(name, ""), name == agent.provider
+        if not key and not is_configured:
+            continue
+        url = urlsplit((agent.base_url if is_configured else "") or provider.url)
+        upstream = egress_pb2.EgressUpstream(name=name, url=plain_address(url.geturl()))
+        if url.username:
+            pair = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
+            upstream.headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        if key:
+            upstream.headers[provider.key_header] = provider.key_form.format(key)
+        elif agent.needs_key:
+            upstream.missing = f"there is no API key for provider {name!r}"
+        yield upstream
+
+
+def _mcp_servers(settings: UserSettings, secrets: Secrets) -> Iterator[egress_pb2.EgressUpstream]:
+    for name, server in settings.mcp.servers.items():
+        if server.url:
+            headers = {
+                header: secrets.servers[key]
+                for header in server.headers_env
+                if (key := f"{name}/{header}") in secrets.servers
+            }
+            yield egress_pb2.EgressUpstream(
+                name=f"mcp-{name}", url=server.url.rstrip("/"), headers=headers
+            )
+
+
+MB: Final = 1_000_000
+
+
+def policy(
+    role: EgressRoleSettings, grants: Iterable[egress_pb2.EgressGrant] = ()
+) -> egress_pb2.EgressPolicy:
+    """What one role may reach."""
+    return egress_pb2.EgressPolicy(
+        presets=role.presets, allow=role.allow, deny=role.deny, ask=role.ask, grants=grants
+    )
+
+
+def limits(settings: EgressLimitSettings) -> egress_pb2.EgressLimits:
+    """How much each role may send and receive."""
+    return egress_pb2.EgressLimits(
+        connections=settings.connections,
+        turn_requests=settings.turn_requests,
+        turn_bytes=settings.turn_mb * MB,
+        host_day_requests=settings.host_day_requests,
+        host_day_bytes=settings.host_day_mb * MB,
+        day_requests=settings.day_requests,
+        day_bytes=settings.day_mb * MB,
+    )
+
+
+def is_open(policy: egress_pb2.EgressPolicy) -> bool:
+    """Whether it allows anything, if only after a question."""
+    granted = any(not grant.denied for grant in policy.grants)
+    return bool(policy.presets or policy.allow or policy.ask or granted)

@@ -25,7 +25,7 @@ from wire.v1 import egress_pb2_grpc, gateway_pb2
 
 from runner.audit.log import AuditLog
 from runner.audit.watcher import ODD, GuestWatcher, fitting
-from runner.egress.spent import Spent
+from runner.egress.log import Spent
 from runner.errors import HostError
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class _Open:
 
 
 class Traffic(Protocol):
-    """What counts requests: `runner.telemetry.telemetry.Telemetry`."""
+    """What counts requests: `runner.telemetry.Telemetry`."""
 
     def left(self, role: str, decision: str) -> None: ...
 

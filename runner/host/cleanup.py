@@ -7,7 +7,7 @@ from runner.config.models import Config
 from runner.host.runtime import Runtime, load_state
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
-from runner.workspace.clearing import clear
+from runner.workspace.beneath import clear
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from wire.errors import WireError
 from wire.v1 import egress_pb2
 
 from runner.boundary.spec import new_canary
-from runner.egress.configuration import Kept
-from runner.egress.credentials import Placeholders
+from runner.egress.configuration import Kept, Placeholders
 from runner.egress.grants import ROLES, Grants
 from runner.host.authority import Authority
 from runner.tiers.base import Handle

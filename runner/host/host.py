@@ -53,13 +53,12 @@ from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import adopt_old_database
-from runner.workspace.file_systems import passing
 from runner.workspace.mounts import SERVED, Role
-from runner.workspace.room import check_room, keep_reserve, make_room
+from runner.workspace.room import check_room, keep_reserve, make_room, passing
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from runner.telemetry.telemetry import Telemetry
+    from runner.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -440,7 +439,7 @@ class Host:
         stack.callback(audit.close)
         if self.config.telemetry.is_wanted:
             try:
-                from runner.telemetry.telemetry import Telemetry  # imports opentelemetry
+                from runner.telemetry import Telemetry  # imports opentelemetry
             except ModuleNotFoundError as missing:
                 raise ConfigError(
                     Code.FAILED_PRECONDITION,

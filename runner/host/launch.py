@@ -22,8 +22,7 @@ from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from runner.config.models import Config
-from runner.egress.configuration import Kept, build, is_wanted, part
-from runner.egress.upstreams import without_secrets
+from runner.egress.configuration import Kept, build, is_wanted, part, plain_address
 from runner.errors import ConfigError
 from runner.host.authority import Authority
 from runner.host.supervisor import Launch
@@ -299,7 +298,7 @@ def _clock(environ: Mapping[str, str]) -> dict[str, str]:
 def _for_agent(settings: UserSettings) -> UserSettings:
     """The settings without what proves the user to servers outside, and what may leave."""
     agent = settings.agent
-    shown = agent.model_copy(update={"base_url": without_secrets(agent.base_url)})
+    shown = agent.model_copy(update={"base_url": plain_address(agent.base_url)})
     return settings.model_copy(update={"agent": shown, "egress": EgressSettings()})
 
 

@@ -35,8 +35,7 @@ from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
 from runner.tiers.base import Handle, Port, TierDriver
 from runner.tiers.drivers import driver_for
-from runner.workspace.beneath import directory_beneath
-from runner.workspace.clearing import clear, clear_unless_file
+from runner.workspace.beneath import clear, clear_unless_file, directory_beneath
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 

@@ -20,7 +20,7 @@ from wire.v1 import control_pb2
 from runner.errors import HostError, TierError
 from runner.logs import next_offset, read_from
 from runner.tiers.base import Handle, LaunchSpec, Port, TierDriver
-from runner.workspace.clearing import clear, clear_unless_file
+from runner.workspace.beneath import clear, clear_unless_file
 
 _LAST_LINE_CHARS: Final = 300
 log = logging.getLogger(__name__)

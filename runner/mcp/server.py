@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from wire.errors import Code, WireError
 
 from runner.client.gateway import GatewayClient
-from runner.mcp import notes, prompts, tools
-from runner.mcp.approvals import WAIT_MAX_S
+from runner.mcp import notes, tools
+from runner.mcp.tools import WAIT_MAX_S
 
 NAME: Final = "oxydra"
 INSTRUCTIONS: Final = (
@@ -60,8 +60,8 @@ def build(reach: Reach) -> Server[Any]:
         on_list_resources=by(lambda agent, _, params: notes.list_resources(agent, params)),
         on_list_resource_templates=by(lambda agent, _, __: notes.list_templates(agent)),
         on_read_resource=by(lambda agent, _, params: notes.read_resource(agent, str(params.uri))),
-        on_list_prompts=by(lambda agent, _, __: prompts.list_prompts(agent)),
-        on_get_prompt=by(lambda agent, _, params: prompts.get_prompt(agent, params)),
+        on_list_prompts=by(lambda agent, _, __: notes.list_prompts(agent)),
+        on_get_prompt=by(lambda agent, _, params: notes.get_prompt(agent, params)),
     )
     security = RequestStateSecurity.ephemeral(ttl=WAIT_MAX_S)
     server.middleware.append(RequestStateBoundary(security, default_audience=NAME))

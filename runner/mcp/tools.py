@@ -1,24 +1,36 @@
 """The agent's tools. A call of a client passes the same pipeline, and the same policy, as one of
-the agent's own model."""
+the agent's own model.
+
+Where a person has to allow a call, they are asked through their client. The gateway keeps the
+approval and alone says whether it holds: for this very call, once, and until it expires. A client's
+answer is a decision like any other, made with the client's own scopes; what else a client sends
+back is worth nothing.
+"""
 
 import asyncio
 import json
 import time
 from collections.abc import Awaitable
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from wire.errors import WireError
 from wire.v1 import gateway_pb2
 
-from runner.client.gateway import GatewayClient
-from runner.mcp import approvals
+from runner.client.gateway import GatewayClient, wording
 
+WAIT_MAX_S: Final = 3600.0
+"""For how long a question may be answered; the gateway's own limit is shorter."""
+_QUESTION: Final = "approval"
+
+Context = ServerRequestContext[Any, Any]
 PROGRESS_S: Final = 1.0
 """How often a client that wants to know is told that a call still runs."""
 
-Context = ServerRequestContext[Any, Any]
 _T = TypeVar("_T")
 
 
@@ -37,19 +49,19 @@ async def call_tool(
         call = agent.call_tool(
             params.name,
             arguments,
-            may_ask=approvals.can_ask(context),
+            may_ask=_can_ask(context),
             approval_id=approval_id,
         )
         return await _while_told(context, params.name, call)
 
     try:
         if params.request_state is not None:
-            await approvals.decide(agent, params.request_state, params.input_responses)
+            await _decide(agent, params.request_state, params.input_responses)
             return _result(await called(params.request_state))
         reply = await called()
         if not reply.HasField("approval"):
             return _result(reply)
-        asked = await approvals.ask(agent, context, reply.approval)
+        asked = await _ask(agent, context, reply.approval)
         return _result(await called(reply.approval.approval_id)) if asked is None else asked
     except WireError as error:
         return _failed(error)
@@ -100,3 +112,52 @@ def _failed(error: WireError) -> types.CallToolResult:
     said = [error.brief, error.details, error.resolution and f"to mend it: {error.resolution}"]
     text = types.TextContent(text="; ".join(filter(None, said)))
     return types.CallToolResult(content=[text], is_error=True)
+
+
+def _can_ask(context: Context) -> bool:
+    """Whether the client can show a question to a person."""
+    capabilities = context.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities else None
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return False
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS or context.session.can_send_request
+
+
+async def _ask(
+    agent: GatewayClient, context: Context, approval: gateway_pb2.ApprovalRequested
+) -> types.InputRequiredResult | None:
+    """Ask, and decide as the person says. Older clients are asked at once; for newer ones the
+    question is the result, and they call again with the answer."""
+    question = types.ElicitRequestFormParams(
+        message=wording(approval), requested_schema={"type": "object", "properties": {}}
+    )
+    if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return types.InputRequiredResult(
+            input_requests={_QUESTION: types.ElicitRequest(params=question)},
+            request_state=approval.approval_id,
+        )
+    try:
+        async with asyncio.timeout(_seconds_until(approval.expires_at)):
+            answer = await context.session.elicit_form(
+                question.message, question.requested_schema, context.request_id
+            )
+        approved = answer.action == "accept"
+    except (TimeoutError, MCPError):
+        approved = False
+    await agent.decide(approval.approval_id, approved=approved)
+    return None
+
+
+async def _decide(
+    agent: GatewayClient, approval_id: str, answers: types.InputResponses | None
+) -> None:
+    """Decide as the answer says that a client sent back. No answer decides nothing: somebody else
+    may have decided meanwhile."""
+    answer = (answers or {}).get(_QUESTION)
+    if isinstance(answer, types.ElicitResult):
+        await agent.decide(approval_id, approved=answer.action == "accept")
+
+
+def _seconds_until(at: str) -> float:
+    left = (datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds() if at else WAIT_MAX_S
+    return max(0.0, min(left, WAIT_MAX_S))

@@ -5,7 +5,6 @@ with UserPair("alice") as pair:
     print(pair.turn("what do you know about tea?").text)
 """
 
-from runner.testing.guest_container import GuestContainer
-from runner.testing.pair import CalledTool, Turn, UserPair
+from runner.testing.pair import CalledTool, GuestContainer, Turn, UserPair
 
 __all__ = ["CalledTool", "GuestContainer", "Turn", "UserPair"]

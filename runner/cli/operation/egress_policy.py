@@ -15,8 +15,8 @@ from runner.audit.log import Place
 from runner.cli.agent import connect_if_running
 from runner.cli.options import Options
 from runner.config.models import Config
-from runner.egress.policy import limits, policy
-from runner.egress.spent import Spent
+from runner.egress.configuration import limits, policy
+from runner.egress.log import Spent
 from runner.errors import HostError
 
 Role = Literal["agent", "shell"]

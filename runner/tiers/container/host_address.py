@@ -11,7 +11,7 @@ import docker
 from wire.errors import WireError
 from wire.settings import ContainerSettings, UserSettings
 
-from runner.egress.upstreams import without_secrets
+from runner.egress.configuration import plain_address
 from runner.tiers.container.engine import Engine
 
 _PODMAN: Final = "host.containers.internal"
@@ -32,8 +32,8 @@ def unreachable_servers(
         if not _is_loopback(url.hostname or ""):
             continue
         address = address_of_host(container, environ)
-        what = f"{setting} {without_secrets(text)} leads into the egress guest's own container, not"
-        mended = without_secrets(_at(url, address))
+        what = f"{setting} {plain_address(text)} leads into the egress guest's own container, not"
+        mended = plain_address(_at(url, address))
         name = setting.rpartition(".")[2]
         fix = f'set {name} = "{mended}", and let that server listen on {address}'
         found.append((f"{what} to this host", fix))

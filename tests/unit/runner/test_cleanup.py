@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.workspace.clearing import clear, clear_unless_file
+from runner.workspace.beneath import clear, clear_unless_file
 
 
 @pytest.fixture

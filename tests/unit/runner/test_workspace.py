@@ -13,7 +13,7 @@ from wire.tools import VIRTUAL_ROOTS
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.errors import HostError, WorkspaceError
-from runner.workspace.clearing import clear
+from runner.workspace.beneath import clear
 from runner.workspace.directories import check_root
 from runner.workspace.mounts import MOUNTS, Access, Role, bind, workspace_directories
 from runner.workspace.workspace import Workspace

@@ -13,7 +13,7 @@ from wire.settings import ContainerSettings
 from runner.config.models import Config
 from runner.doctor import places
 from runner.doctor.finding import State
-from runner.workspace.file_systems import file_system_kind
+from runner.workspace.room import file_system_kind
 
 GIB = 1024**3
 

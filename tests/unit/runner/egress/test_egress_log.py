@@ -12,8 +12,7 @@ import pytest
 from runner.audit.calls import Calls, Filter
 from runner.audit.log import AuditLog, Place
 from runner.audit.reading import verify
-from runner.egress.log import Requests, Wanted
-from runner.egress.spent import Spent, local_today
+from runner.egress.log import Requests, Spent, Wanted, local_today
 
 PYPI: dict[str, Any] = {
     "decision": "allowed",

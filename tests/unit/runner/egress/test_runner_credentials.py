@@ -3,7 +3,7 @@
 import pytest
 from wire.settings import EgressCredentialSettings
 
-from runner.egress.credentials import Placeholders, read_credentials
+from runner.egress.configuration import Placeholders, read_credentials
 from runner.errors import ConfigError
 
 GITHUB = EgressCredentialSettings(

@@ -9,7 +9,7 @@ from wire.settings import AgentSettings, McpServerSettings, McpSettings, MemoryS
 from wire.settings import UserSettings as Settings
 from wire.v1 import egress_pb2
 
-from runner.egress.upstreams import upstreams, without_secrets
+from runner.egress.configuration import plain_address, upstreams
 
 KEY = "sk-0123456789abcdef"
 
@@ -103,4 +103,4 @@ def test_an_mcp_server_with_an_address_has_its_headers() -> None:
     ],
 )
 def test_what_the_agent_sees_of_an_address(url: str, shown: str) -> None:
-    assert without_secrets(url) == shown
+    assert plain_address(url) == shown

@@ -20,8 +20,7 @@ from runner.access import scopes
 from runner.access.callers import Caller
 from runner.config.models import Config
 from runner.serve.metrics import HttpMetrics, joined
-from runner.telemetry.steps import Step
-from runner.telemetry.telemetry import Telemetry
+from runner.telemetry import Step, Telemetry
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = ROOT / "deploy" / "grafana" / "oxydra.json"

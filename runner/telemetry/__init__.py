@@ -1,1 +1,0 @@
-"""Traces and metrics of a host's agent, for OpenTelemetry and Prometheus."""
