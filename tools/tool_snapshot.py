@@ -1,12 +1,16 @@
 """The tools' frozen contract: what models, MCP clients and scripts may rely on.
 
-`python tools/tool_snapshot.py` rewrites `tests/contract/tools.json`, and the tables of arguments in
-`docs/guide/tools.md`. Run it only for an intended change; reviewers look at the diff.
+`python tools/tool_snapshot.py` rewrites `tests/contract/tools.json`, and in `docs/guide/tools.md`
+the table of tools, where it keeps the last column, and the tables of arguments. Run it only for a
+change that was decided; reviewers look at the diff.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
+
+from wire.tools import FAMILIES, OFF_BY_DEFAULT
 
 from guest.tools.base import Tool
 from guest.tools.files import file_tools
@@ -19,7 +23,10 @@ from guest.tools.shell.tool import shell_tools
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT = ROOT / "tests" / "contract" / "tools.json"
 GUIDE = ROOT / "docs" / "guide" / "tools.md"
-BEGIN, END = "<!-- the tables of arguments begin -->", "<!-- and end -->"
+TOOLS = "<!-- the table of tools begins -->", "<!-- the table of tools ends -->"
+ARGUMENTS = "<!-- the tables of arguments begin -->", "<!-- and end -->"
+_WORDS = re.compile(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", re.MULTILINE)
+_KINDS = {"read_only": "ReadOnly", "side_effecting": "SideEffecting", "privileged": "Privileged"}
 
 
 def all_tools() -> list[Tool]:
@@ -59,11 +66,31 @@ def without_words(schema: Any) -> Any:
 
 
 def guide() -> str:
-    """The chapter on tools with the tables of arguments as they are."""
-    before, _, rest = GUIDE.read_text("utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    tables = "\n\n".join(_table(tool) for tool in all_tools())
-    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+    """The chapter on tools with the table of tools and the tables of arguments as they are."""
+    page = GUIDE.read_text("utf-8")
+    words = dict(_WORDS.findall(page.partition(TOOLS[0])[2].partition(TOOLS[1])[0]))
+    head = ("| tool | family | kind | seconds | what it does |", "|---|---|---|---|---|")
+    rows = [_row(tool, words.get(tool.name, "")) for tool in all_tools()]
+    page = _replaced(page, TOOLS, "\n".join((*head, *rows)))
+    return _replaced(page, ARGUMENTS, "\n\n".join(map(_table, all_tools())))
+
+
+def _replaced(page: str, marks: tuple[str, str], text: str) -> str:
+    """`page` with `text` between two marks."""
+    begin, end = marks
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}"
+
+
+def _row(tool: Tool, words: str) -> str:
+    """A tool in the table of tools; what it does stands in the guide alone."""
+    if not words:
+        raise SystemExit(f"{GUIDE}: add a row for {tool.name} that says what it does")
+    family = next(name for name, tools in FAMILIES.items() if tool.name in tools)
+    off = " (off)" if tool.name in OFF_BY_DEFAULT else ""
+    as_asked = ", or as asked" if "timeout_s" in tool.arguments.model_fields else ""
+    kind, seconds = _KINDS[tool.safety.value], f"{tool.timeout:g}{as_asked}"
+    return f"| `{tool.name}` | `{family}`{off} | {kind} | {seconds} | {words} |"
 
 
 def _table(tool: Tool) -> str:
