@@ -125,17 +125,6 @@ async def test_each_user_has_the_families_that_their_section_names(tmp_path: Pat
         assert await tools_of(await served.guest("dave")) == set(TOOLS) - {"shell_exec"}
 
 
-async def test_what_is_off_by_default_is_not_offered(tmp_path: Path) -> None:
-    async with hosts(tmp_path) as served:
-        assert await tools_of(await served.guest("alice")) == WITHOUT_SHELL
-        assert await tools_of(await served.guest("bob", shell=True)) == DEFAULT
-
-
-async def test_commands_are_off_where_their_family_is(tmp_path: Path) -> None:
-    async with hosts(tmp_path, tools={"disabled": ["shell"]}) as served:
-        assert await tools_of(await served.guest("alice", shell=True)) == WITHOUT_SHELL
-
-
 @pytest.mark.parametrize("tool", ["recall", "memory_context", "write_memory"])
 async def test_a_tool_that_is_off_cannot_be_called_by_its_name(tmp_path: Path, tool: str) -> None:
     async with hosts(tmp_path, users={"bob": {"tools": {"enabled": [tool]}}}) as served:
@@ -146,16 +135,6 @@ async def test_a_tool_that_is_off_cannot_be_called_by_its_name(tmp_path: Path, t
         refused = await call(alice, tool, **arguments)
         assert (refused.is_error, refused.text) == (True, f"{tool} is switched off by the operator")
         assert not (await call(bob, tool, **arguments)).is_error
-
-
-async def test_typed_memory_has_the_scope_of_the_users_section(tmp_path: Path) -> None:
-    tools = {"enabled": ["typed_memory"]}
-    users = {"bob": {"memory": {"typed_scope": "session"}}}
-    async with hosts(tmp_path, tools=tools, users=users) as served:
-        alice, bob = await served.guest("alice"), await served.guest("bob")
-        assert not (await call(alice, "remember", content="tea is at five")).is_error
-        without = await call(bob, "remember", content="tea is at five")
-        assert (without.is_error, without.text) == (True, "session context is not available")
 
 
 async def test_users_with_other_families_share_one_memory_and_see_only_their_own(

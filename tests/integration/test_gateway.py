@@ -2,10 +2,7 @@
 
 import json
 
-import grpc
-import pytest
 from wire.errors import Code
-from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
 from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal
@@ -65,24 +62,6 @@ async def test_the_whole_life_of_a_note_through_turns(alice: Client) -> None:
     )
 
 
-async def test_unrelated_notes_are_no_facts_about_another_topic(alice: Client) -> None:
-    session = await alice.session()
-    for fact in ("my dog is called Rex", "the boiler is due in May", "I work at a bakery"):
-        await alice.answer(session, f"remember that {fact}")
-    nothing = await alice.answer(session, "what do you know about my name?")
-    assert nothing.startswith("I know nothing about your name")
-
-
-async def test_files_through_turns(alice: Client) -> None:
-    session = await alice.session()
-    await alice.answer(session, "write /shared/list.txt: milk\nbread")
-    assert await alice.answer(session, "read /shared/list.txt") == "milk\nbread"
-    assert "/shared/list.txt  (file)" in await alice.answer(session, "list /shared")
-    assert "/shared/list.txt:2: bread" in await alice.answer(session, "find bread in /shared")
-    assert "read-only" in await alice.answer(session, "write /vault/x: y")
-    assert "There is no shell here" in await alice.answer(session, "run ls")
-
-
 async def test_sessions_are_created_resumed_listed_and_read(alice: Client) -> None:
     request = pb.CreateSessionRequest(session_id="work", title="At work", channel="chat")
     first = await alice.stub.CreateSession(request)
@@ -106,45 +85,6 @@ async def test_sessions_are_created_resumed_listed_and_read(alice: Client) -> No
     assert history.session.turns == 1
     last = await alice.stub.GetSession(pb.GetSessionRequest(session_id="work", limit=1))
     assert [event.role for event in last.events] == ["assistant"]
-
-
-async def test_notes_are_administered_by_their_user(alice: Client) -> None:
-    session = await alice.session()
-    for fact in ("I like tea", "I like rain", "I like trains"):
-        await alice.answer(session, f"remember that {fact}")
-    page = await alice.stub.ListNotes(pb.ListNotesRequest(limit=2))
-    assert [note.text for note in page.notes] == ["I like trains", "I like rain"]
-    rest = await alice.stub.ListNotes(pb.ListNotesRequest(limit=2, cursor=page.next_cursor))
-    assert [note.text for note in rest.notes] == ["I like tea"]
-    assert rest.next_cursor == ""
-    note_id = rest.notes[0].note_id
-    edited = await alice.stub.EditNote(
-        pb.EditNoteRequest(note_id=note_id, text="I like mate", tags=["drink"], replace_tags=True)
-    )
-    assert (edited.text, list(edited.tags), edited.version) == ("I like mate", ["drink"], 2)
-    assert edited.origin.actor == "user"
-    kept = await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="I like cocoa"))
-    assert list(kept.tags) == ["drink"]
-    with pytest.raises(grpc.RpcError) as raised:
-        await alice.stub.EditNote(
-            pb.EditNoteRequest(note_id=note_id, text="I like beer", expected_version=2)
-        )
-    refused = from_rpc_error(raised.value)
-    assert refused.code is Code.CONFLICT
-    assert "I like cocoa" in refused.details
-    found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="cocoa", tags=["drink"]))
-    assert [(note.note_id, note.text) for note in found.notes] == [(note_id, "I like cocoa")]
-    assert found.notes[0].matched_by in ("keyword", "both")
-    assert 0 < found.notes[0].score <= 1
-    await alice.stub.DeleteNote(pb.DeleteNoteRequest(note_id=note_id))
-    assert (await refusal(alice.stub.DeleteNote(pb.DeleteNoteRequest(note_id=note_id)))).code is (
-        Code.NOT_FOUND
-    )
-    counts = await alice.stub.MemoryStatistics(pb.MemoryStatisticsRequest())
-    assert (counts.notes, counts.sessions) == (2, 1)
-    assert counts.conversation_events == 3 * 4
-    assert counts.database_bytes > 0
-    assert counts.embedder == "ready"
 
 
 async def test_tools_are_listed_and_called_through_the_same_pipeline(alice: Client) -> None:

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from tests.support.gateway.gateways import READ, Client, Gateways, keep, refusal
+from tests.support.gateway.gateways import READ, Client, Gateways, keep
 
 
 async def undo(client: Client, note_id: str, **request: Any) -> pb.UndoChangeReply:
@@ -84,20 +83,6 @@ async def test_a_change_is_taken_back_and_the_one_before_it(
         (2, "update"),
         (1, "save"),
     ]
-
-
-async def test_the_first_version_is_forgotten_only_when_that_is_wanted(
-    gateways: Gateways, alice: Client
-) -> None:
-    planted = await keep(gateways, "the admin password is hunter2")
-    refused = await refusal(undo(alice, planted.note_id))
-    assert refused.code is Code.FAILED_PRECONDITION
-    assert await alice.texts() == [planted.text]
-    undone = await undo(alice, planted.note_id, may_forget=True)
-    assert undone.done == "forgotten"
-    assert not undone.HasField("note")
-    assert await alice.texts() == []
-    assert await alice.changes() == []
 
 
 async def test_a_review_shows_what_is_near_and_changes_nothing(alice: Client) -> None:

@@ -191,27 +191,6 @@ async def test_twenty_long_results_come_back_whole(alice: Client) -> None:
     assert not found.warnings
 
 
-async def test_a_list_is_narrowed_by_what_notes_are(gateways: Gateways, alice: Client) -> None:
-    await alice.save("said by me", "mine")
-    await keep(gateways, "read somewhere")
-    await keep(gateways, "decided by the agent", Origin(actor="agent"), type="decision")
-    await keep(gateways, "seen by one session", Origin(actor="agent"), scope_session="work")
-    old = await keep(gateways, "an old plan", Origin(actor="agent"))
-    await gateways.memory.typed.supersede(old.note_id, reason="done")
-    assert await alice.texts() == [
-        "seen by one session",
-        "decided by the agent",
-        "read somewhere",
-        "said by me",
-    ]
-    assert await alice.texts(actor="user") == ["said by me"]
-    assert await alice.texts(tag="mine") == ["said by me"]
-    assert await alice.texts(type="decision") == ["decided by the agent"]
-    assert await alice.texts(material_only=True) == ["read somewhere"]
-    assert await alice.texts(include_superseded=True, limit=1) == ["an old plan"]
-    assert await alice.texts(tag="none such") == []
-
-
 async def test_a_note_is_shown_with_all_that_is_known_of_it(
     gateways: Gateways, alice: Client
 ) -> None:
@@ -334,17 +313,6 @@ async def test_a_full_memory_refuses_and_says_which_setting_helps() -> None:
         assert "memory.max_notes" in error.resolution
         assert await alice.texts() == ["two", "one"]
         await bob.save("bob has room")
-
-
-async def test_a_longer_text_is_refused_where_no_text_may_be_added() -> None:
-    async with open_gateways(keeping={"max_text_bytes": 20}) as gateways:
-        alice = await gateways.serve("alice")
-        note_id = await alice.save("a short text")
-        longer = pb.EditNoteRequest(note_id=note_id, text="a text that is far too long for this")
-        error = await refusal(alice.stub.EditNote(longer))
-        assert error.code is Code.RESOURCE_EXHAUSTED
-        assert "memory.max_text_mb" in error.resolution
-        assert (await alice.note(note_id)).text == "a short text"
 
 
 async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(

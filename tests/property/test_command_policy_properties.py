@@ -76,7 +76,7 @@ def check_against_bash(command: str, directory: Path) -> None:
         assert parsed.keyword or saw(parsed, ran), (command, ran, parsed)
 
 
-@examples(400)
+@examples(200)
 @example(command="<&-rm x")
 @given(command=st.text(alphabet="rmx \t\n'\"\\$(){};&|<>#=*~-12!", min_size=1, max_size=14))
 def test_what_bash_runs_was_seen(empty: Path, command: str) -> None:
@@ -89,7 +89,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@examples(400)
+@examples(200)
 @given(pieces=st.lists(PIECES, min_size=1, max_size=9))
 def test_what_bash_runs_was_seen_in_larger_pieces(empty: Path, pieces: list[str]) -> None:
     check_against_bash("".join(pieces), empty)
@@ -119,7 +119,7 @@ AROUND = st.sampled_from(
 )  # fmt: skip
 
 
-@examples(400)
+@examples(200)
 @given(AROUND, PROGRAM, st.sampled_from(["", " -rf /shared", "\t-rf\t'/shared'", " -rf *"]))
 def test_a_denied_program_is_never_run(
     around: tuple[str, str], program: str, arguments: str

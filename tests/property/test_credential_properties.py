@@ -110,7 +110,7 @@ sizes = st.lists(st.integers(0, 40), max_size=30)
     st.sampled_from(["https", "http"]),
     st.sampled_from(["GET", "POST", "DELETE"]),
 )
-@examples(600)
+@examples(200)
 def test_a_value_leaves_at_its_place_alone_and_a_placeholder_never(
     name: str, where: str, host: str, port: int, scheme: str, method: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_value_leaves_at_its_place_alone_and_a_placeholder_never(
     st.lists(st.booleans(), min_size=80, max_size=80),
     st.integers(1, 4),
 )
-@examples(300)
+@examples(120)
 def test_what_looks_like_a_placeholder_goes_nowhere(
     where: str, rest: str, which: list[bool], depth: int
 ) -> None:
@@ -208,7 +208,7 @@ WRITTEN: dict[str, Callable[[str], bytes]] = {
     st.sampled_from(["", "identity", "gzip", "X-GZIP", "deflate"]),
     sizes,
 )
-@examples(600)
+@examples(200)
 def test_a_body_with_a_placeholder_never_leaves_however_it_comes(
     before: bytes, after: bytes, form: str, which: list[bool], encoding: str, sizes: list[int]
 ) -> None:
@@ -283,7 +283,7 @@ def answers(draw: st.DrawFn) -> tuple[list[str], bytes]:
 
 
 @given(answers(), sizes)
-@examples(800)
+@examples(250)
 def test_an_answer_is_redacted_alike_however_it_comes(
     answer: tuple[list[str], bytes], sizes: list[int]
 ) -> None:
@@ -323,7 +323,7 @@ def eights(text: str) -> list[str]:
     st.lists(st.text("abAB01", min_size=8, max_size=8), min_size=2, max_size=2),
     st.lists(st.text('abAB01 -\n"', max_size=12).map(str.encode), max_size=8),
 )
-@examples(300)
+@examples(120)
 def test_when_an_answer_comes_tells_nothing_about_the_value(
     secrets: list[str], pieces: list[bytes]
 ) -> None:
@@ -358,7 +358,7 @@ def test_a_value_never_comes_in_not_even_compressed(
 
 
 @given(st.binary(max_size=400).filter(lambda data: len(data) < 2 or data[:1] != b"x"), sizes)
-@examples(150)
+@examples(100)
 def test_any_bytes_as_a_compressed_body_are_an_answer_or_unreadable(
     data: bytes, sizes: list[int]
 ) -> None:

@@ -51,7 +51,7 @@ TEXTS = st.one_of(
 )
 
 
-@examples(500)
+@examples(200)
 @given(TEXTS)
 def test_a_rule_is_refused_in_words_or_says_the_same_again(text: str) -> None:
     try:
@@ -62,7 +62,7 @@ def test_a_rule_is_refused_in_words_or_says_the_same_again(text: str) -> None:
     assert Rule.parse(str(rule)) == rule
 
 
-@examples(500)
+@examples(200)
 @given(TEXTS)
 def test_a_host_has_one_spelling(text: str) -> None:
     try:
@@ -83,7 +83,7 @@ def test_a_public_address_stays_one_where_private_networks_are_allowed(text: str
         assert not refusal(text, EVERY_NETWORK)
 
 
-@examples(500)
+@examples(200)
 @given(st.one_of(st.text(), st.text("%2eEfF5cC./\\;ab?#")))
 def test_a_path_that_a_rule_means_stays_below_it(path: str) -> None:
     """However often a server unescapes it, and whatever it takes for a slash."""

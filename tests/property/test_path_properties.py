@@ -150,7 +150,7 @@ def inside(base: Path) -> set[tuple[int, int]]:
     return {(status.st_dev, status.st_ino) for status in map(os.lstat, found)}
 
 
-@examples(400)
+@examples(200)
 @given(trees, looked_up, st.sampled_from((os.O_PATH, os.O_RDONLY | os.O_NONBLOCK, os.O_DIRECTORY)))
 def test_both_ways_open_the_same_or_refuse_alike(tree: list[Item], path: str, flags: int) -> None:
     path = "/".join(part for part in path.split("/") if part not in ("", ".")) or "."
@@ -194,7 +194,7 @@ def changing(path: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@examples(250)
+@examples(100)
 @given(trees, paths)
 def test_no_read_shows_what_lies_outside(tree: list[Item], path: str) -> None:
     with workspace(tree) as base:
@@ -230,7 +230,7 @@ def test_a_shown_name_is_one_line(path: str) -> None:
     assert len(shown.splitlines()) <= 1
 
 
-@examples(250)
+@examples(100)
 @given(trees, paths)
 def test_no_change_reaches_what_lies_outside(tree: list[Item], path: str) -> None:
     answers = []
@@ -246,7 +246,7 @@ def test_no_change_reaches_what_lies_outside(tree: list[Item], path: str) -> Non
     assert answers[0] == answers[1]
 
 
-@examples(300)
+@examples(100)
 @given(paths.filter(str.isprintable))
 def test_what_is_under_no_root_has_one_answer(path: str) -> None:
     if path.startswith(("/shared", "/tmp", "/vault")) and path[1:].split("/")[0] in (

@@ -1,5 +1,5 @@
 """Turns of a model that lies, forgets and half-succeeds, over a store that fails: what the
-receipts say is what is in the database. Two hundred in every run, two thousand with `--long`."""
+receipts say is what is in the database. A hundred in every run, a thousand with `--long`."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from guest.tools.base import Tool, ToolContext, ToolOutput
 from tests.support.agent.scripted_turns import Change, ScriptedTurns, calls, save, scripted_turns
 from tests.support.examples import SEED, scaled
 
-TURNS, SEEDS = 100, scaled(2)
+TURNS, SEEDS = 50, scaled(2)
 SAID = [
     "Remember that I like {n}",
     "Merk dir: {n}",

@@ -70,19 +70,6 @@ async def test_the_hosts_own_public_addresses_are_refused_like_private_ones(
         writer.transport.abort()
 
 
-async def test_private_networks_never_open_metadata(egress: Egress, server: Origin) -> None:
-    async with names(INSIDE) as (at, _):
-        await egress.configure(
-            shell=pb.EgressPolicy(allow=["*.example.org:1"]),
-            name_servers=[at],
-            private_networks=["0.0.0.0/0", "::/0"],
-        )
-        for host in ("metadata", "metadata6", "azure", "link", "zero", "multicast"):
-            got, (_, writer) = await egress.tunnel(f"{host}.example.org:1")
-            assert (got.status, got.refused) == (403, "address"), (host, got)
-            writer.transport.abort()
-
-
 async def test_a_name_is_resolved_once_for_a_check_and_a_connection(
     egress: Egress, server: Origin
 ) -> None:

@@ -253,34 +253,6 @@ async def test_a_long_body_stops_where_the_placeholder_begins(world: World) -> N
     writer.transport.abort()
 
 
-async def test_a_value_is_for_its_methods(egress: Egress, certificates: Certificates) -> None:
-    async with outside(egress, certificates) as world:
-        world.configured = await egress.configure(
-            shell=pb.EgressPolicy(allow=[world.target]),
-            name_servers=[world.at],
-            ca_pem=certificates.pem,
-            credentials=[credential(world.server.port, methods=["GET"])],
-        )
-        bearer = f"Authorization: Bearer {PLACEHOLDER}"
-        assert (await world.say("/", bearer)).status == 200
-        assert (await world.say("/", bearer, method="DELETE")).refused == "credential"
-        assert len(world.server.requests) == 1
-
-
-async def test_over_http_nothing_is_filled_in(egress: Egress) -> None:
-    async with origin() as server, names({HOST: ["127.0.0.1"]}) as (at, _):
-        await egress.configure(
-            shell=pb.EgressPolicy(allow=[f"{HOST}:{server.port}"]),
-            name_servers=[at],
-            credentials=[credential(server.port)],
-        )
-        request = f"GET http://{HOST}:{server.port}/ HTTP/1.1\r\nHost: {HOST}:{server.port}\r\n"
-        answer = await egress.say(f"{request}Authorization: Bearer {PLACEHOLDER}\r\n\r\n")
-        assert (answer.status, answer.refused) == (403, "credential")
-        assert b"https alone" in answer.body
-        assert server.requests == []
-
-
 async def test_a_host_that_is_not_the_real_one_gets_nothing(
     egress: Egress, certificates: Certificates
 ) -> None:

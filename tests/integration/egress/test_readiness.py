@@ -16,7 +16,7 @@ from wire.v1 import egress_pb2_grpc
 from tests.support import parties
 from tests.support.egress.hellos import hello, in_records
 from tests.support.egress.origins import Origin, names, origin
-from tests.support.egress.program import TOKEN, Egress, head, said
+from tests.support.egress.program import TOKEN, Egress, said
 
 HOST = "files.example.org"
 
@@ -107,48 +107,6 @@ async def test_who_does_not_prove_its_role_is_not_heard(egress: Egress, server: 
         await channel.close()
 
 
-async def test_a_reload_under_a_hundred_connections_ends_those_that_it_forbids(
-    egress: Egress, name_server: str
-) -> None:
-    """The others go on to their end, and no request sees half of two policies."""
-    seen: list[int] = []
-    go_on = asyncio.Event()
-
-    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        seen.append(1)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
-        await go_on.wait()
-        writer.write(b"world")
-        writer.close()
-
-    slow = await asyncio.start_server(slowly, "127.0.0.1", 0, backlog=200)
-    port = slow.sockets[0].getsockname()[1]
-    allow = pb.EgressPolicy(allow=[f"{HOST}:{port}/*"])
-    deny = pb.EgressPolicy(allow=[f"{HOST}:{port}/*"], deny=[f"{HOST}/odd"])
-    await egress.configure(shell=allow, name_servers=[name_server])
-    running = [
-        asyncio.create_task(egress.say(request(port, "/odd" if number % 2 else "/even")))
-        for number in range(100)
-    ]
-    async with asyncio.timeout(60):
-        while len(seen) < 100:
-            await asyncio.sleep(0.02)
-    await egress.configure(shell=deny, name_servers=[name_server])
-    for cut in running[1::2]:
-        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await cut
-    after = await asyncio.gather(*(egress.say(request(port, "/odd")) for _ in range(20)))
-    assert {(each.status, each.refused) for each in after} == {(403, "policy")}
-    go_on.set()
-    answers = await asyncio.gather(*running[::2])
-    assert {(each.status, each.body) for each in answers} == {(200, b"helloworld")}
-    assert len(seen) == 100
-    await egress.configure(shell=allow, name_servers=[name_server])
-    assert (await egress.say(request(port))).status == 200
-    slow.close()
-
-
 async def test_a_reload_cuts_tunnels_that_would_not_be_opened_any_more(
     egress: Egress, name_server: str
 ) -> None:
@@ -170,25 +128,6 @@ async def test_a_reload_cuts_tunnels_that_would_not_be_opened_any_more(
         await asyncio.wait_for(staying.read(1), 0.3)
     stays.transport.abort()
     listening.close()
-
-
-async def test_a_kill_in_mid_stream_ends_everything_at_once(
-    egress: Egress, server: Origin, name_server: str
-) -> None:
-    allow = pb.EgressPolicy(allow=[f"{HOST}:{server.port}"])
-    await egress.configure(shell=allow, name_servers=[name_server])
-    reader, writer = await egress.at_shell_door()
-    writer.write(request(server.port, "/forever").encode())
-    assert (await head(reader)).status == 200
-    await reader.readexactly(2**20)
-    await egress.kill()
-    async with asyncio.timeout(60):
-        with suppress(ConnectionError):
-            while await reader.read(2**20):
-                pass
-    with pytest.raises(ConnectionError):
-        await egress.at_shell_door()
-    writer.transport.abort()
 
 
 async def test_its_memory_is_closed_and_it_ends_with_its_runner(egress: Egress) -> None:

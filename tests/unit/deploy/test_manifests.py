@@ -15,13 +15,12 @@ import helm_python
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
-from manifests.files import PLACE, chart, manifests, version
+from manifests.files import PLACE, chart, manifests
 from typer.testing import CliRunner
 from wire.settings import ContainerSettings
 
 from runner.cli.app import app
 from runner.config.models import Config
-from runner.images.naming import ImageRole
 from runner.tiers.base import Port
 from runner.tiers.kubernetes import names, policies
 from runner.tiers.kubernetes.permissions import NEEDED
@@ -30,23 +29,6 @@ from runner.workspace.mounts import Role
 from tests.support.settings import load_config
 
 AGAIN = "if this change was decided: .venv/bin/python -m tools.manifests"
-SINCE_1_20 = {
-    ("v1", "ConfigMap"),
-    ("v1", "LimitRange"),
-    ("v1", "Namespace"),
-    ("v1", "PersistentVolumeClaim"),
-    ("v1", "ResourceQuota"),
-    ("v1", "Service"),
-    ("v1", "ServiceAccount"),
-    ("apps/v1", "Deployment"),
-    ("apps/v1", "StatefulSet"),
-    ("networking.k8s.io/v1", "NetworkPolicy"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
-    ("rbac.authorization.k8s.io/v1", "Role"),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-}
-"""What Kubernetes has had in these versions from 1.20 until today."""
 DIGEST = "sha256:" + "ab" * 32
 EVERYTHING: dict[str, Any] = {
     "users": ["alice", "bob-2"],
@@ -177,25 +159,11 @@ def test_helm_finds_nothing_wrong_with_the_chart() -> None:
         assert [each for each in report["messages"] if each["severity"] > 1] == []
 
 
-def test_what_operators_are_told_next_names_their_namespace() -> None:
-    with helm_python.Chart.load(PLACE / "chart") as loaded:
-        made = loaded.render(EVERYTHING, name="oxydra", namespace="elsewhere")
-    notes = made["oxydra/templates/NOTES.txt"]
-    assert "alice, bob-2" in notes
-    assert 'kubectl -n elsewhere port-forward "$(kubectl -n elsewhere' in notes
-    assert "<no value>" not in notes
-
-
 @pytest.mark.parametrize("release", [kubernetes_validate.utils.all_versions()[0], "newest"])
 def test_a_cluster_accepts_every_object(release: str) -> None:
     wanted = kubernetes_validate.latest_version() if release == "newest" else release
     for each in (*all_plain(), *from_chart(EVERYTHING)):
         kubernetes_validate.validate(each, wanted, strict=True)
-
-
-def test_only_kinds_that_old_and_new_clusters_have_are_used() -> None:
-    found = {(each["apiVersion"], each["kind"]) for each in (*all_plain(), *from_chart(EVERYTHING))}
-    assert found <= SINCE_1_20
 
 
 @pytest.mark.parametrize(
@@ -244,25 +212,6 @@ def test_values_that_mean_nothing_are_refused_by_their_names(
         loaded.render(values, name="oxydra", namespace="oxydra")
 
 
-def test_the_runner_accepts_the_settings(tmp_path: Path) -> None:
-    config = settings_in(plain("settings.yaml"), tmp_path)
-    assert config.tier == "kubernetes"
-    assert list(config.users) == ["default"]
-    default = KubernetesSettings()
-    assert settings_of(config).agent_image == f"oxydra-agent:{version()}"
-    assert settings_of(config).shell_image == f"oxydra-{ImageRole.SHELL_POD}:{version()}"
-    images = ("agent_image", "shell_image", "egress_image")
-    keys = (*images, "namespace")
-    assert settings_of(config).namespace == "oxydra-guests"
-    assert settings_of(config).model_copy(update=dict.fromkeys(keys, "")) == default
-    assert config.embedder == Config().embedder
-
-
-def test_without_an_embedder_no_agent_waits_for_one(tmp_path: Path) -> None:
-    config = settings_in(from_chart({"embedder": {"enabled": False}}), tmp_path)
-    assert config.embedder.backend == "none"
-
-
 def test_the_runner_accepts_the_settings_that_values_make(tmp_path: Path) -> None:
     config = settings_in(from_chart(EVERYTHING), tmp_path)
     found = settings_of(config)
@@ -283,16 +232,6 @@ def test_the_runner_accepts_the_settings_that_values_make(tmp_path: Path) -> Non
     assert list(config.users) == ["alice", "bob-2"]
     assert config.for_user("alice").agent.model == "n"
     assert config.for_user("bob-2").agent.model == "m"
-
-
-def test_images_are_named_by_digest_where_there_is_one() -> None:
-    objects = from_chart(EVERYTHING)
-    pods = dict(pods_in(objects))
-    images = {name: pod["spec"]["containers"][0]["image"] for name, pod in pods.items()}
-    assert images["oxydra-runner"].endswith(f"/oxydra-runner@{DIGEST}")
-    assert images["oxydra-embedder"].endswith("/oxydra-embedder:next")
-    for pod in pods.values():
-        assert pod["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
 
 
 def test_the_runner_may_do_what_it_needs_and_nothing_else() -> None:
@@ -354,13 +293,6 @@ def test_every_pod_has_the_restricted_profile_and_limits(values: dict[str, Any])
             assert not any("subPath" in mount for mount in container["volumeMounts"])
     users = values.get("users", ["default"])
     assert seen == {"oxydra-runner", "oxydra-embedder", *(f"memory-{user}" for user in users)}
-
-
-def test_the_namespace_refuses_other_pods() -> None:
-    for namespace in plain("namespace.yaml"):
-        labels = namespace["metadata"]["labels"]
-        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-        assert labels[names.LABEL_NAMESPACE] == namespace["metadata"]["name"]
 
 
 def test_the_labels_are_those_by_which_the_runner_finds_pods() -> None:

@@ -40,14 +40,6 @@ async def test_the_first_write_makes_the_note_and_the_next_replaces_it(path: Pat
         assert (await memory.statistics()).note_versions == 1
 
 
-async def test_what_is_appended_follows_in_a_new_line(path: Path) -> None:
-    async with opened(path, FakeEmbedder()) as memory:
-        for text in ("one", "two\nthree"):
-            note = await memory.keyed.write("plan", text, "append", AGENT)
-        assert (note.text, note.version, note.change) == ("one\ntwo\nthree", 2, "append")
-        assert note.origin == AGENT
-
-
 async def test_every_search_finds_it_and_a_save_never_takes_it_for_a_duplicate(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         keyed = await memory.keyed.write("plan", "the gate code is 4711", "replace", ORIGIN)
@@ -236,25 +228,6 @@ async def test_what_is_no_name_or_text_is_refused(
         with pytest.raises(ValueError, match=problem):
             await memory.keyed.write(key, text, "append", ORIGIN)
         assert (await memory.list(10))[0] == []
-
-
-async def test_a_superseded_note_is_not_read_and_a_write_begins_it_anew(path: Path) -> None:
-    async with opened(path, FakeEmbedder()) as memory:
-        note = await memory.keyed.write("plan", "old", "replace", ORIGIN)
-        await supersede(memory, note.note_id)
-        assert await memory.keyed.read("plan") is None
-        assert await memory.keyed.activity(today()) == []
-        anew = await memory.keyed.write("plan", "new", "append", ORIGIN)
-        assert (anew.text, anew.version, anew.superseded) == ("new", 2, None)
-        assert await memory.keyed.read("plan") == anew
-
-
-async def supersede(memory: Memory, note_id: str) -> None:
-    await memory.store.database.execute(
-        "UPDATE notes SET superseded_by = '', superseded_reason = 'old', superseded_at = ? "
-        "WHERE note_id = ?",
-        ("2026-11-21T08:00:00.000000Z", note_id),
-    )
 
 
 async def test_the_days_activity_has_a_line_for_every_write_in_order(path: Path) -> None:

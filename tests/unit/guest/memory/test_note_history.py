@@ -117,13 +117,6 @@ async def test_changes_of_one_moment_are_each_listed_once(
     assert len(entries) == len({(e.note_id, e.version, e.change) for e in entries}) == 7
 
 
-async def test_a_forgotten_note_leaves_no_change(memory: Memory) -> None:
-    tea = await save(memory, "tea at four")
-    await memory.update(tea, "tea at five", None, AGENT)
-    await memory.delete(tea)
-    assert await changes(memory) == []
-
-
 @pytest.mark.parametrize("cursor", ["x", "bm90IGpzb24=", "W10=", "WyJhIiwgImIiLCAxXQ==", "é"])
 async def test_another_cursor_is_refused(memory: Memory, cursor: str) -> None:
     with pytest.raises(ValueError, match="cursor"):
@@ -143,33 +136,6 @@ async def test_undo_brings_back_what_was_said_before(memory: Memory) -> None:
     assert note.created_at == before.created_at
     assert [hit.note_id for hit in (await memory.search("oolong")).results] == [tea]
     assert (await memory.search("espresso")).results == ()
-
-
-async def test_undo_again_goes_further_back(memory: Memory) -> None:
-    tea = await save(memory, "one")
-    for text in ("two", "three"):
-        await memory.update(tea, text, None, AGENT)
-    for text, restores in (("two", 2), ("one", 1)):
-        note = (await memory.history.undo(tea)).note
-        assert note is not None
-        assert (note.text, note.restores) == (text, restores)
-    with pytest.raises(UndoRefused, match=f"^{tea} says what it said first"):
-        await memory.history.undo(tea)
-    assert (await memory.get(tea)).version == 5
-    undone = await memory.history.undo(tea, may_forget=True)
-    assert (undone.done, undone.note) == ("forgotten", None)
-    with pytest.raises(NoteNotFound):
-        await memory.get(tea)
-
-
-async def test_what_was_undone_does_not_come_back_by_undoing_later_changes(memory: Memory) -> None:
-    tea = await save(memory, "one")
-    await memory.update(tea, "two", None, AGENT)
-    await memory.update(tea, "planted", None, PAGE)
-    await memory.history.undo(tea)
-    await memory.update(tea, "three", None, AGENT)
-    undone = [(await memory.history.undo(tea)).note for _ in range(2)]
-    assert [note and (note.text, note.restores) for note in undone] == [("two", 2), ("one", 1)]
 
 
 async def test_what_was_read_stays_marked(memory: Memory) -> None:
@@ -210,14 +176,6 @@ async def test_undo_tells_of_its_own_version_and_not_of_a_later_one(
     assert undone.note is not None
     assert (undone.note.text, undone.note.version) == ("tea at four", 1)
     assert undone.note.superseded is None
-
-
-async def test_undo_to_what_another_note_says(memory: Memory) -> None:
-    tea = await save(memory, "tea at four")
-    await memory.update(tea, "tea at five", None, ORIGIN)
-    other = await save(memory, "tea at four")
-    assert (await memory.history.undo(tea)).done == "restored"
-    assert (await memory.get(other)).text == (await memory.get(tea)).text
 
 
 async def test_undo_of_a_keyed_and_of_a_scoped_note_keeps_key_and_scope(memory: Memory) -> None:
@@ -271,56 +229,6 @@ async def test_a_version_that_is_not_kept_cannot_come_back(memory: Memory) -> No
     with pytest.raises(UndoRefused, match=f"^version 1 of {tea} is not kept$"):
         await memory.history.undo(tea)
     assert (await memory.get(tea)).text == "tea at five"
-
-
-@pytest.mark.parametrize("replaced", [True, False])
-async def test_undo_of_an_update_supersedes_the_note_again(memory: Memory, replaced: bool) -> None:
-    tea = await save(memory, "tea at four")
-    new = await save(memory, "coffee at four") if replaced else ""
-    await memory.typed.supersede(tea, reason="no tea", replacement_id=new)
-    await memory.update(tea, "tea at five", None, AGENT)
-    undone = await memory.history.undo(tea)
-    assert undone.note is not None
-    assert undone.note.superseded is not None
-    assert (undone.note.superseded.by, undone.note.superseded.reason) == (new, "no tea")
-    found = (await memory.search("tea four")).results
-    assert [hit.note_id for hit in found] == ([new] if replaced else [])
-    assert (await memory.history.undo(tea)).done == "current_again"
-    with pytest.raises(UndoRefused, match="says what it said first"):
-        await memory.history.undo(tea)
-
-
-async def test_undo_of_a_write_forgets_the_keyed_note_again(memory: Memory) -> None:
-    plan = await memory.keyed.write("plan", "bake", "replace", ORIGIN)
-    await memory.typed.supersede(plan.note_id, reason="done")
-    await memory.keyed.write("plan", "wash up", "replace", ORIGIN)
-    await memory.history.undo(plan.note_id)
-    assert await memory.keyed.read("plan") is None
-
-
-async def test_undo_does_not_bring_back_a_replacement_that_is_gone(memory: Memory) -> None:
-    tea, new = await save(memory, "tea at four"), await save(memory, "coffee")
-    await memory.typed.supersede(tea, replacement_id=new)
-    await memory.update(tea, "tea at five", None, AGENT)
-    await memory.delete(new)
-    note = (await memory.history.undo(tea)).note
-    assert note is not None
-    assert note.superseded is not None
-    assert note.superseded.by == ""
-
-
-async def test_undo_does_not_close_a_circle_of_replacements(memory: Memory) -> None:
-    tea, new = await save(memory, "tea at four"), await save(memory, "coffee")
-    await memory.typed.supersede(tea, replacement_id=new)
-    await memory.update(tea, "tea at five", None, AGENT)
-    await memory.typed.supersede(new, replacement_id=tea)
-    with pytest.raises(UndoRefused, match=f"undo the last change of {new} first"):
-        await memory.history.undo(tea)
-    await memory.history.undo(new)
-    note = (await memory.history.undo(tea)).note
-    assert note is not None
-    assert note.superseded is not None
-    assert note.superseded.by == new
 
 
 async def test_undo_does_not_close_a_circle_that_another_writer_is_opening(

@@ -153,16 +153,6 @@ async def test_of_concurrent_updates_of_one_version_one_wins(path: Path) -> None
     assert rows(path, "SELECT version, content FROM note_versions") == [(1, "text 0")]
 
 
-async def test_an_update_may_say_what_another_note_says(path: Path) -> None:
-    async with opened(path) as memory:
-        one = (await memory.save("one", [], ORIGIN)).note
-        two = (await memory.save("two", [], ORIGIN)).note
-        await memory.update(two.note_id, "one", None, ORIGIN)
-        assert {n.note_id for n in (await memory.list(10))[0]} == {one.note_id, two.note_id}
-        assert (await memory.save("one", [], ORIGIN)).note.note_id == one.note_id
-        assert (await memory.save("two", [], ORIGIN)).created
-
-
 async def test_a_deleted_note_leaves_no_row(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         kept = (await memory.save("stays here", [], ORIGIN)).note

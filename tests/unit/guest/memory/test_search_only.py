@@ -12,7 +12,6 @@ from guest.memory.models import Details, NoteType, Only, Origin
 from guest.memory.search import ranking
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
-ALICE = "alice"
 PAGE = Origin("agent", session_id="s1", link="/shared/page.md", material=True)
 
 
@@ -32,16 +31,6 @@ async def save(
 async def found(memory: Memory, query: str, only: Only, top_k: int = 5) -> set[str]:
     outcome = await memory.search(query, top_k=top_k, only=only)
     return {hit.note_id for hit in outcome.results}
-
-
-async def test_only_its_own_session_finds_a_scoped_note(memory: Memory) -> None:
-    scoped = await save(memory, "tea in the garden", scope_session="s1")
-    everybodys = await save(memory, "tea in the kitchen")
-    assert await found(memory, "tea", Only(session_id="s1")) == {scoped, everybodys}
-    assert await found(memory, "tea", Only(session_id="s2")) == {everybodys}
-    assert await found(memory, "tea", Only()) == {everybodys}
-    narrowed = Only(session_id="s2", types=("fact",))
-    assert await found(memory, "tea", narrowed) == {everybodys}
 
 
 async def test_types_and_confidence_narrow_a_search(memory: Memory) -> None:
@@ -65,17 +54,6 @@ async def test_tags_and_types_must_both_match(memory: Memory) -> None:
     await save(memory, "white tea", type="risk")
     outcome = await memory.search("tea", tags=("drink",), only=Only(types=("risk",)))
     assert [hit.note_id for hit in outcome.results] == [both]
-
-
-async def test_superseded_notes_are_found_only_by_who_asks(memory: Memory) -> None:
-    old = await save(memory, "tea at four")
-    new = await save(memory, "tea at five")
-    await memory.typed.supersede(old, replacement_id=new)
-    assert await found(memory, "tea", Only()) == {new}
-    assert await found(memory, "tea", Only(types=("fact",))) == {new}
-    outcome = await memory.search("tea", only=Only(superseded=True))
-    assert {hit.note_id: hit.superseded for hit in outcome.results} == {old: True, new: False}
-    assert await found(memory, "tea", Only(superseded=True, types=("fact",))) == {old, new}
 
 
 async def test_a_hit_says_where_a_note_comes_from(memory: Memory) -> None:

@@ -1,6 +1,5 @@
 """A superseded note counts no more, is kept, and never stands in a circle."""
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import Details, NoteNotFound, Superseded, SupersedeRefused, User
+from guest.memory.models import Details, Superseded, SupersedeRefused, User
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
@@ -39,22 +38,6 @@ async def test_a_superseded_note_is_kept_and_not_found(memory: Memory) -> None:
     assert note.superseded.at > note.updated_at
     assert (await memory.search("tea")).results == ()
     assert await memory.list(10) == ([], "")
-
-
-async def test_its_text_may_be_saved_again(memory: Memory) -> None:
-    note_id = await save(memory, "tea at four")
-    await memory.typed.supersede(note_id)
-    again = await memory.save("tea at four", (), ORIGIN)
-    assert again.created
-    assert again.note.note_id != note_id
-
-
-async def test_a_chain_stays_readable(memory: Memory) -> None:
-    a, b, c = [await save(memory, f"tea at {hour}") for hour in (3, 4, 5)]
-    await memory.typed.supersede(b, replacement_id=c)
-    await memory.typed.supersede(a, replacement_id=b)
-    by = [state and state.by for state in [await superseded(memory, note) for note in (a, b, c)]]
-    assert by == [b, c, None]
 
 
 async def test_the_same_again_changes_nothing(memory: Memory) -> None:
@@ -90,32 +73,6 @@ async def test_no_note_replaces_itself(memory: Memory) -> None:
     assert await superseded(memory, c) is None
 
 
-async def test_what_a_session_does_not_see_is_unknown_to_it(memory: Memory) -> None:
-    mine = await save(memory, "tea at four")
-    bobs = await save(Memory(memory.store, BOB), "tea at five")
-    others = await save(memory, "tea at six", scope="s2")
-    for unknown in ("note-none", bobs, others):
-        with pytest.raises(NoteNotFound) as refused:
-            await memory.typed.supersede(unknown, session_id="s1")
-        assert refused.value.note_id == unknown
-        with pytest.raises(NoteNotFound) as refused:
-            await memory.typed.supersede(mine, replacement_id=unknown, session_id="s1")
-        assert refused.value.note_id == unknown
-    assert await superseded(memory, mine) is None
-    await memory.typed.supersede(others, replacement_id=mine, session_id="s2")
-    assert (await Memory(memory.store, BOB).get(bobs)).superseded is None
-
-
-async def test_a_note_of_one_session_takes_none_from_the_others(memory: Memory) -> None:
-    everybodys = await save(memory, "tea at four")
-    own, other = [await save(memory, f"tea at {hour}", scope="s1") for hour in (5, 6)]
-    with pytest.raises(SupersedeRefused, match="the others would lose it"):
-        await memory.typed.supersede(everybodys, replacement_id=own, session_id="s1")
-    assert await superseded(memory, everybodys) is None
-    await memory.typed.supersede(own, replacement_id=other, session_id="s1")
-    await memory.typed.supersede(other, replacement_id=everybodys, session_id="s1")
-
-
 async def test_a_reason_is_bounded(memory: Memory) -> None:
     note_id = await save(memory, "tea at four")
     for reason in ("x" * 2001, "a\0b"):
@@ -146,24 +103,3 @@ async def test_the_batch_itself_refuses_what_has_changed_or_is_gone(memory: Memo
     assert not await stored(memory, a, c)
     assert not await stored(memory, b, gone)
     assert await stored(memory, b, c)
-
-
-async def test_of_many_at_once_one_is_done(memory: Memory) -> None:
-    a, b, c = [await save(memory, f"tea at {hour}") for hour in (3, 4, 5)]
-    outcomes = await asyncio.gather(
-        memory.typed.supersede(a, replacement_id=b),
-        memory.typed.supersede(b, replacement_id=a),
-        memory.typed.supersede(a, replacement_id=c),
-        return_exceptions=True,
-    )
-    assert {type(outcome) for outcome in outcomes} == {type(None), SupersedeRefused}
-    first, second = await superseded(memory, a), await superseded(memory, b)
-    assert (first and first.by, second and second.by) != (b, a)
-
-
-async def test_a_keyed_note_written_anew_counts_again(memory: Memory) -> None:
-    plan = await memory.keyed.write("plan", "tea", "replace", ORIGIN)
-    await memory.typed.supersede(plan.note_id)
-    assert await memory.keyed.read("plan") is None
-    await memory.keyed.write("plan", "coffee", "replace", ORIGIN)
-    assert (await memory.get(plan.note_id)).superseded is None

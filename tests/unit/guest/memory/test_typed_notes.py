@@ -67,25 +67,6 @@ async def test_kinds_and_confidence_limit_what_is_recalled(memory: Memory, query
 
 
 @pytest.mark.parametrize("query", ["", "tea"])
-async def test_only_its_own_session_recalls_a_scoped_note(memory: Memory, query: str) -> None:
-    await save(memory, "tea for one", scope_session="s1")
-    assert await recalled(memory, query=query) == []
-    assert await recalled(memory, query=query, session_id="s2") == []
-    assert await recalled(memory, query=query, session_id="s1") == ["tea for one"]
-
-
-@pytest.mark.parametrize("query", ["", "tea"])
-async def test_superseded_notes_are_recalled_where_asked_for(memory: Memory, query: str) -> None:
-    old = await save(memory, "tea at four")
-    new = await save(memory, "tea at five")
-    await memory.typed.supersede(old.note_id, reason="late", replacement_id=new.note_id)
-    assert await recalled(memory, query=query) == ["tea at five"]
-    outcome = await memory.typed.recall(query=query, include_superseded=True)
-    (superseded,) = [note.superseded for note in outcome.notes if note.superseded]
-    assert (superseded.by, superseded.reason) == (new.note_id, "late")
-
-
-@pytest.mark.parametrize("query", ["", "tea"])
 async def test_the_work_at_hand_is_no_memory(memory: Memory, query: str) -> None:
     for key, text in (("session-handoff", "tea"), ("scratchpad", "tea"), ("plan", "tea for all")):
         await memory.keyed.write(key, text, "replace", ORIGIN)
