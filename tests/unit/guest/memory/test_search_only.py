@@ -33,6 +33,16 @@ async def found(memory: Memory, query: str, only: Only, top_k: int = 5) -> set[s
     return {hit.note_id for hit in outcome.results}
 
 
+async def test_only_its_own_session_finds_a_scoped_note(memory: Memory) -> None:
+    scoped = await save(memory, "tea in the garden", scope_session="s1")
+    everybodys = await save(memory, "tea in the kitchen")
+    assert await found(memory, "tea", Only(session_id="s1")) == {scoped, everybodys}
+    assert await found(memory, "tea", Only(session_id="s2")) == {everybodys}
+    assert await found(memory, "tea", Only()) == {everybodys}
+    narrowed = Only(session_id="s2", types=("fact",))
+    assert await found(memory, "tea", narrowed) == {everybodys}
+
+
 async def test_types_and_confidence_narrow_a_search(memory: Memory) -> None:
     ids = {}
     kinds: tuple[tuple[NoteType, float], ...] = (("fact", 0.9), ("risk", 0.5), ("decision", 0.2))
