@@ -46,18 +46,8 @@ def memory(config: Config, user_id: str, environ: Mapping[str, str]) -> list[Fin
 
 def _server(url: str, ca_pem: str, memory: MemorySettings, token: str, tier: Tier) -> list[Finding]:
     host = urlsplit(url).hostname or ""
-    if tier.name in ("container", "micro_vm") and host in _HERE:
-        return [
-            problem(
-                _SERVER,
-                f"{host} is the egress guest itself in the container tiers",
-                "name the server by an address that containers reach, such as the bridge's",
-            )
-        ]
-    if tier.resolves(host):
-        findings = [ok(_SERVER, f"{url} can be reached by egress alone; the agent asks it")]
-    else:
-        findings = [_answers(url, ca_pem, token, one_user=memory.server_holds_one_user)]
+    one_user = memory.server_holds_one_user
+    findings = [tier.memory_server(url, host) or _answers(url, ca_pem, token, one_user=one_user)]
     if url.startswith("http:") and host not in _HERE:
         findings.append(
             warning(

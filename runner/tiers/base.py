@@ -437,9 +437,10 @@ class Tier:
         """What `runner doctor` finds besides what it looks at itself. Blocks."""
         return []
 
-    def resolves(self, host: str) -> bool:
-        """Whether this host name is known where guests are, and nowhere else."""
-        return False
+    def memory_server(self, url: str, host: str) -> "Finding | None":
+        """What `runner doctor` is to say of a memory server at `host` that guests reach otherwise
+        than this machine does; None if this machine can ask it for them."""
+        return None
 
     def objects(self, config: "Config", user_id: str, home: Path) -> list[str]:
         """What a removal of a user ends or leaves outside of the workspace `home`, in words.

@@ -7,6 +7,7 @@ from runner.tiers.base import Tier, TierDriver
 
 if TYPE_CHECKING:
     from runner.config.models import Config
+    from runner.doctor.finding import Finding
 
 
 class ContainerTier(Tier):
@@ -18,6 +19,17 @@ class ContainerTier(Tier):
         from runner.tiers.container.driver import ContainerDriver  # imports docker
 
         return ContainerDriver(config.container, self.name)
+
+    def memory_server(self, url: str, host: str) -> "Finding | None":
+        from runner.doctor.finding import problem
+
+        if host not in ("localhost", "127.0.0.1", "::1"):
+            return None
+        return problem(
+            "memory server",
+            f"{host} is the egress guest itself in the container tiers",
+            "name the server by an address that containers reach, such as the bridge's",
+        )
 
     def objects(self, config: "Config", user_id: str, home: Path) -> list[str]:
         from runner.tiers.container.engine import Engine

@@ -2,9 +2,13 @@
 uses it any more. It is a bridge whose guests cannot reach each other."""
 
 import contextlib
+import hashlib
+import itertools
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import Any, Final
 
 import docker
@@ -14,7 +18,6 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.tiers.container.names import LABEL_WORKSPACE, Place
-from runner.tiers.container.subnets import free_subnets
 
 _OPTIONS: Final = {"com.docker.network.bridge.enable_icc": "false"}
 _FULL: Final = ("non-overlapping", "fully subnetted")
@@ -22,6 +25,16 @@ _FULL: Final = ("non-overlapping", "fully subnetted")
 _OVERLAPS: Final = "overlap"
 """In what it answers when another network has taken a range."""
 _YOUNG: Final = timedelta(minutes=5)
+_RANGE: Final = IPv4Network("198.18.0.0/15")
+"""Of our own, because an engine has about thirty ranges by default, and one may be needed for each
+user. Set aside for measurements of networks (RFC 2544), so that no machine to talk to is in it."""
+_PREFIX: Final = 28
+"""One guest, the next one while the first still ends, and the bridge itself need an address."""
+_TRIES: Final = 64
+_EVERYWHERE: Final = 8
+"""Routes with a shorter prefix lead to no network: VPNs take all traffic with two or more such
+ones instead of a default route."""
+_ROUTES: Final = Path("/proc/net/route")
 
 
 def network_name(place: Place) -> str:
@@ -139,3 +152,30 @@ def sweep_unused(client: docker.APIClient) -> bool:
                 client.remove_network(network["Id"])
                 swept = True
     return swept
+
+
+def free_subnets(name: str, routes: Path = _ROUTES) -> Iterator[IPv4Network]:
+    """Small ranges for the network `name` to which this machine has no route yet, in an order that
+    few other names share."""
+    networks = (each for each in _routed(routes) if each.prefixlen >= _EVERYWHERE)
+    taken = [each for each in networks if each.overlaps(_RANGE)]
+    size = 2 ** (32 - _PREFIX)
+    count = _RANGE.num_addresses // size
+    first = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) % count
+    found = (
+        IPv4Network((int(_RANGE.network_address) + (first + step) % count * size, _PREFIX))
+        for step in range(count)
+    )
+    free = (each for each in found if not any(each.overlaps(other) for other in taken))
+    return itertools.islice(free, _TRIES)
+
+
+def _routed(routes: Path) -> list[IPv4Network]:
+    """Where this machine has routes to; the kernel writes addresses as little-endian numbers."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in routes.read_text().splitlines()[1:]:
+            _, destination, _, _, _, _, _, mask, *_ = line.split()
+            address, bits = (bytes.fromhex(word)[::-1] for word in (destination, mask))
+            found.append(IPv4Network((address, int.from_bytes(bits).bit_count())))
+    return found

@@ -54,8 +54,12 @@ class KubernetesTier(Tier):
 
         return cluster(settings_of(config), config.container, user_id)
 
-    def resolves(self, host: str) -> bool:
-        return f"{host}.".endswith((".svc.", ".svc.cluster.local."))
+    def memory_server(self, url: str, host: str) -> "Finding | None":
+        from runner.doctor.finding import ok
+
+        if not f"{host}.".endswith((".svc.", ".svc.cluster.local.")):
+            return None
+        return ok("memory server", f"{url} can be reached by egress alone; the agent asks it")
 
     def objects(self, config: "Config", user_id: str, home: Path) -> list[str]:
         from runner.tiers.kubernetes.removal import objects

@@ -11,8 +11,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.tiers.container.names import Place
-from runner.tiers.container.networks import Networks
-from runner.tiers.container.subnets import free_subnets
+from runner.tiers.container.networks import Networks, free_subnets
 
 HEADER = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 DEFAULT_ROUTE = "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
