@@ -19,6 +19,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id, wording
+from runner.client.turn import ToolCall, TurnSoFar
 
 _KINDS: Final[dict[str, schema.ToolKind]] = {
     "file_read": "read",
@@ -40,26 +41,24 @@ class Updates:
 
     def __init__(self, turn_id: str) -> None:
         self._turn_id = turn_id
-        self._open: dict[str, str] = {}
+        self._turn = TurnSoFar()
 
     def of(self, event: pb.TurnEvent) -> Iterator[SessionUpdate]:
         """What the editor is told of `event`."""
-        kind = event.WhichOneof("event")
+        kind, call = event.WhichOneof("event"), self._turn.add(event)
         if kind == "text":
             yield acp.update_agent_message_text(event.text.text)
         elif kind == "notice":
             yield acp.update_agent_thought_text(event.notice.text)
-        elif kind == "tool_started":
-            yield self._started(event.index, event.tool_started)
-        elif kind == "tool_finished":
-            yield self._finished(event.tool_finished)
+        elif call is not None:
+            yield self._started(call) if kind == "tool_started" else self._finished(call)
         elif kind == "receipt" and event.receipt.asked_by == "runtime":
             yield _by_itself(f"{self._turn_id}-{event.index}", event.receipt)
 
     def asked(self, approval: pb.ApprovalRequested) -> schema.ToolCallUpdate:
         """The call that a person is asked about: the one that began last, or the question that it
         led to."""
-        begun = next(reversed(self._open.values()), approval.approval_id)
+        begun = next(map(self._id, reversed(self._turn.running)), approval.approval_id)
         return schema.ToolCallUpdate(
             tool_call_id=approval.approval_id if approval.question else begun,
             title=" ⏎ ".join(line.strip() for line in wording(approval).split("\n")),
@@ -68,22 +67,23 @@ class Updates:
             content=[acp.tool_content(acp.text_block(_verbatim(wording(approval))))],
         )
 
-    def _started(self, index: int, started: pb.ToolCallStarted) -> SessionUpdate:
-        call_id = f"{self._turn_id}-{index}"
-        self._open[started.call_id] = call_id
+    def _id(self, call: ToolCall) -> str:
+        return f"{self._turn_id}-{call.index}" if call.index >= 0 else call.finished.call_id
+
+    def _started(self, call: ToolCall) -> SessionUpdate:
         return acp.start_tool_call(
-            call_id,
-            _title(started),
-            kind=_KINDS.get(started.tool, "other"),
+            self._id(call),
+            _title(call.started),
+            kind=_KINDS.get(call.started.tool, "other"),
             status="in_progress",
-            raw_input=started.arguments_text,
+            raw_input=call.started.arguments_text,
         )
 
-    def _finished(self, finished: pb.ToolCallFinished) -> SessionUpdate:
-        call_id = self._open.pop(finished.call_id, finished.call_id)
+    def _finished(self, call: ToolCall) -> SessionUpdate:
+        finished = call.finished
         told = finished.output or finished.summary
         return acp.update_tool_call(
-            call_id,
+            self._id(call),
             status="completed" if finished.ok else "failed",
             content=[acp.tool_content(acp.text_block(told))] if told else None,
         )

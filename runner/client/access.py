@@ -90,6 +90,5 @@ class AccessFile(BaseModel):
                 Code.UNAVAILABLE,
                 f"nobody answers at {self.address}",
                 details=error.details,
-                resolution="ask the person who runs the agent whether people are let in there: "
-                "runner serve",
+                resolution="ask the person who runs the agent whether people are let in there",
             ) from None

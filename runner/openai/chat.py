@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict
 from wire.v1 import gateway_pb2 as pb
 
+from runner.client.turn import TurnSoFar
 from runner.openai.requests import Asked, CallRef
-from runner.openai.turns import ResponseRef
+from runner.openai.turns import ResponseRef, own_field, plain
 
 _REASONS: Final = {"length": "length", "filtered": "content_filter"}
 
@@ -32,22 +32,16 @@ class ChatWriter:
             "created": int(time.time()),
             "model": asked.model,
         }
-        self._text: list[str] = []
+        self._turn = TurnSoFar()
         self._calls: list[dict[str, Any]] = []
         self._finish = "stop"
         self._usage: dict[str, Any] | None = None
-        self._own: dict[str, Any] = {
-            "turn_id": ref.turn_id,
-            "receipts": [],
-            "notices": [],
-            "calls": [],
-        }
+        self._expires_at = ""
         self.failed: pb.TurnFailed | None = None
 
     def begin(self, session_id: str = "") -> list[dict[str, Any]]:
         """The completion begins."""
-        if session_id:
-            self._own["session_id"] = session_id
+        self._turn.session_id = session_id
         return [self._chunk({"role": "assistant", "content": ""})]
 
     def add(self, event: pb.TurnEvent) -> list[dict[str, Any]]:
@@ -57,7 +51,7 @@ class ChatWriter:
     @property
     def completion(self) -> dict[str, Any]:
         """The whole completion."""
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        message: dict[str, Any] = {"role": "assistant", "content": self._turn.text}
         if self._calls:
             message["tool_calls"] = self._calls
         choice = {
@@ -72,21 +66,20 @@ class ChatWriter:
             "object": "chat.completion",
             "choices": [choice],
             **usage,
-            "oxydra": self._own,
+            "oxydra": self._own(),
         }
+
+    def _own(self) -> dict[str, Any]:
+        own = own_field(self._ref, self._turn)
+        finished = [call.finished for call in self._turn.calls if call.finished.tool]
+        own["calls"] = [plain(each) for each in finished]
+        return own | ({"expires_at": self._expires_at} if self._expires_at else {})
 
     def _added(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
         kind = event.WhichOneof("event")
-        if kind == "started" and event.started.session_id:
-            self._own["session_id"] = event.started.session_id
-        elif kind == "text":
-            self._text.append(event.text.text)
+        self._turn.add(event)
+        if kind == "text":
             yield self._chunk({"content": event.text.text})
-        elif kind == "notice":
-            self._own["notices"].append(event.notice.text)
-        elif kind == "tool_finished":
-            finished = MessageToDict(event.tool_finished, preserving_proto_field_name=True)
-            self._own["calls"].append(finished)
         elif kind == "client_call":
             yield self._chunk({"tool_calls": [self._client_call(event)]})
             self._finish = "tool_calls"
@@ -97,7 +90,6 @@ class ChatWriter:
         elif kind == "incomplete":
             self._account(event.incomplete.so_far)
             self._finish = _REASONS.get(event.incomplete.reason, "length")
-            self._own["notices"].append(event.incomplete.message)
             yield from self._end()
         elif kind == "failed":
             self.failed = event.failed
@@ -110,15 +102,10 @@ class ChatWriter:
             "function": {"name": asked.tool, "arguments": asked.arguments_json},
         }
         self._calls.append(call)
-        self._own["expires_at"] = asked.expires_at
+        self._expires_at = asked.expires_at
         return {"index": 0, **call}
 
     def _account(self, done: pb.TurnCompleted) -> None:
-        self._own["receipts"] = [
-            MessageToDict(each, preserving_proto_field_name=True) for each in done.receipts
-        ]
-        self._own["cost_usd"] = done.cost_usd
-        self._own["answered_by"] = done.model
         self._usage = {
             "prompt_tokens": done.input_tokens,
             "completion_tokens": done.output_tokens,
@@ -127,7 +114,7 @@ class ChatWriter:
         }
 
     def _end(self) -> Iterator[dict[str, Any]]:
-        yield {**self._chunk({}, self._finish), "oxydra": self._own}
+        yield {**self._chunk({}, self._finish), "oxydra": self._own()}
         if self._asked.with_usage and self._usage:
             yield {**self._chunk({}), "choices": [], "usage": self._usage}
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict
 from wire.v1 import gateway_pb2 as pb
 
+from runner.client.turn import ToolCall, TurnSoFar
 from runner.openai.requests import Asked, CallRef
-from runner.openai.turns import ResponseRef
+from runner.openai.turns import ResponseRef, own_field
 
 SERVER_LABEL: Final = "oxydra"
 _REASONS: Final = {"length": "max_output_tokens", "filtered": "content_filter"}
@@ -24,11 +24,12 @@ class ResponseWriter:
 
     def __init__(self, ref: ResponseRef, asked: Asked, began_at: float) -> None:
         self._ref = ref
-        self._turn = uuid.UUID(ref.turn_id.removeprefix("turn-")).hex
+        self._hex = uuid.UUID(ref.turn_id.removeprefix("turn-")).hex
+        self._turn = TurnSoFar()
         self._number = 0
         self._text: str | None = None
-        self._calls: dict[int, str] = {}
-        self._own: dict[str, Any] = {"turn_id": ref.turn_id, "receipts": [], "notices": []}
+        self._places: dict[int, int] = {}
+        self._expires_at = ""
         self.response: dict[str, Any] = {
             "id": ref.response_id,
             "object": "response",
@@ -48,7 +49,7 @@ class ResponseWriter:
             "tools": [dict(tool) for tool in asked.told_tools],
             "top_p": None,
             "usage": None,
-            "oxydra": self._own,
+            "oxydra": own_field(ref, self._turn),
         }
 
     @property
@@ -58,7 +59,8 @@ class ResponseWriter:
 
     def begin(self, session_id: str = "") -> list[dict[str, Any]]:
         """The response begins."""
-        self._set_session(session_id)
+        self._turn.session_id = session_id
+        self._tell()
         return [
             self._event("response.created", response=self._snapshot()),
             self._event("response.in_progress", response=self._snapshot()),
@@ -69,19 +71,13 @@ class ResponseWriter:
         return list(self._added(event))
 
     def _added(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
-        kind = event.WhichOneof("event")
-        if kind == "started":
-            self._set_session(event.started.session_id)
-        elif kind == "text":
+        kind, call = event.WhichOneof("event"), self._turn.add(event)
+        if kind == "text":
             yield from self._say(event.text.text)
-        elif kind == "notice":
-            self._own["notices"].append(event.notice.text)
-        elif kind == "receipt":
-            self._own["receipts"].append(_plain(event.receipt))
-        elif kind == "tool_started":
-            yield from self._call(event.index, event.tool_started)
-        elif kind == "tool_finished":
-            yield from self._called(event.tool_finished)
+            return
+        self._tell()
+        if call is not None:
+            yield from self._call(call) if kind == "tool_started" else self._called(call)
         elif kind == "client_call":
             yield from self._close_text()
             yield from self._ask_client(event.index, event.client_call)
@@ -95,11 +91,9 @@ class ResponseWriter:
             self._account(event.incomplete.so_far)
             reason = _REASONS.get(event.incomplete.reason)
             self.response["incomplete_details"] = {"reason": reason}
-            self._own["notices"].append(event.incomplete.message)
             yield self._end("incomplete")
         elif kind == "failed":
             yield from self._close_text("incomplete")
-            self._own["receipts"] = [_plain(each) for each in event.failed.receipts]
             yield self._fail(event.failed)
 
     def _say(self, text: str) -> Iterator[dict[str, Any]]:
@@ -120,33 +114,32 @@ class ResponseWriter:
         self._output[-1].update(status=status, content=[_output_text(text)])
         yield self._item_done(len(self._output) - 1)
 
-    def _call(self, index: int, started: pb.ToolCallStarted) -> Iterator[dict[str, Any]]:
+    def _call(self, call: ToolCall) -> Iterator[dict[str, Any]]:
         yield from self._close_text()
-        item_id = f"mcp_{self._turn}_{index}"
+        item_id = f"mcp_{self._hex}_{call.index}"
         item = {
             "id": item_id,
             "type": "mcp_call",
             "server_label": SERVER_LABEL,
-            "name": started.tool,
+            "name": call.started.tool,
             "arguments": "",
             "status": "in_progress",
         }
         yield self._add_item(item)
         place = len(self._output) - 1
-        self._calls[place] = started.call_id
+        self._places[call.index] = place
         at = {"item_id": item_id, "output_index": place}
         yield self._event("response.mcp_call.in_progress", **at)
-        arguments = started.arguments_json
+        arguments = call.started.arguments_json
         yield self._event("response.mcp_call_arguments.delta", delta=arguments, **at)
         yield self._event("response.mcp_call_arguments.done", arguments=arguments, **at)
         self._output[-1]["arguments"] = arguments
 
-    def _called(self, finished: pb.ToolCallFinished) -> Iterator[dict[str, Any]]:
+    def _called(self, call: ToolCall) -> Iterator[dict[str, Any]]:
         """A call has finished; one of the client's has no item here."""
-        open_calls = (at for at, call_id in self._calls.items() if call_id == finished.call_id)
-        if (index := next(open_calls, None)) is None:
+        if (index := self._places.get(call.index)) is None:
             return
-        del self._calls[index]
+        finished = call.finished
         told = finished.output or finished.summary
         item = self._output[index]
         at = {"item_id": item["id"], "output_index": index}
@@ -160,7 +153,7 @@ class ResponseWriter:
         yield self._item_done(index)
 
     def _ask_client(self, index: int, call: pb.ClientCall) -> Iterator[dict[str, Any]]:
-        item_id = f"fc_{self._turn}_{index}"
+        item_id = f"fc_{self._hex}_{index}"
         item = {
             "id": item_id,
             "type": "function_call",
@@ -178,12 +171,10 @@ class ResponseWriter:
         )
         self._output[-1].update(arguments=arguments, status="completed")
         yield self._item_done(len(self._output) - 1)
-        self._own["expires_at"] = call.expires_at
+        self._expires_at = call.expires_at
+        self._tell()
 
     def _account(self, done: pb.TurnCompleted) -> None:
-        self._own["receipts"] = [_plain(each) for each in done.receipts]
-        self._own["cost_usd"] = done.cost_usd
-        self._own["answered_by"] = done.model
         self.response["usage"] = {
             "input_tokens": done.input_tokens,
             "input_tokens_details": {"cached_tokens": done.cached_tokens, "cache_write_tokens": 0},
@@ -205,13 +196,17 @@ class ResponseWriter:
         self.response["status"] = status or kind
         return self._event(f"response.{kind}", response=self._snapshot())
 
-    def _set_session(self, session_id: str) -> None:
-        if session_id:
-            self._own["session_id"] = session_id
-            self.response["conversation"] = {"id": session_id}
+    def _tell(self) -> None:
+        """Write what is known of the turn into the response."""
+        own = own_field(self._ref, self._turn)
+        self.response["oxydra"] = own | (
+            {"expires_at": self._expires_at} if self._expires_at else {}
+        )
+        if self._turn.session_id:
+            self.response["conversation"] = {"id": self._turn.session_id}
 
     def _id(self, kind: str) -> str:
-        return f"{kind}_{self._turn}_{self._ref.after}_{len(self._output)}"
+        return f"{kind}_{self._hex}_{self._ref.after}_{len(self._output)}"
 
     def _add_item(self, item: dict[str, Any]) -> dict[str, Any]:
         self._output.append(item)
@@ -234,11 +229,7 @@ class ResponseWriter:
 
     def _snapshot(self) -> dict[str, Any]:
         items = [dict(item) for item in self._output]
-        own = {
-            name: list(value) if isinstance(value, list) else value
-            for name, value in self._own.items()
-        }
-        return {**self.response, "output": items, "oxydra": own}
+        return {**self.response, "output": items}
 
 
 def seconds(rfc3339: str) -> float:
@@ -248,7 +239,3 @@ def seconds(rfc3339: str) -> float:
 
 def _output_text(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _plain(receipt: pb.MemoryReceipt) -> dict[str, Any]:
-    return MessageToDict(receipt, preserving_proto_field_name=True)

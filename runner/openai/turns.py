@@ -5,8 +5,10 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from wire.branches import branch_of, told_in, told_so
 from wire.errors import Code, WireError
 from wire.settings import OpenAISettings
@@ -15,6 +17,7 @@ from wire.v1 import gateway_pb2 as pb
 from runner.access.callers import Caller
 from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id
+from runner.client.turn import TurnSoFar
 from runner.openai import conversations
 from runner.openai.conversations import Conversations, Known
 from runner.openai.requests import Asked, CallRef, Exchange
@@ -50,6 +53,26 @@ class ResponseRef:
 def unknown(response_id: str) -> WireError:
     """There is no such response for this user."""
     return WireError(Code.NOT_FOUND, f"there is no response {response_id[:80]!r}")
+
+
+def own_field(ref: ResponseRef, turn: TurnSoFar) -> dict[str, Any]:
+    """What of a turn stands in the field `oxydra` of answers, which OpenAI's API does not know."""
+    own: dict[str, Any] = {
+        "turn_id": ref.turn_id,
+        "receipts": [plain(each) for each in turn.receipts],
+        "notices": list(turn.notices),
+    }
+    if turn.session_id:
+        own["session_id"] = turn.session_id
+    if turn.done is not None:
+        own["notices"] += [turn.problem] if turn.problem else []
+        own |= {"cost_usd": turn.done.cost_usd, "answered_by": turn.done.model}
+    return own
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message of the gateway as JSON has it."""
+    return MessageToDict(message, preserving_proto_field_name=True)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from wire.identity import Peer
 from wire.v1 import control_pb2
 
 from runner.client.gateway import GatewayClient, new_turn_id
+from runner.client.turn import TurnSoFar
 from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.supervisor import Policy
@@ -258,18 +259,10 @@ class UserPair:
         async with await self._client() as client:
             if not session_id:
                 session_id = (await client.create_session()).session_id
-            turn = Turn("", session_id)
+            turn = TurnSoFar()
             async with aclosing(client.run_turn(session_id, text, new_turn_id())) as events:
                 async for event in events:
-                    match event.WhichOneof("event"):
-                        case "tool_finished":
-                            turn.tools.append((event.tool_finished.tool, event.tool_finished.ok))
-                        case "completed":
-                            return Turn(event.completed.text, session_id, turn.tools)
-                        case "incomplete":
-                            said = event.incomplete.so_far.text
-                            why = event.incomplete.message
-                            return Turn(said, session_id, turn.tools, why)
-                        case "failed":
-                            return Turn("", session_id, turn.tools, event.failed.message)
-            raise AssertionError("a turn ends with completed, incomplete or failed")
+                    turn.add(event)
+            tools = [(call.finished.tool, call.finished.ok) for call in turn.calls]
+            said = "" if turn.done is None else turn.done.text
+            return Turn(said, session_id, tools, turn.problem)

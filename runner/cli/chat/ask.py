@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final, Protocol, TextIO
 
@@ -13,7 +13,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import session_to_use
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.calls import UNCHANGED, Calls, call_line, question, receipt_line
+from runner.cli.chat.calls import UNCHANGED, call_line, question, receipt_line
 from runner.cli.chat.conversation import GOES_ON, INTERRUPT
 from runner.cli.chat.hosting import (
     Streams,
@@ -35,6 +35,7 @@ from runner.cli.output import (
 )
 from runner.client.following import Connection, followed, started
 from runner.client.gateway import new_turn_id
+from runner.client.turn import TurnSoFar
 from runner.config.models import Config
 
 _TOOL_CELLS: Final = 200
@@ -99,32 +100,31 @@ class _Answer:
         self._streams = streams
         self._mended = mended
         self._model_text = ModelText()
-        self._calls = Calls()
+        self._turn = TurnSoFar()
         self._written = ""
 
     def show(self, event: gateway_pb2.TurnEvent) -> None:
+        call = self._turn.add(event)
         if event.HasField("text"):
             self._write(event.text.text)
         elif event.HasField("notice"):
             self._tell(one_line(event.notice.text))
-        elif event.HasField("tool_started"):
-            self._calls.begin(event.tool_started)
-        elif event.HasField("tool_finished"):
-            self._tell(call_line(self._calls.end(event.tool_finished), _TOOL_CELLS))
+        elif event.HasField("tool_finished") and call is not None:
+            self._tell(call_line(call, _TOOL_CELLS))
         elif event.HasField("failed"):
             self._end_line()
             self._tell(failure_lines(event.failed.message, self._mended(event.failed.resolution)))
-            self._tell_receipts(event.failed.receipts)
+            self._tell_receipts()
         elif event.HasField("incomplete"):
             self._end_line()
             ended = event.incomplete
             self._tell(failure_lines(ended.message, self._mended(ended.resolution)))
-            self._tell_receipts(ended.so_far.receipts)
+            self._tell_receipts()
         elif event.HasField("completed"):
             if not self._written:
                 self._write(event.completed.text)
             self._end_line()
-            self._tell_receipts(event.completed.receipts)
+            self._tell_receipts()
 
     def _write(self, text: str) -> None:
         if self._streams.stdout.isatty():  # where receipts stand beside it
@@ -137,8 +137,8 @@ class _Answer:
         if self._written and not self._written.endswith("\n"):
             self._write("\n")
 
-    def _tell_receipts(self, receipts: Iterable[gateway_pb2.MemoryReceipt]) -> None:
-        for line in [receipt_line(receipt) for receipt in receipts] or [UNCHANGED]:
+    def _tell_receipts(self) -> None:
+        for line in [receipt_line(receipt) for receipt in self._turn.receipts] or [UNCHANGED]:
             self._tell(line)
 
     def _tell(self, line: str) -> None:

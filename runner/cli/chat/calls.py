@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from rich.cells import cell_len, chop_cells
@@ -11,6 +10,7 @@ from wire.v1 import gateway_pb2
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import clip, neutralise, one_line
 from runner.client.gateway import wording
+from runner.client.turn import ToolCall
 
 _ROW: Final = "  │ "
 _SAME_ROW: Final = "  ┆ "
@@ -18,35 +18,6 @@ _FOLDED_LINES: Final = 4
 _TELLING_MIN_CELLS: Final = 10
 _OWN_ID: Final = re.compile(r": \[id: [\w-]+\]")
 _ID: Final = re.compile(r"(note-[0-9a-f]{8})-[0-9a-f-]{27}")
-
-
-@dataclass
-class Call:
-    """One call, and how it ended."""
-
-    started: gateway_pb2.ToolCallStarted
-    finished: gateway_pb2.ToolCallFinished = field(default_factory=gateway_pb2.ToolCallFinished)
-
-
-class Calls:
-    """The calls of one turn, in order."""
-
-    def __init__(self) -> None:
-        self._calls: list[Call] = []
-
-    def __iter__(self) -> Iterator[Call]:
-        return iter(self._calls)
-
-    def begin(self, started: gateway_pb2.ToolCallStarted) -> None:
-        self._calls.append(Call(started))
-
-    def end(self, finished: gateway_pb2.ToolCallFinished) -> Call:
-        """The call that has finished. Some models give several calls the same id."""
-        for call in self._calls:
-            if call.started.call_id == finished.call_id and not call.finished.tool:
-                call.finished = finished
-                return call
-        return Call(gateway_pb2.ToolCallStarted(), finished)
 
 
 def short_ids(text: str) -> str:
@@ -59,7 +30,7 @@ def call_begun(started: gateway_pb2.ToolCallStarted) -> str:
     return f"{one_line(started.tool)} {_telling(started)}".rstrip()
 
 
-def call_line(call: Call, width: int) -> str:
+def call_line(call: ToolCall, width: int) -> str:
     """A finished call: `● shell_exec make test → exit code 0` or `● file_read /a ✗ not found`.
 
     If there is too little room, both the argument and the result are cut.
@@ -86,7 +57,7 @@ def folded(output: str, width: int) -> str:
     return "\n".join(shown)
 
 
-def in_full(call: Call, width: int) -> str:
+def in_full(call: ToolCall, width: int) -> str:
     """A call with all its arguments, its result and what it printed."""
     finished = call.finished
     shown = [f"● {one_line(finished.tool)}"]

@@ -130,7 +130,7 @@ def _first_sentence(text: str) -> str:
 
 
 async def _details(chat: Chat, _: str) -> None:
-    shown = [in_full(call, chat.screen.width) for call in chat.conversation.calls]
+    shown = [in_full(call, chat.screen.width) for call in chat.conversation.last_turn.calls]
     await chat.screen.line("\n".join(shown) or "no tool was called in the last turn")
 
 

@@ -11,7 +11,6 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import session_to_use
 from runner.cli.chat.answer import ModelText
 from runner.cli.chat.calls import (
-    Calls,
     by_event,
     call_begun,
     call_line,
@@ -32,6 +31,7 @@ from runner.client.following import (
     started,
 )
 from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id, wording
+from runner.client.turn import ToolCall, TurnSoFar
 
 INTERRUPT = "interrupted by the person"
 """Why a task is cancelled by Ctrl-C: not only the talk ends, but also the turn."""
@@ -63,7 +63,7 @@ class Conversation:
     Attributes:
         session_id: The current session; empty before the first turn.
         last_message: What the user said last in the current session; empty if nothing.
-        calls: The tool calls of the last turn.
+        last_turn: What is known of the last turn.
         model: The model that turns ask for; empty: the configured one.
     """
 
@@ -86,7 +86,7 @@ class Conversation:
         self.session_id = ""
         self.last_message = ""
         self.model = ""
-        self.calls = Calls()
+        self.last_turn = TurnSoFar()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -189,7 +189,7 @@ class Conversation:
 
     async def _shown(self, turn_id: str, request: gateway_pb2.RunTurnRequest | None = None) -> bool:
         """Show a turn to its end: the one that `request` starts, or one that runs."""
-        self._turn_id, self.calls, self._reconnected = turn_id, Calls(), False
+        self._turn_id, self.last_turn, self._reconnected = turn_id, TurnSoFar(), False
         begun = request is None
         await self._screen.activity(_THINKING)
         try:
@@ -223,28 +223,27 @@ class Conversation:
             await self._screen.activity("")
 
     async def _follow(self, agent: GatewayClient, turn_id: str, *, own: bool) -> bool:
-        said = ""
         async with aclosing(followed(agent, turn_id, self._reconnect)) as events:
             async for event in events:
                 if event.HasField("completed"):
-                    whole = event.completed.text
+                    whole, said = event.completed.text, self.last_turn.text
                     if not said or (self._reconnected and not said.endswith(whole)):
                         await self._screen.stream(whole)
-                said += event.text.text
-                await self._show(event, own=own)
+                await self._show(event, self.last_turn.add(event), own=own)
         return event.HasField("completed")
 
-    async def _show(self, event: gateway_pb2.TurnEvent, *, own: bool) -> None:
+    async def _show(
+        self, event: gateway_pb2.TurnEvent, call: ToolCall | None, *, own: bool
+    ) -> None:
         if event.HasField("text"):
             await self._screen.activity(_ANSWERING)
             await self._screen.stream(event.text.text)
         elif event.HasField("notice"):
             await self._screen.status(one_line(event.notice.text))
         elif event.HasField("tool_started"):
-            self.calls.begin(event.tool_started)
             await self._screen.activity(call_begun(event.tool_started))
-        elif event.HasField("tool_finished"):
-            await self._show_call(event.tool_finished)
+        elif event.HasField("tool_finished") and call is not None:
+            await self._show_call(call)
         elif event.HasField("approval"):
             asking = asyncio.create_task(self._ask(event.approval, own=own))
             self._questions[event.approval.approval_id] = asking
@@ -309,11 +308,11 @@ class Conversation:
         if took := turn_line(ended):
             await self._screen.status(took)
 
-    async def _show_call(self, finished: gateway_pb2.ToolCallFinished) -> None:
+    async def _show_call(self, call: ToolCall) -> None:
         width = self._screen.width
-        style = Style.TOOL if finished.ok else Style.FAILURE
-        await self._screen.line(call_line(self.calls.end(finished), width), style)
-        if output := folded(finished.output, width):
+        style = Style.TOOL if call.finished.ok else Style.FAILURE
+        await self._screen.line(call_line(call, width), style)
+        if output := folded(call.finished.output, width):
             await self._screen.aside(output)
         await self._screen.activity(_THINKING)
 

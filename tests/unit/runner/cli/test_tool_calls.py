@@ -9,17 +9,19 @@ from rich.cells import cell_len
 from wire.v1 import gateway_pb2
 
 from guest.tools.call_text import arguments_text, told
-from runner.cli.chat.calls import Call, Calls, call_begun, call_line, folded, in_full, question
+from runner.cli.chat.calls import call_begun, call_line, folded, in_full, question
+from runner.client.turn import ToolCall, TurnSoFar
 
 NOTE = "note-103637e5-8311-4af9-96dd-6bf2fbb68c13"
 Started, Finished = gateway_pb2.ToolCallStarted, gateway_pb2.ToolCallFinished
+TurnEvent = gateway_pb2.TurnEvent
 
 
-def call(arguments: str, summary: str, *, ok: bool = True, telling: str = "x") -> Call:
+def call(arguments: str, summary: str, *, ok: bool = True, telling: str = "x") -> ToolCall:
     started = Started(
         tool="t", arguments_text=arguments_text(arguments), told=told(arguments, telling)
     )
-    return Call(started, Finished(tool="t", ok=ok, summary=summary))
+    return ToolCall(0, started, Finished(tool="t", ok=ok, summary=summary))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +61,15 @@ def test_both_are_cut_where_there_is_no_room_for_both() -> None:
 
 
 def test_calls_with_one_id_end_in_the_order_in_which_they_began() -> None:
-    calls = Calls()
+    turn = TurnSoFar()
     for text in ("one", "two"):
-        calls.begin(Started(call_id="c", tool="t", told=text))
-    ended = [calls.end(Finished(call_id="c", tool="t", ok=True)) for _ in range(3)]
-    assert [call_line(each, 80) for each in ended] == ["● t one →", "● t two →", "● t →"]
-    assert [call_begun(each.started) for each in calls] == ["t one", "t two"]
+        turn.add(TurnEvent(tool_started=Started(call_id="c", tool="t", told=text)))
+    finished = TurnEvent(tool_finished=Finished(call_id="c", tool="t", ok=True))
+    ended = [turn.add(finished) for _ in range(3)]
+    lines = [call_line(each, 80) for each in ended if each is not None]
+    assert lines == ["● t one →", "● t two →", "● t →"]
+    assert [call_begun(each.started) for each in turn.calls] == ["t one", "t two"]
+    assert turn.running == []
 
 
 def test_long_output_is_folded() -> None:

@@ -1,0 +1,81 @@
+"""A turn as far as it has come: its events, folded. Each surface shows a part of it."""
+
+from dataclasses import dataclass, field
+
+from wire.v1 import gateway_pb2 as pb
+
+
+@dataclass
+class ToolCall:
+    """A call of one of the agent's tools. `index` is that of the event with which it began, or -1
+    if that is not known; `finished` names no tool while it runs."""
+
+    index: int
+    started: pb.ToolCallStarted
+    finished: pb.ToolCallFinished = field(default_factory=pb.ToolCallFinished)
+
+
+class TurnSoFar:
+    """What the events of a turn say until now.
+
+    Attributes:
+        session_id: Empty for a turn without a trace.
+        notices: What people are told besides the answer.
+        receipts: What memory did; once the turn has ended, all of it.
+        calls: The calls of the agent's tools, in the order in which they began.
+        done: What it took, and the whole answer, once there is one or the part of one.
+        problem: Why it failed or is incomplete; empty if it did not, or is not.
+    """
+
+    def __init__(self, session_id: str = "") -> None:
+        self.session_id = session_id
+        self.notices: list[str] = []
+        self.receipts: list[pb.MemoryReceipt] = []
+        self.calls: list[ToolCall] = []
+        self.done: pb.TurnCompleted | None = None
+        self.problem = ""
+        self._said: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """What the agent has said."""
+        return "".join(self._said)
+
+    @property
+    def running(self) -> list[ToolCall]:
+        """The calls that have not finished."""
+        return [call for call in self.calls if not call.finished.tool]
+
+    def add(self, event: pb.TurnEvent) -> ToolCall | None:
+        """Take the next event. Returns the call that has begun or finished with it."""
+        match event.WhichOneof("event"):
+            case "started":
+                self.session_id = event.started.session_id or self.session_id
+            case "text":
+                self._said.append(event.text.text)
+            case "notice":
+                self.notices.append(event.notice.text)
+            case "receipt":
+                self.receipts.append(event.receipt)
+            case "tool_started":
+                self.calls.append(ToolCall(event.index, event.tool_started))
+                return self.calls[-1]
+            case "tool_finished":
+                return self._finish(event.tool_finished)
+            case "completed":
+                self.done, self.receipts = event.completed, list(event.completed.receipts)
+            case "incomplete":
+                self.done, self.problem = event.incomplete.so_far, event.incomplete.message
+                self.receipts = list(event.incomplete.so_far.receipts)
+            case "failed":
+                self.problem = event.failed.message
+                self.receipts = list(event.failed.receipts)
+        return None
+
+    def _finish(self, finished: pb.ToolCallFinished) -> ToolCall:
+        """Some models give several calls the same id: the first one that runs has finished."""
+        for call in self.running:
+            if call.started.call_id == finished.call_id:
+                call.finished = finished
+                return call
+        return ToolCall(-1, pb.ToolCallStarted(), finished)
