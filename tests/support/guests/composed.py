@@ -17,7 +17,6 @@ from guest.config import load
 from guest.gateway.service import Context, GatewayService
 from guest.memory.memory import Memory
 from guest.tools.files.roots import Roots
-from tests.support.gateway.gateways import run_turn
 from tests.support.settings import envelope_for
 
 _NOBODY = cast(Context, None)
@@ -31,6 +30,8 @@ def _imported() -> list[str]:
 
 
 async def _turn(service: GatewayService, session: str) -> str:
+    from tests.support.gateway.gateways import run_turn  # imports the library for models
+
     await service.CreateSession(pb.CreateSessionRequest(session_id=session), _NOBODY)
     request = pb.RunTurnRequest(session_id=session, text="help")
     return str([each async for each in run_turn(service, request, _NOBODY)][-1].WhichOneof("event"))

@@ -90,7 +90,7 @@ def test_a_short_value_is_no_secret(envelope: BootstrapEnvelope) -> None:
         ("user_id", "ällice"),
         ("token", ""),
         ("token", "short"),
-        ("tier", "none"),
+        ("tier", "No tier"),
         ("gateway", "tcp:0.0.0.0:80"),
         ("paths.shared", "relative"),
         ("paths.vault", ""),
