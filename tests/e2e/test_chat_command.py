@@ -179,17 +179,6 @@ def test_a_guest_that_is_killed_between_two_turns_costs_nothing(household: House
     assert household.left_behind() == []
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(household: Household) -> None:
-    household.workspaces.write_text("a file in the way")
-    done = household.run("chat", stdin="hello\n")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert str(household.workspaces) in done.stderr
-    assert "fix:" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert household.left_behind() == []
-
-
 async def test_stopping_the_host_from_outside_ends_the_chat(household: Household) -> None:
     chat = await asyncio.to_thread(household.begin, "chat")
     assert chat.stdout is not None

@@ -18,9 +18,9 @@ TIERS = (
 )
 
 
-@pytest.fixture(params=TIERS)
+@pytest.fixture
 def house(request: pytest.FixtureRequest) -> Iterator[Household]:
-    made = Household(containers=request.param)
+    made = Household(containers=getattr(request, "param", False))
     made.environment |= {
         "OXYDRA_EMBEDDER__BACKEND": "none",
         "OXYDRA_SHELL__ENABLED": "false",
@@ -55,6 +55,7 @@ def listed(house: Household, *options: str) -> list[dict[str, Any]]:
     return notes
 
 
+@pytest.mark.parametrize("house", TIERS, indirect=True)
 def test_a_decision_is_handed_off_recalled_superseded_and_audited(
     house: Household, model: Script
 ) -> None:
@@ -176,7 +177,6 @@ def test_the_scratchpad_is_before_the_model_until_it_is_cleared(
     assert not any("step 2 of 5" in shown for shown in after)
 
 
-@pytest.mark.parametrize("house", [False], indirect=True, ids=["process"])
 def test_a_long_talk_is_summarised_and_nothing_of_it_is_lost(
     house: Household, model: Script
 ) -> None:

@@ -184,14 +184,6 @@ async def test_vectors_are_made_anew_on_request(gateways: Gateways, alice: Clien
     assert not counts.encrypted
 
 
-async def test_without_an_embedder_no_vector_is_touched() -> None:
-    async with open_gateways() as gateways:
-        alice = await gateways.serve("alice")
-        error = await refusal(alice.stub.ReembedMemory(pb.ReembedMemoryRequest()))
-        assert error.code is Code.FAILED_PRECONDITION
-        assert error.brief == "no embedder is configured"
-
-
 async def test_delegated_work_knows_the_session_that_it_comes_from(alice: Client) -> None:
     await alice.session("boss")
     request = pb.CreateSessionRequest(session_id="work", parent_session_id="boss")

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import stat
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,6 @@ from wire.settings import EmbedderSettings
 
 from runner.config.models import Config
 from runner.host.host import Host
-from runner.host.runtime import Runtime, load_state
 from runner.host.supervisor import Policy
 from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
@@ -77,19 +75,6 @@ def living(root: Path) -> list[int]:
     return found
 
 
-async def test_a_killed_guest_is_replaced_and_answers_again(root: Path) -> None:
-    async with host(root) as running:
-        first = await agent(running)
-        assert first.resident_bytes > 1_000_000
-        os.kill(first.pid, signal.SIGKILL)
-        second = await until_replaced(running, first.pid)
-        assert second.restarts == 1
-        assert living(root) == [second.pid]
-        handles = load_state(Runtime.locate(config(root), "alice").state)
-        assert [each.data["pid"] for each in handles if each.role is Role.AGENT] == [second.pid]
-    assert living(root) == []
-
-
 async def test_a_guest_that_is_frozen_is_replaced(root: Path) -> None:
     async with host(root, policy=IMPATIENT) as running:
         first = await agent(running)
@@ -115,37 +100,6 @@ async def test_nothing_is_left_of_any_guest(root: Path, behaviour: str) -> None:
     assert not [path for path in root.rglob("*") if path.is_socket()]
 
 
-RUNNER = """
-import asyncio, sys
-from pathlib import Path
-from tests.integration.test_host_processes import agent, host
-
-async def main():
-    async with host(Path(sys.argv[1])) as running:
-        print((await agent(running)).pid, flush=True)
-        await asyncio.sleep(1000)
-
-asyncio.run(main())
-"""
-
-
-async def test_the_frozen_guest_of_a_killed_runner_is_ended_by_the_next(root: Path) -> None:
-    """Two agents must never share a database, however the first runner ended."""
-    runner = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", RUNNER, str(root), stdout=asyncio.subprocess.PIPE
-    )
-    assert runner.stdout is not None
-    pid = int(await runner.stdout.readline())
-    os.kill(pid, signal.SIGSTOP)
-    runner.kill()
-    await runner.wait()
-    assert living(root) == [pid]
-    async with host(root) as second:
-        assert living(root) == [(await agent(second)).pid]
-        assert "was ended" in second.notices[0]
-    assert living(root) == []
-
-
 @pytest.mark.parametrize("trap", ["link", "pipe", "directory"])
 async def test_a_guest_can_plant_no_trap_for_the_next_start(root: Path, trap: str) -> None:
     """What a guest may write to is neither followed nor in the way."""
@@ -166,11 +120,3 @@ async def test_a_guest_can_plant_no_trap_for_the_next_start(root: Path, trap: st
         assert stat.S_ISREG(workspace.log(Role.AGENT).lstat().st_mode)
     assert victim.read_text() == "precious"
     assert living(root) == []
-
-
-async def test_a_socket_planted_before_the_start_is_no_obstacle(root: Path) -> None:
-    workspace = Workspace(root / "ws", "alice")
-    workspace.provision()
-    workspace.gateway_socket.write_text("stale")
-    async with host(root) as running:
-        assert (await agent(running)).state == "ready"

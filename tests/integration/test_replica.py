@@ -86,15 +86,6 @@ async def test_another_guests_changes_are_in_the_next_search(server: Sqld, tmp_p
         assert await found(b, "tea coffee milk grounds") == {}
 
 
-async def test_a_save_finds_the_similar_note_saved_just_before(
-    server: Sqld, tmp_path: Path
-) -> None:
-    async with guest(server, tmp_path / "a") as a:
-        first = await a.save("the cat drinks tea", [], ORIGIN)
-        second = await a.save("the cat drinks tea too", [], ORIGIN)
-        assert [hit.note_id for hit in second.similar] == [first.note.note_id]
-
-
 async def test_the_copy_holds_one_users_memory_and_no_more(server: Sqld, tmp_path: Path) -> None:
     async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b", BOB) as b:
         await a.save("first words of alice", [], ORIGIN)

@@ -15,7 +15,6 @@ from aiohttp import web
 from wire import envelope as framing
 from wire.errors import Code, WireError
 from wire.identity import Party
-from wire.status import from_rpc_error
 from wire.tls import server_context
 from wire.transport import check_health, open_channel
 from wire.v1 import gateway_pb2 as pb
@@ -119,18 +118,6 @@ async def test_commands_run_in_the_shell_that_is_there_now(place: Path) -> None:
             assert (await agent.hello()).shell.startswith("unavailable: ")
 
 
-async def test_notes_are_embedded_by_the_embedder_that_is_there_now(place: Path) -> None:
-    async with started(place) as agent:
-        assert (await agent.hello()).embedder != "ready"
-        for name in ("a", "b"):
-            guest = on_ports(Party.EMBEDDER, place / name, launch_id=f"embedder-{name}")
-            async with guest as embedder, asyncio.timeout(GUARD_S):
-                await agent.set_rooms(embedder=at(embedder))
-                while (await agent.hello()).embedder != "ready":
-                    await asyncio.sleep(0.05)
-            assert (await agent.hello()).embedder != "ready"
-
-
 @asynccontextmanager
 async def door(name: str, said: str) -> AsyncIterator[Any]:
     """A door beyond this machine, behind which a model says one thing; yields the link to it."""
@@ -178,13 +165,3 @@ async def test_nobody_but_the_runner_says_where_they_are(place: Path) -> None:
         link.launch_id = ""
         with pytest.raises(WireError, match=r"shell\.endpoint.*no launch is named"):
             await agent.set_rooms(shell=link)
-
-
-async def test_a_refusal_is_words(place: Path) -> None:
-    async with started(place) as agent, agent.channel(Party.RUNNER) as channel:
-        stub: Any = gateway_pb2_grpc.GatewayStub(channel)
-        bad = parties.link("tcp:*:1", TOKEN, "x")
-        with pytest.raises(grpc.RpcError) as raised:
-            await stub.SetRooms(pb.SetRoomsRequest(egress=bad))
-        assert from_rpc_error(raised.value).code is Code.INVALID_ARGUMENT
-        assert from_rpc_error(raised.value).resolution

@@ -77,24 +77,5 @@ async def _inspect(path: Path) -> tuple[list[Event], Summary | None]:
         return events, Summary.model_validate_json(stored[0]) if stored else None
 
 
-async def test_several_builders_on_one_memory_summarise_once(tmp_path: Path) -> None:
-    made: list[int] = []
-    async with opened(tmp_path / "memory.db") as memory:
-        await memory.conversations.create(SESSION_ID)
-        loops = [summaries.loop_on(memory, lambda: made.append(1)) for _ in range(3)]
-        for number in range(1, 4):
-            await summaries.say(loops[0], number)
-        await asyncio.gather(*(summaries.say(loop, n) for n, loop in enumerate(loops, 4)))
-        before = await memory.state_of.read(SESSION_ID, "summary")
-        await asyncio.gather(*(summaries.say(loop, n) for n, loop in enumerate(loops, 7)))
-        after = await memory.state_of.read(SESSION_ID, "summary")
-    assert after is not None
-    assert len(made) > after[1]
-    marks = MARK.findall(Summary.model_validate_json(after[0]).text)
-    assert len(marks) == len(set(marks))
-    assert marks[:3] == ["m1", "m2", "m3"]
-    assert before is None or after[1] > before[1]
-
-
 def _child(path: str, writer: Any, first: int, summary_s: float) -> None:
     summaries.run(path, writer.fileno(), first, summary_s)

@@ -9,14 +9,11 @@ import pytest
 from wire.errors import Code
 
 from guest.memory.memory import Memory
-from guest.tools.base import ToolContext
 from tests.support.memory.store import ORIGIN
 from tests.support.tools.memory_tools import (
     ALICE,
     ALICE_ELSEWHERE,
-    BOB,
     READ,
-    RIGHT,
     Tools,
     all_tools,
 )
@@ -86,15 +83,6 @@ async def test_each_success_of_write_memory_is_one_line_of_the_days_log(tools: T
         ("plan", "append", 2),
         ("list", "replace", 1),
     ]
-
-
-async def test_an_append_that_would_be_too_long_changes_nothing_and_says_so(tools: Tools) -> None:
-    await tools.ok("write_memory", key="plan", content="x " * 4_000)
-    refusal = await tools.refusal("write_memory", key="plan", content="y " * 6_000, mode="append")
-    assert refusal.startswith("not stored: text: the note plan has 8000 characters")
-    note = await tools.memory.keyed.read("plan")
-    assert note is not None
-    assert (note.version, note.text) == (1, "x " * 4_000)
 
 
 @pytest.mark.parametrize("key", ["Plan", "", "-x", "a b", "../x", "x" * 65, "plan\n"])
@@ -177,22 +165,6 @@ async def test_an_unknown_mode_is_answered_with_those_there_are(tools: Tools) ->
     assert await tools.refusal("write_memory", key="a", content="x", mode="clear") == (
         "mode: got 'clear'; accepted is one of replace, append"
     )
-
-
-@pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.parametrize(
-    ("caller", "refusal"),
-    [
-        (replace(ALICE, user_id=""), "user context is not available"),
-        (BOB, "user context of another user"),
-    ],
-)
-async def test_every_tool_serves_only_the_user_of_its_memory(
-    tools: Tools, name: str, caller: ToolContext, refusal: str
-) -> None:
-    result = await tools.pipeline.call(caller, name, RIGHT[name])
-    assert (result.is_error, result.text) == (True, refusal)
-    assert (await tools.memory.statistics()).notes == 0
 
 
 async def test_what_was_read_is_marked_when_it_is_read_back(tools: Tools) -> None:
