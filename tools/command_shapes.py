@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.calls import Call
+from runner.cli.memory import output as memory
 from runner.cli.operation import audit, credentials, doctor, egress, status, users
 from runner.cli.output import HIT, SHAPES, SIMILAR, Shape, as_json, session_shape
 from runner.cli.setup import config, upgrade
@@ -26,11 +27,14 @@ LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
     "access keys": (egress.KEYS, egress_pb2.EgressCredential),
     "checks": (doctor.CHECKS, control_pb2.BoundaryCheck),
     "calls": (audit.CALLS, Call),
+    "changes": (memory.CHANGES, gateway_pb2.Change),
     "credentials": (credentials.KEYS, control_pb2.Credential),
     "egress counts": (egress.COUNTS, egress_pb2.EgressCount),
     "egress rules": (egress.RULES, egress.Line),
     "findings": (doctor.FINDINGS, Finding),
     "guests": (status.GUESTS, control_pb2.GuestStatus),
+    "hits": (memory.HITS, gateway_pb2.Note),
+    "notes": (memory.NOTES, gateway_pb2.Note),
     "requests": (egress.REQUESTS, Request),
     "sessions": (session_shape("session_id"), gateway_pb2.Session),
     "settings": (config.SETTINGS, config.Setting),

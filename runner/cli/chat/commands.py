@@ -13,7 +13,7 @@ from runner.cli.agent import find_session
 from runner.cli.chat.calls import in_full
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
-from runner.cli.memory.output import note_rows
+from runner.cli.memory.output import HITS, Rows
 from runner.cli.output import (
     clip,
     one_line,
@@ -148,7 +148,7 @@ async def _memory(chat: Chat, query: str) -> None:
     for warning in reply.warnings:
         await chat.screen.status(f"warning: {one_line(warning)}")
     if reply.notes:
-        await chat.screen.table(note_rows(reply.notes, scores=True))
+        await chat.screen.table(Rows(HITS, reply.notes))
     else:
         await chat.screen.line("nothing found", Style.NOTICE)
 

@@ -14,7 +14,7 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import ask_agent, find_note
 from runner.cli.files import decoded, edited, written
 from runner.cli.memory.notes import NoteId, warn
-from runner.cli.memory.output import brief, note_rows
+from runner.cli.memory.output import HITS, Rows, brief
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import SIMILAR, as_json, confirm, one_line, print_json, print_table
 from runner.client.gateway import GatewayClient
@@ -137,7 +137,7 @@ def save(
     warn(reply.warnings)
     if reply.similar:
         typer.echo("similar notes, of which one may be out of date now:")
-        print_table(note_rows(reply.similar, scores=True))
+        print_table(Rows(HITS, reply.similar))
 
 
 def edit(

@@ -13,17 +13,18 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import ask_agent, find_note
 from runner.cli.memory.output import (
+    CHANGES,
+    HITS,
+    NOTES,
+    Rows,
     brief,
     change_in_words,
-    change_rows,
     marks,
-    note_rows,
     origin_in_words,
     whole,
 )
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
-    HIT,
     as_json,
     confirm,
     fact_table,
@@ -78,10 +79,10 @@ def search(
     reply = ask_agent(context.obj, lambda agent: agent.search_notes(request))
     warn(reply.warnings)
     if json:
-        hits = [as_json(note, HIT) for note in reply.notes]
+        hits = list(map(HITS.as_json, reply.notes))
         print_json({"notes": hits, "warnings": list(reply.warnings)})
     elif reply.notes:
-        print_table(note_rows(reply.notes, scores=True))
+        print_table(Rows(HITS, reply.notes))
     else:
         typer.echo("nothing found")
 
@@ -112,7 +113,7 @@ def list_(
     if json:
         print_json({"notes": list(map(as_json, notes)), "more": more})
     elif notes:
-        print_table(note_rows(notes))
+        print_table(Rows(NOTES, notes))
         say_more(more, limit)
     else:
         typer.echo("no notes")
@@ -303,7 +304,7 @@ def history(
         if note and not brief_:
             _print_versions(plain_console(), changes, earlier)
         else:
-            print_table(change_rows(changes))
+            print_table(Rows(CHANGES, changes))
         say_more(bool(earlier), limit)
 
 

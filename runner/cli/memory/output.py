@@ -1,8 +1,8 @@
 """Notes, changes and statistics in words, for people."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
@@ -11,7 +11,7 @@ from rich.text import Text
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import short_id
-from runner.cli.output import clip, local_day, neutralise, one_line, to_the_second
+from runner.cli.output import HIT, Shape, clip, local_day, neutralise, one_line, to_the_second
 
 _TEXT_CELLS: Final = 200
 _LABELS_CELLS: Final = 50
@@ -77,59 +77,24 @@ class Rows:
     has its own lines. Nothing is cut off.
     """
 
-    def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
-        self._headings = headings
-        self._rows = rows
+    def __init__(self, shape: Shape[Any], items: Iterable[Any]) -> None:
+        self._shape = shape
+        self._items = items
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if options.max_width < _TABLE_CELLS:
-            for *head, text in self._rows:
-                yield Text("  ").join(cell for cell in head if cell)
+            for *head, text in map(self._shape.row, self._items):
+                yield Text("  ").join(Text.assemble(cell) for cell in head if cell)
                 yield Padding(text, _INDENT, expand=False)
             return
         yield self.table(_HEAD_CELLS if options.max_width < _ROOMY_CELLS else None)
 
     def table(self, most: int | None = None) -> Table:
         """All rows as one table, in which no column but the last is wider than `most` cells."""
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in self._headings[:-1]:
-            table.add_column(heading, overflow="fold", max_width=most)
-        table.add_column(self._headings[-1], overflow="fold")
-        for row in self._rows:
-            table.add_row(*row)
+        table = self._shape.table(self._items)
+        for column in table.columns[:-1]:
+            column.max_width = most
         return table
-
-
-def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Rows:
-    """Notes, one for each row. Long texts are cut with an ellipsis; `show` prints them whole."""
-    columns: dict[str, Callable[[gateway_pb2.Note], Text]] = {
-        "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
-        "score": lambda note: Text(f"{note.score:.2f}"),
-        "updated": lambda note: Text(one_line(local_day(note.updated_at))),
-        "tags": lambda note: Text(clip(one_line(", ".join(note.tags)), _LABELS_CELLS)),
-        "mark": lambda note: Text(clip(", ".join(marks(note)), _LABELS_CELLS), _MARK_STYLE),
-        "text": lambda note: Text(brief(note.text)),
-    }
-    if not scores:
-        del columns["score"]
-    return Rows(list(columns), ([cell(note) for cell in columns.values()] for note in notes))
-
-
-def change_rows(changes: Iterable[gateway_pb2.Change]) -> Rows:
-    """Changes, one for each row, with the beginning of the text after the change."""
-    return Rows(
-        ["when", "what", "note", "who", "text"],
-        (
-            [
-                Text(one_line(to_the_second(change.at))),
-                Text(change_in_words(change)),
-                Text(short_id(change.note_id), _ID_STYLE),
-                Text(clip(origin_in_brief(change.origin), _LABELS_CELLS), _MARK_STYLE),
-                Text(brief(first_line(change.text))),
-            ]
-            for change in changes
-        ),
-    )
 
 
 def marks(note: gateway_pb2.Note) -> list[str]:
@@ -193,3 +158,33 @@ def brief(text: str) -> str:
 def whole(text: str) -> Text:
     """The whole text, line by line, neutralised."""
     return Text(neutralise(text))
+
+
+def _mark(text: str) -> Text:
+    return Text(clip(text, _LABELS_CELLS), _MARK_STYLE)
+
+
+_NOTE: Final[Mapping[str, Callable[[gateway_pb2.Note], Text]]] = {
+    "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
+    "score": lambda note: Text(f"{note.score:.2f}"),
+    "updated": lambda note: Text(one_line(local_day(note.updated_at))),
+    "tags": lambda note: Text(clip(one_line(", ".join(note.tags)), _LABELS_CELLS)),
+    "mark": lambda note: _mark(", ".join(marks(note))),
+    "text": lambda note: Text(brief(note.text)),
+}
+HITS: Final = Shape(_NOTE, HIT)
+"""What a search found. Long texts are cut with an ellipsis; `show` prints them whole."""
+NOTES: Final = Shape({name: cell for name, cell in _NOTE.items() if name != "score"})
+"""Notes, without a score."""
+CHANGES: Final = Shape[gateway_pb2.Change](
+    {
+        "when": lambda change: Text(one_line(to_the_second(change.at))),
+        "what": lambda change: Text(change_in_words(change)),
+        "note": lambda change: Text(short_id(change.note_id), _ID_STYLE),
+        "who": lambda change: Text(
+            clip(origin_in_brief(change.origin), _LABELS_CELLS), _MARK_STYLE
+        ),
+        "text": lambda change: Text(brief(first_line(change.text))),
+    }
+)
+"""Changes, with the beginning of the text after the change."""
