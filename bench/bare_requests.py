@@ -14,7 +14,7 @@ from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.replica import sync
 from guest.memory.search import keyword, results
 from guest.memory.storage.base import Database, Result, Statement, Value
-from guest.memory.storage.hrana_json import encoded
+from guest.memory.storage.hrana import encoded
 
 _NEAREST = """
 SELECT chunk_id FROM chunks_vec WHERE namespace = ? AND model_id = ?

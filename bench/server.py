@@ -8,7 +8,7 @@ from pathlib import Path
 from guest.embedding.backends import Embedder
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, RemoteConfig
-from guest.memory.replica import triggers
+from guest.memory.replica import sync
 from guest.memory.storage.migrations import migrate
 from guest.memory.storage.remote import RemoteDatabase
 from tests.support.servers import sqld
@@ -27,7 +27,7 @@ async def prepared(url: str) -> AsyncIterator[RemoteDatabase]:
     """The database at `url`, with the schema that memories on servers have."""
     async with connected(url) as database:
         await migrate(database)
-        await triggers.count(database)
+        await sync.count_changes(database)
         yield database
 
 

@@ -12,11 +12,9 @@ from wire.egress.policy import Policy
 from wire.identity import Party
 from wire.v1 import egress_pb2
 
-from egress.credentials.credential import host_and_port
-from egress.credentials.credentials import Credentials
+from egress.credentials.credentials import Credentials, host_and_port
 from egress.interception.interception import Interception
-from egress.outside.dialing import Dialer, Proxy
-from egress.outside.outside import Outside
+from egress.outside.dialing import Dialer, Outside, Proxy
 from egress.outside.upstreams import Upstreams
 from egress.refusals import not_ready
 

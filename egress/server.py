@@ -9,24 +9,71 @@ import os
 import resource
 import sys
 from asyncio import constants, selector_events, sslproto
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import grpc
 from wire import envelope, logs, program
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.kernel import prctl
 from wire.transport import Server, listening
-from wire.v1 import egress_pb2_grpc
+from wire.v1 import egress_pb2, egress_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
 from egress.admission.admission import Admission
 from egress.admission.allowance import Allowance
-from egress.configuration import State
-from egress.control import Control
+from egress.configuration import Configuration, State
 from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX, Door
 from egress.watch import Watch
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Control(egress_pb2_grpc.EgressServicer):
+    """The service. Its only caller is the runner."""
+
+    def __init__(
+        self, state: State, admission: Admission, allowance: Allowance, watch: Watch
+    ) -> None:
+        self._state = state
+        self._admission = admission
+        self._allowance = allowance
+        self._watch = watch
+
+    async def Configure(  # noqa: N802
+        self, request: egress_pb2.EgressConfiguration, _: _Context
+    ) -> egress_pb2.EgressConfigured:
+        try:
+            configuration = Configuration.of(request, self._state.interception, self._state.served)
+        except ValueError as error:
+            self._state.shut(f"what may leave could not be read, so nothing does: {error}")
+            self._admission.review()
+            raise WireError(
+                Code.INVALID_ARGUMENT,
+                "egress cannot read what may leave, so nothing does",
+                details=str(error),
+                resolution="correct [egress] in runner.toml, then: runner egress reload",
+            ) from None
+        self._allowance.configure(request.limits, request.spent)
+        self._state.open(configuration)
+        self._admission.review()
+        log.info("configured", extra={"event": "configured"})
+        return egress_pb2.EgressConfigured(authority_pem=configuration.interception.authority_pem)
+
+    async def Watch(  # noqa: N802
+        self, request_iterator: AsyncIterator[egress_pb2.EgressReply], _: _Context
+    ) -> AsyncIterator[egress_pb2.EgressEvent]:
+        async for event in self._watch.stream(request_iterator):
+            yield event
+
+    async def Counters(  # noqa: N802
+        self, _: egress_pb2.EgressCountersRequest, __: _Context
+    ) -> egress_pb2.EgressCountersReply:
+        return self._admission.counters()
+
 
 log = logging.getLogger(__name__)
 

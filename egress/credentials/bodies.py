@@ -12,8 +12,13 @@ from typing import Final
 
 from wire.egress.rules import PREFIX
 
-from egress.credentials.credential import MisplacedError
 from egress.credentials.redaction import Redaction, Values
+
+
+class MisplacedError(Exception):
+    """A placeholder stands where it does not become a value, so the request does not go out. The
+    text says why, and holds neither placeholder nor value."""
+
 
 _RANDOM: Final = 32
 """At least so many letters, digits and hyphens follow `PREFIX`. A text that only mentions it, as

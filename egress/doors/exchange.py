@@ -23,8 +23,8 @@ from yarl import URL
 from egress.admission.admission import Admission, Passage
 from egress.admission.record import Caller
 from egress.configuration import Configuration
-from egress.credentials.bodies import Incoming, Outgoing, UnreadableError
-from egress.credentials.credential import Head, MisplacedError
+from egress.credentials.bodies import Incoming, MisplacedError, Outgoing, UnreadableError
+from egress.credentials.credentials import Head
 from egress.credentials.redaction import Values
 from egress.outside.dialing import CONNECT_S
 from egress.outside.upstreams import Upstream

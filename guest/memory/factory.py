@@ -15,8 +15,7 @@ from wire.memory_server import ABILITIES, FULL_TEXT, objection, remark
 
 from guest.embedding.backends import Embedder
 from guest.errors import StorageError
-from guest.memory.conversations.purge import purge
-from guest.memory.conversations.sessions import InUse
+from guest.memory.conversations.sessions import InUse, purge
 from guest.memory.conversations.store import Conversations
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.indexer import Indexer
@@ -25,7 +24,7 @@ from guest.memory.indexing.vectors import Snapshot
 from guest.memory.models import MemoryConfig, Note, RemoteConfig, Statistics, User
 from guest.memory.notes.quota import UNBOUNDED, Quota
 from guest.memory.notes.repository import NoteRepository
-from guest.memory.replica import triggers
+from guest.memory.replica import sync
 from guest.memory.replica.outbox import Outbox
 from guest.memory.replica.replica import Replica, ReplicaEraser
 from guest.memory.replica.search import ReplicaSearch, freshen, instead_of_server
@@ -300,7 +299,7 @@ async def _answered(database: Database, question: str) -> list[str] | None:
 async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Migrate a server's schema, and finish interrupted erasures."""
     await migrate(database, migrations)
-    await triggers.count(database)
+    await sync.count_changes(database)
     await _finish_deletions(database)
 
 

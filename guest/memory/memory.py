@@ -298,7 +298,7 @@ class Memory:
         It has the key of the memory's own files, and includes other users of the same file. Raises
         `StorageError` and then leaves no file, as where it would use up what the memory needs.
         """
-        from guest.memory.transfer.copying import copy_store
+        from guest.memory.transfer.move import copy_store
 
         require_room(target, await self.store.database.size_bytes())
         await copy_store(self.store.database, self.store.config.encryption_key, self._user, target)

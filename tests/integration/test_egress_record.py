@@ -23,7 +23,7 @@ from egress.admission.allowance import Allowance
 from egress.admission.questions import Questions
 from egress.admission.record import Caller, Record
 from egress.configuration import State
-from egress.control import Control
+from egress.server import Control
 from egress.watch import NotReady, Watch
 from runner.audit.log import AuditLog, Place, opened
 from runner.audit.reading import verify

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from guest.memory.conversations.purge import disown
+from guest.memory.conversations.sessions import disown
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Only, Origin, RemoteConfig, User
 from guest.memory.storage.local import LocalDatabase

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from wire.egress.rules import PREFIX, new_placeholder
 from wire.v1 import egress_pb2
 
-from egress.credentials.bodies import Incoming, Outgoing, UnreadableError
-from egress.credentials.credential import Head, MisplacedError
-from egress.credentials.credentials import Credentials
+from egress.credentials.bodies import Incoming, MisplacedError, Outgoing, UnreadableError
+from egress.credentials.credentials import Credentials, Head
 from egress.credentials.redaction import Redaction, Values, forms_of
 from tests.support.examples import examples
 

@@ -20,8 +20,14 @@ from guest.memory.models import RemoteConfig
 from guest.memory.storage import base
 from guest.memory.storage.availability import NOTHING_CHANGED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Result, Statement, Value
-from guest.memory.storage.hrana import NoAnswer, PipelineClient, Refused, Target, Untrusted
-from guest.memory.storage.hrana_json import ServerError
+from guest.memory.storage.hrana import (
+    NoAnswer,
+    PipelineClient,
+    Refused,
+    ServerError,
+    Target,
+    Untrusted,
+)
 
 
 def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:

@@ -10,6 +10,16 @@ from guest.memory.notes import repository
 from guest.memory.notes.columns import to_json
 from guest.memory.notes.quota import USED, Used, used_of
 from guest.memory.storage.base import Database, Result, Statement
+from guest.memory.transfer.exporter import (
+    EVENT,
+    NOTE,
+    SESSION,
+    VERSION,
+    event_line,
+    note_line,
+    version_line,
+    with_state,
+)
 from guest.memory.transfer.format import (
     EventLine,
     HistoryLine,
@@ -19,16 +29,6 @@ from guest.memory.transfer.format import (
     State,
     Version,
     imported,
-)
-from guest.memory.transfer.rows import (
-    EVENT,
-    NOTE,
-    SESSION,
-    VERSION,
-    event_line,
-    note_line,
-    version_line,
-    with_state,
 )
 
 _NOTES_BY_ID: Final = f"""

@@ -11,8 +11,7 @@ import pytest
 from wire.identity import Party
 from wire.v1 import egress_pb2 as pb
 
-from egress.outside.dialing import ADDRESSES_MAX, Dialer
-from egress.outside.outside import Outside
+from egress.outside.dialing import ADDRESSES_MAX, Dialer, Outside
 from tests.support.egress.origins import names, origin
 from tests.support.egress.program import Egress
 from tests.support.internet.arrivals import Arrivals

@@ -71,7 +71,7 @@ The store itself:
   `changes` grows with every row that is added or altered, `removals` with every
   one that goes. The column `revision` of a row is what `changes` was when the row
   last changed, so a copy asks for the rows above the number it knows.
-  `guest.memory.replica.triggers` counts, and makes the indexes by revision, in stores
+  `guest.memory.replica.sync` counts, and makes the indexes by revision, in stores
   that have copies.
 """
 

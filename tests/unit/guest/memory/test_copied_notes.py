@@ -11,7 +11,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Details, Origin, User
 from guest.memory.notes.quota import UNBOUNDED
 from guest.memory.notes.repository import NoteRepository
-from guest.memory.replica import replica, sync, triggers
+from guest.memory.replica import replica, sync
 from guest.memory.storage.base import Database
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
@@ -24,7 +24,7 @@ NOTES = User(ALICE).notes
 async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
     """A memory whose changes are counted, as on a server."""
     async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        await triggers.count(memory.store.database)
+        await sync.count_changes(memory.store.database)
         yield memory
 
 

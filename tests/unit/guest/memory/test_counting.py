@@ -5,7 +5,7 @@ from pathlib import Path
 from guest.memory.factory import prepare
 from guest.memory.memory import Memory
 from guest.memory.models import Details
-from guest.memory.replica import triggers
+from guest.memory.replica import sync
 from guest.memory.storage.local import LocalDatabase
 from tests.support.memory.migrations import LATER
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened, rows
@@ -56,7 +56,7 @@ async def test_a_counting_store_counts_on_after_a_migration(path: Path) -> None:
 async def test_a_recall_is_no_change_for_copies(path: Path) -> None:
     async with opened(path) as memory:
         database = memory.store.database
-        await triggers.count(database)
+        await sync.count_changes(database)
         await memory.save("tea", [], ORIGIN)
         before = await changes(memory)
         await database.execute("UPDATE notes SET access_count = 1, accessed_at = 'now'")

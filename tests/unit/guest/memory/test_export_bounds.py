@@ -9,7 +9,7 @@ from wire.limits import EXPORT_LINE_MAX_BYTES
 
 from guest.memory.memory import Memory
 from guest.memory.models import User
-from guest.memory.transfer.copying import copy_user
+from guest.memory.transfer.move import copy_user
 from tests.support.memory.exports import TIME
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from guest.memory.models import User
-from guest.memory.transfer.copying import copy_user
 from guest.memory.transfer.merge import Stored, StoredNotes
+from guest.memory.transfer.move import copy_user
 from tests.support.memory.exports import TIME, note, said, session
 from tests.support.memory.store import ORIGIN, opened
 from tests.unit.guest.memory.test_importing_kinds import LATER, everything, fed, outcome, stored

@@ -14,7 +14,7 @@ from guest.memory.factory import prepare
 from guest.memory.memory import Memory
 from guest.memory.models import SCRATCHPAD, Details, Filter, MemoryFull, Only, User
 from guest.memory.notes.keyed import Mode
-from guest.memory.replica import sync, triggers
+from guest.memory.replica import sync
 from guest.memory.storage.base import Result, Statement, Value
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.remote import is_query
@@ -141,7 +141,7 @@ async def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plans:
             await use(Memory(memory.store, user_id))
     database = await LocalDatabase.open(path)
     try:
-        await triggers.count(database)
+        await sync.count_changes(database)
         recorder.seen = {sql: args for sql, args in recorder.seen.items() if "_schema" not in sql}
         namespace = User("bert").notes
         await sync.counters(database, [namespace])

@@ -11,7 +11,7 @@ from wire.errors import Code
 from guest.embedding.backends import Embedded, Scores
 from guest.errors import EmbedderError
 from guest.memory.models import Patience
-from guest.memory.search.reranking import READ_AGAIN
+from guest.memory.search.engine import READ_AGAIN
 from tests.support.memory.store import ALONE, FakeEmbedder, opened
 
 

@@ -9,7 +9,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import User
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
-from guest.memory.transfer.copying import copy_user
+from guest.memory.transfer.move import copy_user
 from guest.memory.usage import Amount, Cap, CapReached, Kind, ModelRequest, Usage
 from tests.support.memory.store import opened
 
