@@ -4,9 +4,10 @@ Nothing is opened here, so nothing has to be closed. The model library takes lon
 everything else together: only what runs turns needs it, and is imported inside functions.
 """
 
+import asyncio
 import gc
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -17,8 +18,8 @@ from wire.settings import AgentSettings, TypedScope
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Limits
-from guest.agent.late_loop import LateLoop
 from guest.agent.models.models import Models
+from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
 from guest.config import GuestConfig
 from guest.errors import BudgetError, GuestError
 from guest.gateway.files import Files
@@ -26,8 +27,8 @@ from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.rooms import Room, Rooms
-from guest.tools.base import Tool
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.base import Approve, Tool
+from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.roots import Roots
@@ -43,6 +44,7 @@ from guest.watch import Witness
 
 if TYPE_CHECKING:
     from guest.agent.turn_loop import TurnLoop
+
 
 log = logging.getLogger(__name__)
 
@@ -223,3 +225,36 @@ def offered(
         commands=CommandPolicy(settings.shell),
         witness=witness,
     )
+
+
+class LateLoop:
+    """Runs turns as `guest.agent.turn_loop.TurnLoop`, which `make` imports and returns: that takes
+    long, so it happens once the guest is ready.
+
+    `make` is called once, in a thread. Turns wait for it; the event loop does not. What it fails
+    with, every turn fails with.
+    """
+
+    def __init__(self, make: "Callable[[], TurnLoop]") -> None:
+        self._make = make
+        self._making: asyncio.Future[TurnLoop] | None = None
+
+    async def loaded(self) -> "TurnLoop":
+        """The loop; the first call begins to make it."""
+        if self._making is None:
+            self._making = asyncio.ensure_future(asyncio.to_thread(self._make))
+        return await asyncio.shield(self._making)
+
+    async def run(
+        self,
+        request: TurnRequest,
+        emit: Emit,
+        approve: Approve | None = None,
+        ask_client: AskClient | None = None,
+    ) -> Outcome:
+        """As `TurnLoop.run`."""
+        return await (await self.loaded()).run(request, emit, approve, ask_client)
+
+    async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
+        """As `TurnLoop.answer_untraced`."""
+        return await (await self.loaded()).answer_untraced(request, emit)

@@ -16,14 +16,13 @@ from pydantic_ai.usage import RunUsage
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
-from guest.agent.client_tools import result_of
 from guest.agent.events import INCOMPLETE
 from guest.agent.incomplete import Reason, Size
 from guest.agent.meter import Bill
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
-from guest.agent.toolset import TurnDeps, finished
+from guest.agent.toolset import TurnDeps, finished, result_of
 from guest.agent.turn import AskClient, Emit, Pipeline, TurnRequest
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background

@@ -26,7 +26,6 @@ from wire.v1 import gateway_pb2 as pb
 from guest import watch
 from guest.agent import failures, history, incomplete
 from guest.agent.calls import CheckCalls
-from guest.agent.client_tools import ClientToolset
 from guest.agent.events import by_turn, incomplete_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.meter import Meter
@@ -46,7 +45,7 @@ from guest.agent.receipts.ledger import to_message
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.refused_tools import LeaveOutRefused, Refused
-from guest.agent.toolset import PipelineToolset, TurnDeps
+from guest.agent.toolset import ClientToolset, PipelineToolset, TurnDeps
 from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import BudgetError, GuestError
 from guest.memory.models import Event, Receipt, SessionNotFound

@@ -22,7 +22,7 @@ from guest.errors import GuestError, ToolError
 from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 from guest.tools.clock import Clock
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy import CommandPolicy
 from guest.tools.files.roots import parse
 from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders

@@ -11,7 +11,7 @@ import pytest
 from wire.settings import ShellSettings
 from wire.v1 import gateway_pb2 as pb
 
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy import CommandPolicy
 from guest.tools.shell.client import Patience, ShellClient
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import PlainScreen, Style

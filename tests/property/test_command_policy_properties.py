@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from wire.settings import ShellSettings
 
 from guest.errors import ToolError
-from guest.tools.command_policy.policy import CommandPolicy
-from guest.tools.command_policy.words import Parsed, UncertainError, parse
+from guest.tools.command_policy import CommandPolicy
+from guest.tools.command_words import Parsed, UncertainError, parse
 from tests.support.examples import examples
 from tests.support.scratch import SCRATCH
 

@@ -15,7 +15,7 @@ from wire.v1 import gateway_pb2 as pb
 from guest.agent.turn import Answer, Emit
 from guest.errors import GuestError
 from guest.memory.models import at, now
-from guest.tools.call_text import asked_text
+from guest.tools.arguments import asked_text
 
 OPEN_MAX: Final = 256
 """How many calls may wait at once."""

@@ -12,7 +12,7 @@ from wire.limits import (
 )
 
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy import CommandPolicy
 from guest.tools.shell.client import Command, Ended, Patience, ShellClient
 from guest.tools.shell.output import Shown, both
 

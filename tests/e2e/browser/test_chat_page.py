@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import JSHandle, Locator, Page, expect
 
-from guest.tools.call_text import arguments_text, asked_text
+from guest.tools.arguments import arguments_text, asked_text
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser.console import Console
 from tests.support.browser.window import go

@@ -19,7 +19,7 @@ from guest import composition
 from guest.errors import ToolError
 from guest.tools.arguments import check
 from guest.tools.base import Tool
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.output import HostPaths, Reader, Renderer

@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
-from guest.tools.call_text import arguments_text, told
+from guest.tools.arguments import arguments_text, told
 from tests.support.commands import chat_program
 from tests.support.commands.terminal import Terminal
 from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, text

@@ -12,7 +12,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from guest.agent import failures
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import state_of
-from guest.tools.call_text import asked_text
+from guest.tools.arguments import asked_text
 from tests.support import parties
 
 OUTCOMES = (gateway_pb2.TurnCompleted, gateway_pb2.TurnIncomplete, gateway_pb2.TurnFailed)

@@ -31,7 +31,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.files.backup import Backups
 from guest.tools.base import Tool
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.roots import Roots

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire.text import visible
 
-from guest.tools.call_text import arguments_text, asked_text, told
+from guest.tools.arguments import arguments_text, asked_text, told
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from wire.settings import ShellSettings
 
 from guest.errors import ToolError
-from guest.tools.command_policy.policy import CommandPolicy, Glob
-from guest.tools.command_policy.words import parse
+from guest.tools.command_policy import CommandPolicy, Glob
+from guest.tools.command_words import parse
 
 GIT_AND_LS = CommandPolicy(ShellSettings(allow=("git *", "ls *", "wc -l *"), deny=("git push *",)))
 NO_RM = CommandPolicy(ShellSettings(deny=("rm *",)))

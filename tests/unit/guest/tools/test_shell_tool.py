@@ -12,7 +12,7 @@ from wire.settings import ShellSettings
 
 from guest.tools.base import Safety, ToolResult
 from guest.tools.clock import Pause
-from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy import CommandPolicy
 from guest.tools.output import HostPaths
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from wire.v1 import gateway_pb2
 
-from guest.tools.call_text import arguments_text, told
+from guest.tools.arguments import arguments_text, told
 from runner.cli.chat.calls import call_begun, call_line, folded, in_full, question
 from runner.client.turn import ToolCall, TurnSoFar
 

@@ -22,7 +22,7 @@ from wire.settings import ShellSettings
 from wire.text import shortened
 
 from guest.errors import ToolError
-from guest.tools.command_policy.words import (
+from guest.tools.command_words import (
     Parsed,
     Simple,
     UncertainError,

@@ -1,4 +1,11 @@
-"""One user's host in this process, behind plain blocking calls."""
+"""A user's guests, for tests in other projects. Needs the extra `testing`.
+
+The host runs in this process, behind plain blocking calls:
+
+with UserPair("alice") as pair:
+    pair.call_tool("memory_save", {"content": "tea is at five"})
+    print(pair.turn("what do you know about tea?").text)
+"""
 
 import asyncio
 import json

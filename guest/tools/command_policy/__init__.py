@@ -1,1 +1,0 @@
-"""The operator's rules for shell commands."""
