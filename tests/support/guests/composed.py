@@ -33,8 +33,10 @@ async def _turn(service: GatewayService, session: str) -> str:
     from tests.support.gateway.gateways import run_turn  # imports the library for models
 
     await service.CreateSession(pb.CreateSessionRequest(session_id=session), _NOBODY)
-    request = pb.RunTurnRequest(session_id=session, text="help")
-    return str([each async for each in run_turn(service, request, _NOBODY)][-1].WhichOneof("event"))
+    started = await service.StartTurn(pb.RunTurnRequest(session_id=session, text="help"), _NOBODY)
+    following = pb.FollowTurnRequest(turn_id=started.turn_id)
+    events = [each async for each in service.FollowTurn(following, _NOBODY)]
+    return str(events[-1].WhichOneof("event"))
 
 
 async def _told(place: Path) -> dict[str, Any]:
