@@ -30,8 +30,6 @@ def _imported() -> list[str]:
 
 
 async def _turn(service: GatewayService, session: str) -> str:
-    from tests.support.gateway.gateways import run_turn  # imports the library for models
-
     await service.CreateSession(pb.CreateSessionRequest(session_id=session), _NOBODY)
     started = await service.StartTurn(pb.RunTurnRequest(session_id=session, text="help"), _NOBODY)
     following = pb.FollowTurnRequest(turn_id=started.turn_id)
