@@ -1,6 +1,5 @@
 """No spelling gets a command past the operator's policy; bash itself is the judge."""
 
-import contextlib
 import shlex
 import subprocess
 import tempfile
@@ -152,10 +151,3 @@ def test_quoted_operators_are_words(words: list[str]) -> None:
     CommandPolicy(ShellSettings(operators=False, allow=("echo *",), deny=("rm *",))).check(command)
     (simple,) = parse(command).commands
     assert simple.words == ["echo", *words]
-
-
-@given(st.text(max_size=60))
-def test_any_text_is_answered(command: str) -> None:
-    policy = CommandPolicy(ShellSettings(allow=("git *",), deny=("git push *",), operators=False))
-    with contextlib.suppress(ToolError):
-        policy.check(command)

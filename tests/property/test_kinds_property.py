@@ -291,7 +291,7 @@ async def play(steps: Sequence[tuple[Any, ...]]) -> None:
             await world.memory.close()
 
 
-@examples(50)
+@examples(40)
 @given(STEPS)
 @example(UNDONE_TWICE)
 @example(CIRCLE)

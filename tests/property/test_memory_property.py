@@ -272,7 +272,7 @@ def play(steps: Sequence[Any], semantic: bool, remotes: Sequence[RemoteConfig | 
     asyncio.run(run())
 
 
-@examples(60)
+@examples(40)
 @given(STEPS, st.booleans())
 def test_a_file_holds_what_dictionaries_would(steps: Sequence[Any], semantic: bool) -> None:
     play(steps, semantic, [None])

@@ -146,7 +146,7 @@ def _texts(request: Request) -> list[str]:
 
 
 @given(prompts())
-@examples(80)
+@examples(50)
 def test_a_prompt_fits_holds_the_newest_message_and_says_nothing_twice(drawn: Drawn) -> None:
     for prepared in asyncio.run(_build(drawn)):
         _check(drawn, prepared)

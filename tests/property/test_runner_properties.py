@@ -22,6 +22,7 @@ from runner.host.runtime import Runtime
 from runner.logs import printable, readable
 from runner.workspace.database_file import resolve_db_path
 from runner.workspace.workspace import Workspace
+from tests.support.examples import examples
 from tests.support.settings import load_config
 
 ROOT = Path("/srv/oxydra")
@@ -88,6 +89,7 @@ def test_an_absolute_path_leads_to_no_workspace_but_ones_own(setting: str) -> No
         assert path.relative_to(WORKSPACE.path).parts[0] not in HIDDEN
 
 
+@examples(30)
 @given(name=st.text(string.ascii_uppercase + "_", min_size=1, max_size=20), value=names)
 def test_no_unknown_variable_passes(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown setting OXYDRA_X{name}[; ]"):

@@ -205,7 +205,7 @@ def check_google(body: dict[str, Any]) -> None:
     ("provider", "check"),
     [("openai", check_openai), ("anthropic", check_anthropic), ("google", check_google)],
 )
-@examples(40)
+@examples(20)
 @given(st.lists(STEP, max_size=12))
 @example([("assistant", [TextPart("said")])])
 @example([("user", "hello"), ("assistant", [ThinkingPart("hm")]), ("user", "hello")])

@@ -34,16 +34,6 @@ class Collector:
             for span in scope.spans
         ]
 
-    @property
-    def metric_names(self) -> set[str]:
-        return {
-            metric.name
-            for request in list(self.metrics)
-            for resource in request.resource_metrics
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-        }
-
 
 @contextmanager
 def collector() -> Iterator[Collector]:

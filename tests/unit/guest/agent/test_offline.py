@@ -9,6 +9,7 @@ from guest.agent.models import offline_commands, offline_view
 from guest.agent.models.offline_commands import Call, Say
 from guest.agent.models.offline_view import View
 from tests.support.agent.offline_notes import Notes, Talk
+from tests.support.examples import examples
 
 ALL = frozenset(
     [
@@ -263,6 +264,7 @@ def test_a_disabled_tool_is_named() -> None:
     assert "memory_save is switched off" in taken.text
 
 
+@examples(30)
 @given(st.text())
 def test_any_text_has_an_answer(text: str) -> None:
     assert isinstance(first_step(text), Call | Say)

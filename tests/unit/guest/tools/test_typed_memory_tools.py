@@ -231,14 +231,6 @@ async def test_an_empty_id_is_refused(tools: Tools) -> None:
     assert (await tools.refusal("forget", memory_id="")).startswith("memory_id: got ''")
 
 
-async def test_a_memory_cannot_supersede_itself(tools: Tools) -> None:
-    memory_id = await tools.remember("Tea")
-    result = await tools.call("forget", memory_id=memory_id, replacement_id=memory_id)
-    assert (result.is_error, result.code) == (True, Code.CONFLICT)
-    assert result.text == f"{memory_id} cannot be replaced by itself"
-    assert await tools.contents() == ["Tea"]
-
-
 async def test_all_families_find_what_the_others_wrote(tools: Tools) -> None:
     saved = (await tools.ok("memory_save", content="Penguins swim"))["note_id"]
     keyed = (await tools.ok("write_memory", key="birds", content="Penguins walk"))["note_id"]

@@ -19,7 +19,6 @@ from runner.tiers.kubernetes.settings import KubernetesSettings
 from runner.tiers.kubernetes.watching import Pods
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-PODS = "/api/v1/namespaces/ox/pods"
 
 
 def pod(name: str, version: str, phase: str = "Running") -> dict[str, Any]:
