@@ -140,7 +140,7 @@ async def _messages(
             if answer.status_code != 200:
                 raise _refusal(address, answer.status_code, await _whole(answer))
             if not method.server_streaming:
-                yield _message(method, await _whole(answer))
+                yield _reply(method, _object(await _whole(answer)))
                 return
             async with aclosing(_lines(answer)) as lines:
                 async for line in lines:
@@ -165,10 +165,6 @@ def _of_stream(method: MethodDescriptor, line: bytes) -> Message | None:
             raise GatewayLost(error.brief)
         raise error
     return _reply(method, content) if content else None
-
-
-def _message(method: MethodDescriptor, body: bytes) -> Message:
-    return _reply(method, _object(body))
 
 
 def _reply(method: MethodDescriptor, content: dict[str, Any]) -> Message:

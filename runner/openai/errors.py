@@ -4,19 +4,9 @@ from typing import Any, Final
 
 from wire.errors import Code, WireError
 
-_STATUS: Final[dict[Code, int]] = {
-    Code.INVALID_ARGUMENT: 400,
-    Code.UNAUTHENTICATED: 401,
-    Code.PERMISSION_DENIED: 403,
-    Code.NOT_FOUND: 404,
-    Code.TIMEOUT: 408,
-    Code.CANCELLED: 499,
-    Code.CONFLICT: 409,
-    Code.ALREADY_EXISTS: 409,
-    Code.FAILED_PRECONDITION: 400,
-    Code.RESOURCE_EXHAUSTED: 429,
-    Code.UNAVAILABLE: 503,
-}
+from runner.access.exchange import STATUS_OF
+
+_STATUS: Final = {**STATUS_OF, Code.TIMEOUT: 408, Code.FAILED_PRECONDITION: 400}
 _TYPE: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -36,7 +26,7 @@ class BadRequest(WireError):  # noqa: N818 - what clients call it
 
 def status_of(error: WireError) -> int:
     """The HTTP status that says the same as `error`."""
-    return getattr(error, "status", 0) or _STATUS.get(error.code, 500)
+    return getattr(error, "status", 0) or _STATUS[error.code]
 
 
 def body_of(error: WireError) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -125,22 +124,3 @@ async def test_a_call_whose_connection_another_one_gave_up_says_that_the_agent_i
             await following
         assert raised.value.code is Code.UNAVAILABLE
         await agent.refresh_hello()
-
-
-async def test_a_guest_that_was_started_again_is_found(front: Front, callers: Callers) -> None:
-    caller = callers.with_token(
-        front.access("bob", "phone", lifetime=timedelta(hours=1)).token, "192.0.2.1"
-    )
-    async with client(callers, caller) as agent:
-        await front.bob.stop()
-        with pytest.raises(WireError) as raised:
-            await agent.refresh_hello()
-        assert raised.value.code is Code.UNAVAILABLE
-        await front.bob.start()
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    await agent.refresh_hello()
-                    break
-                except WireError:
-                    await asyncio.sleep(0.05)

@@ -125,8 +125,8 @@ async def test_what_is_no_message_of_the_contract_is_refused_by_its_field(
     async with operator(front, server) as client:
         reply = await client.post("/api/users/alice/SaveNote", json={"text": 5})
         assert (reply.status_code, "text" in reply.text) == (400, True)
-        reply = await client.post("/api/users/alice/Nothing", json={})
-        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+        for path in ("/api/users/alice/Nothing", "/wire.v1.RunnerControl/Stop", "/x"):
+            assert (await client.post(path, json={})).status_code in (404, 405)
         reply = await client.post("/api/users/alice/Hello", content="{", headers=JSON)
         assert reply.status_code == 400
         deep = "[" * 100_000

@@ -186,12 +186,6 @@ async def test_what_belongs_to_the_host_is_not_relayed(front: Front) -> None:
     assert "account that runs the agents" in error.brief
 
 
-async def test_a_method_that_is_not_of_the_contract_is_not_there(front: Front) -> None:
-    async with http(front.access()) as client:
-        for path in ("/api/users/alice/Nothing", "/wire.v1.RunnerControl/Stop", "/x"):
-            assert (await client.post(path, json={})).status_code in (404, 405)
-
-
 @pytest.mark.attempt("calling with no token, or with nearly the right one", stopped_by=TOKEN)
 async def test_an_unknown_token_is_refused(front: Front) -> None:
     right = front.access()

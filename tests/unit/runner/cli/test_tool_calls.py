@@ -72,6 +72,15 @@ def test_calls_with_one_id_end_in_the_order_in_which_they_began() -> None:
     assert turn.running == []
 
 
+def test_calls_side_by_side_end_by_their_ids() -> None:
+    turn = TurnSoFar()
+    for text in ("one", "two"):
+        turn.add(TurnEvent(tool_started=Started(call_id=text, tool="t", told=text)))
+    ended = turn.add(TurnEvent(tool_finished=Finished(call_id="two", tool="t", ok=True)))
+    assert ended is turn.calls[1]
+    assert turn.running == turn.calls[:1]
+
+
 def test_long_output_is_folded() -> None:
     assert folded("one\ntwo\n", 20) == "  │ one\n  │ two"
     assert folded("a\n" * 5, 20).splitlines()[-1] == "  … 1 more line: /details"

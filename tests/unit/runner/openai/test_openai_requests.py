@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator
 import pytest
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
+from starlette.types import Message
+from wire.errors import Code, WireError
 
-from runner.access.exchange import kept_alive
+from runner.access.exchange import kept_alive, while_there
 from runner.openai.conversations import Conversations, Known, as_context, key_of, plain
 from runner.openai.errors import BadRequest
 from runner.openai.requests import CallRef, Exchange, chat_request, responses_request
@@ -118,6 +120,27 @@ def test_what_was_said_elsewhere_is_told_within_bounds() -> None:
     assert len(long) < 25_000
     assert long.startswith("[what came before is left out]")
     assert long.endswith("the end")
+
+
+async def test_work_ends_when_its_client_has_left() -> None:
+    left, ended = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def work() -> str:
+        left.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    with pytest.raises(WireError) as raised:
+        await while_there(receive, work())
+    assert raised.value.code is Code.CANCELLED
+    assert ended.is_set()
 
 
 async def test_a_stream_without_news_is_kept_alive() -> None:
