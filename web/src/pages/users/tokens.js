@@ -110,10 +110,10 @@ function Make({ userId, onClose }) {
       <fieldset><legend>What it is for</legend>
         ${SCOPES.map(
           (each) => html`<label class="check" key=${each.name}><input type="checkbox" name="scope" value=${each.name}
-            checked=${each.name !== "admin"} /> <strong>${each.name}</strong>: ${each.says}</label>`,
+            defaultChecked=${each.name !== "admin"} /> <strong>${each.name}</strong>: ${each.says}</label>`,
         )}
       </fieldset>
-      <label>Ends after <input name="expires" required value="90d" pattern="[1-9][0-9]{0,5}[hdw]" size="6"
+      <label>Ends after <input name="expires" required defaultValue="90d" pattern="[1-9][0-9]{0,5}[hdw]" size="6"
         title="such as 12h, 30d or 8w" /></label>
       <p class="actions">
         <button type="button" onClick=${onClose}>Cancel</button>
