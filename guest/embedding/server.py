@@ -3,16 +3,14 @@ on other machines there may be several."""
 
 import argparse
 import asyncio
-import fcntl
 import logging
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
-from wire import envelope, logs, program
+from wire import envelope, locks, logs, program
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.transport import Server
@@ -40,16 +38,13 @@ def sole_instance(lock: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        deadline = time.monotonic() + wait_s
-        while not _take(descriptor):
-            if time.monotonic() > deadline:
-                raise WireError(
-                    Code.ALREADY_EXISTS,
-                    "another embedder is running here",
-                    details=f"it holds {lock}",
-                    resolution=f"use that one, or end it first: fuser --kill {lock}",
-                )
-            time.sleep(0.02)
+        if not locks.take(descriptor, wait_s=wait_s):
+            raise WireError(
+                Code.ALREADY_EXISTS,
+                "another embedder is running here",
+                details=f"it holds {lock}",
+                resolution=f"use that one, or end it first: fuser --kill {lock}",
+            )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -73,21 +68,13 @@ async def until_orphaned(leases: Path, interval: float = LEASE_INTERVAL_S) -> No
         except OSError:
             free = True
         else:
-            free = _take(descriptor)
+            free = locks.take(descriptor)
             if not (free and free_before):
                 os.close(descriptor)
         if free and free_before:
             log.info("no runner holds a lease")
             return
         free_before = free
-
-
-def _take(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def main() -> NoReturn:

@@ -1,11 +1,9 @@
 """The runner's own directory: sockets, locks and state that no guest can see."""
 
-import fcntl
 import hashlib
 import json
 import os
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import platformdirs
+from wire import locks
 from wire.errors import Code
 from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
 from wire.transport import unix_endpoint
@@ -29,7 +28,6 @@ from runner.workspace.directories import check_root, check_tree, create_tree, de
 _LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock")
 _TIMEOUT_S = 0.5
 """`status` takes the lock for microseconds to look at it; a host keeps it."""
-_PAUSE_S = 0.02
 _VERSION: Final = 1
 
 
@@ -121,7 +119,7 @@ def host_lock(path: Path) -> Iterator[None]:
     Raises `HostError` (ALREADY_EXISTS) that names the holder.
     """
     with descriptor(path, os.O_RDWR | os.O_CREAT) as fd:
-        if not _take(fd):
+        if not locks.take(fd, wait_s=_TIMEOUT_S):
             holder = _read(fd)
             who = f"pid {holder.pid}, since {holder.since}" if holder.pid else "starting just now"
             raise HostError(
@@ -142,23 +140,9 @@ def host_lock(path: Path) -> Iterator[None]:
 def lock_holder(path: Path) -> Holder | None:
     """Who holds the lock now, or None. Does not wait."""
     with suppress(FileNotFoundError), descriptor(path, os.O_RDONLY) as fd:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locks.take(fd, shared=True):
             return _read(fd)
     return None
-
-
-def _take(fd: int) -> bool:
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_PAUSE_S)
 
 
 def _read(fd: int) -> Holder:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import ipaddress
 import json
 import logging
@@ -17,6 +16,7 @@ from typing import Final, Self
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from wire import locks
 from wire.errors import Code, WireError
 from wire.settings import AccessSettings, ServeSettings
 
@@ -253,15 +253,13 @@ def _alone(links: Links) -> Iterator[None]:
     """Hold the lock of the one server. Raises `HostError` (ALREADY_EXISTS)."""
     path = links.directory / "serving"
     with descriptor(path, os.O_RDWR | os.O_CREAT) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locks.take(lock):
             raise HostError(
                 Code.ALREADY_EXISTS,
                 "an HTTP server runs already for these users",
                 details=f"{path} is held by another process",
                 resolution="runner serve --open shows a link to it",
-            ) from None
+            )
         yield
 
 

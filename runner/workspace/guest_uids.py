@@ -8,12 +8,10 @@ runner in every tier: no guest sees that directory, it changes in one step, and 
 workspace goes. It is assigned under a lock that all runners of a `workspace_root` share.
 """
 
-import fcntl
 import grp
 import hashlib
 import os
 import pwd
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from wire import locks
 from wire.errors import Code
 from wire.settings import GUEST_UID_COUNT_MAX, ContainerSettings
 from wire.text import visible_name
@@ -32,7 +31,6 @@ from runner.workspace.directories import Owner, descriptor
 
 _LOCK: Final = ".guest-uids.lock"
 LOCK_WAIT_S: Final = 10.0
-_PAUSE_S: Final = 0.02
 _OVERFLOW: Final = frozenset({65_534, 65_535})
 """What the kernel shows in the place of a uid that it cannot show, and no uid at all in calls with
 16 bits."""
@@ -210,18 +208,11 @@ def _locked(root: Path) -> Iterator[None]:
                 details=f"it belongs to uid {uid}, who could hold up every start",
                 resolution=f"rm {path}",
             )
-        deadline = time.monotonic() + LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise WorkspaceError(
-                        Code.UNAVAILABLE,
-                        "another runner is assigning a uid and does not end",
-                        details=f"{path} has been locked for {LOCK_WAIT_S:g} s",
-                        resolution=f"fuser {path}; end that process, then start again",
-                    ) from None
-                time.sleep(_PAUSE_S)
+        if not locks.take(fd, wait_s=LOCK_WAIT_S):
+            raise WorkspaceError(
+                Code.UNAVAILABLE,
+                "another runner is assigning a uid and does not end",
+                details=f"{path} has been locked for {LOCK_WAIT_S:g} s",
+                resolution=f"fuser {path}; end that process, then start again",
+            )
         yield
