@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from wire.errors import Code, WireError
 from wire.identity import Party
 from wire.settings import UserSettings
@@ -125,3 +127,17 @@ def test_the_guest_refuses_what_the_configuration_file_may_not_say(
     assert "agent.turn_timeout_s: 0; accepted: a number of seconds" in raised.value.details
     assert "agent.max_stepz: no such setting; accepted: provider, model" in (raised.value.details)
     assert "runner.toml" in raised.value.resolution
+
+
+@given(
+    st.builds(
+        BootstrapEnvelope,
+        user_id=st.text(),
+        tier=st.text(),
+        token=st.text(),
+        settings=st.dictionaries(st.text() | st.just("memory"), st.text()),
+    )
+)
+def test_any_envelope_is_refused_or_accepted_cleanly(envelope: BootstrapEnvelope) -> None:
+    with pytest.raises(WireError):
+        load(envelope)
