@@ -285,22 +285,6 @@ UPDATE {{}} SET superseded_by = ''
 _DELETE_SCOPED: Final = f"""
 DELETE FROM notes WHERE seq IN (SELECT seq FROM notes WHERE {_SCOPED} LIMIT ?) RETURNING 1
 """  # noqa: S608
-_CHANGES: Final = """
-SELECT {at} AS at, note_id, {version}, {kind}, {change}, {text}, {tags}, {type}, {key},
-       {actor}, {origin}, {current}, {by}
-    FROM {table} WHERE {namespace} = ?1 AND {before}{only}
-    ORDER BY {order} LIMIT ?
-"""
-_BY_TIME: Final = {
-    "before": "{at} <= ?2 AND ({at}, note_id, {version}, {kind}) < (?2, ?3, ?4, ?5)",
-    "order": "{at} DESC, note_id DESC, {version} DESC",
-}
-_BY_VERSION: Final = {
-    "before": "({version}, {kind}) < (?4, ?5)",
-    "order": "{version} DESC",
-}
-_ORIGIN: Final = ", ".join(f"{{0}}.{each}" for each in ORIGIN[1:])
-_OF_NOTE: Final = " AND {rows}.note_id = ?"
 _VERSION: Final = f"""
 SELECT {VERSIONED}, {ENDED} FROM note_versions WHERE namespace = ? AND note_id = ? AND version = ?
 """  # noqa: S608
@@ -509,20 +493,22 @@ class NoteRepository:
         """
         only, values = "", list[Value]()
         for condition, value in (
-            (_OF_NOTE, note_id),
+            (" AND note_id = ?", note_id),
             (" AND {actor} = ?", actor),
-            (" AND {rows}.origin_session = ?", session_id),
+            (" AND said.origin_session = ?", session_id),
         ):
             if value:
                 only += condition
                 values.append(value)
         if material_only:
-            only += " AND {rows}.origin_material = 1"
-        kinds = [_current_versions(only), _earlier_versions(only)]
+            only += " AND said.origin_material = 1"
+        kinds = [_CURRENT, _EARLIER]
         if not (material_only or session_id):
-            kinds.append(_supersessions(only))
+            kinds.append(_SUPERSEDED)
         arguments = (self.namespace, *place, *values, limit)
-        results = await self._database.batch([Statement(sql, arguments) for sql in kinds])
+        results = await self._database.batch(
+            [Statement(each.page(only, by_version=bool(note_id)), arguments) for each in kinds]
+        )
         rows = (row for result in results for row in result.rows)
         order = _version_and_kind if note_id else change_place
         return sorted(rows, key=order, reverse=True)[:limit]
@@ -881,60 +867,56 @@ def _in_order(result: Result) -> list[int]:
     return [cast(int, row[0]) for row in sorted(result.rows, key=lambda row: cast(int, row[1]))]
 
 
-def _current_versions(only: str) -> str:
-    return _changes_sql(
-        "notes",
-        "notes",
-        only,
-        at="ordered_at",
-        change="change",
-        text="content",
-        current="superseded_by IS NULL",
-    )
+_ORIGIN: Final = ", ".join(f"said.{each}" for each in ORIGIN[1:])
 
 
-def _earlier_versions(only: str) -> str:
-    return _changes_sql(
-        "note_versions AS before CROSS JOIN notes USING (namespace, note_id)",
-        "before",
-        only,
-        at="before.written_at",
-        change="before.change",
-        text="before.content",
-        current="0",
-    )
+class _Kind(NamedTuple):
+    """One kind of changes: the table whose rows are changes (`said`), and its columns."""
+
+    table: str
+    at: str
+    current: str
+    number: int = 0
+    change: str = "said.change"
+    text: str = "said.content"
+    actor: str = "said.origin_actor"
+    origin: str = _ORIGIN
+    by: str = "''"
+    only: str = ""
+
+    def page(self, only: str, *, by_version: bool) -> str:
+        """The SQL of one page; `only` is appended to its conditions."""
+        before = f"(said.version, {self.number}) < (?4, ?5)"
+        order = "said.version DESC"
+        if not by_version:
+            place = f"({self.at}, note_id, said.version, {self.number})"
+            before = f"{self.at} <= ?2 AND {place} < (?2, ?3, ?4, ?5)"
+            order = f"{self.at} DESC, note_id DESC, {order}"
+        return f"""
+            SELECT {self.at} AS at, note_id, said.version, {self.number}, {self.change},
+                   {self.text}, said.tags, said.type, COALESCE(key, ''), {self.actor},
+                   {self.origin}, {self.current}, {self.by}
+                FROM {self.table}
+                WHERE said.namespace = ?1 AND {before}{self.only}{only.format(actor=self.actor)}
+                ORDER BY {order} LIMIT ?
+        """  # noqa: S608
 
 
-def _supersessions(only: str) -> str:
-    return _changes_sql(
-        "notes",
-        "notes",
-        f"{only} AND superseded_by IS NOT NULL",
-        at="superseded_at",
-        kind="1",
-        change="'supersede'",
-        text="superseded_reason",
-        actor="'agent'",
-        origin="'', '', '', '', 0",
-        current="1",
-        by="superseded_by",
-    )
-
-
-def _changes_sql(table: str, rows: str, only: str, **columns: str) -> str:
-    """The SQL of one page of one kind of changes; `only` is appended to its conditions."""
-    chosen = {
-        "table": table,
-        "namespace": f"{rows}.namespace",
-        "version": f"{rows}.version",
-        "kind": "0",
-        "tags": f"{rows}.tags",
-        "type": f"{rows}.type",
-        "key": "COALESCE(notes.key, '')",
-        "actor": f"{rows}.origin_actor",
-        "origin": _ORIGIN.format(rows),
-        "by": "''",
-    } | columns
-    order = _BY_VERSION if _OF_NOTE in only else _BY_TIME
-    chosen |= {name: part.format(**chosen) for name, part in order.items()}
-    return _CHANGES.format(**chosen, only=only.format(rows=rows, actor=chosen["actor"]))
+_CURRENT: Final = _Kind("notes AS said", "ordered_at", current="superseded_by IS NULL")
+_EARLIER: Final = _Kind(
+    "note_versions AS said CROSS JOIN notes USING (namespace, note_id)",
+    "said.written_at",
+    current="0",
+)
+_SUPERSEDED: Final = _Kind(
+    "notes AS said",
+    "superseded_at",
+    current="1",
+    number=1,
+    change="'supersede'",
+    text="superseded_reason",
+    actor="'agent'",
+    origin="'', '', '', '', 0",
+    by="superseded_by",
+    only=" AND superseded_by IS NOT NULL",
+)
