@@ -7,15 +7,24 @@ A file holds the address, the certificate that the server there must prove to ha
 import os
 import stat
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from wire.errors import Code, WireError
 from wire.zones import own_name
 
 from runner.client.calls import CallChannel
 from runner.client.gateway import GatewayClient, GatewayLost
 from runner.errors import ConfigError, file_errors
+
+ADDRESS: Final = r"^(unix:/\S+|(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})$"
+"""Where a server is reached."""
+
+
+def _with_port(address: str) -> str:
+    if not address.startswith("unix:") and int(address.rpartition(":")[2]) > 65_535:
+        raise ValueError("ports end at 65535")
+    return address
 
 
 class AccessFile(BaseModel):
@@ -34,10 +43,10 @@ class AccessFile(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    address: Annotated[str, Field(min_length=1)]
-    server_name: str = ""
+    address: Annotated[str, Field(pattern=ADDRESS), AfterValidator(_with_port)]
+    server_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
     certificate: str = ""
-    token: Annotated[str, Field(min_length=1, repr=False)]
+    token: Annotated[str, Field(pattern=r"^[!-~]+$", repr=False)]
     user_id: str
     name: str
     expires_at: AwareDatetime

@@ -59,12 +59,20 @@ def over_http(
         limits=httpx2.Limits(keepalive_expiry=_KEPT_S),
     )
     name = server_name or ("localhost" if path else address)
-    http = httpx2.AsyncClient(
-        transport=transport,
-        base_url=f"https://{name if path else address}/api/users/{quote(user_id, safe='')}/",
-        headers={"Host": name, "Authorization": f"Bearer {token}"},
-        trust_env=False,
-    )
+    try:
+        http = httpx2.AsyncClient(
+            transport=transport,
+            base_url=f"https://{name if path else address}/api/users/{quote(user_id, safe='')}/",
+            headers={"Host": name, "Authorization": f"Bearer {token}"},
+            trust_env=False,
+        )
+    except httpx2.InvalidURL as error:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            f"the access file names no address: {address}",
+            details=str(error),
+            resolution=_WHERE,
+        ) from None
     extensions = {"sni_hostname": server_name} if server_name else {}
 
     def begin(method: MethodDescriptor, request: Message) -> _Replies:

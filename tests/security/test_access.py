@@ -575,9 +575,20 @@ async def test_an_access_file_that_others_can_read_is_not_used(front: Front) -> 
     assert f"chmod 600 {path}" in raised.value.resolution
     path.chmod(0o600)
     assert AccessFile.read(path).user_id == "alice"
-    path.write_text(json.dumps({"address": "", "token": "x"}))
-    with pytest.raises(ConfigError, match="is no access file"):
-        AccessFile.read(path)
+    for spoilt in (
+        {"address": ""},
+        {"address": "a:99999"},
+        {"token": "oxa_a\r\nX: b"},
+        {"server_name": "a b"},
+    ):
+        path.write_text(json.dumps(json.loads(front.access(name="n").model_dump_json()) | spoilt))
+        front.tokens.revoke("alice", "n")
+        with pytest.raises(ConfigError, match="is no access file") as raised:
+            AccessFile.read(path)
+        assert raised.value.details == f"not as expected: {next(iter(spoilt))}"
+    nowhere = altered(front.access(name="n"), address="[::::]:1")
+    with pytest.raises(WireError, match="names no address"):
+        nowhere.open_channel()
     path.unlink()
     with pytest.raises(ConfigError, match="cannot read"):
         AccessFile.read(path)

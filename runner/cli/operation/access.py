@@ -15,7 +15,7 @@ from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.files import refuse_existing
 from runner.cli.options import AsJson, Options
 from runner.cli.output import print_json, print_table, table_of
-from runner.client.access import AccessFile
+from runner.client.access import ADDRESS, AccessFile
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import ConfigError, HostError
@@ -178,7 +178,7 @@ def _check_listens(config: Config) -> None:
 
 def _address(config: Config, given: str) -> str:
     if given:
-        if not re.fullmatch(r"unix:/\S+|(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}", given):
+        if not re.fullmatch(ADDRESS, given):
             raise typer.BadParameter(f"--address {given!r} is neither HOST:PORT nor unix:/PATH")
         return given
     if not config.access.listen:
