@@ -15,8 +15,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from guest.agent.models import offline_commands, offline_view
-from guest.agent.models.offline_commands import Say
+from guest.agent.models import offline, offline_view
+from guest.agent.models.offline import Say
 
 Result = tuple[bool, str]
 
@@ -89,7 +89,7 @@ class Talk:
         self._messages.append(ModelRequest(parts=[UserPromptPart(text)]))
         for number in range(6):
             view = offline_view.read(self._messages, self._offered)
-            taken = offline_commands.step(view, self._reason)
+            taken = offline.step(view, self._reason)
             if isinstance(taken, Say):
                 self._messages.append(ModelResponse(parts=[TextPart(taken.text)]))
                 return taken.text

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from guest.agent.models import offline_commands, offline_view
-from guest.agent.models.offline_commands import Call, Say
+from guest.agent.models import offline, offline_view
+from guest.agent.models.offline import Call, Say
 from guest.agent.models.offline_view import View
 from tests.support.agent.offline_notes import Notes, Talk
 from tests.support.examples import examples
@@ -28,7 +28,7 @@ ALL = frozenset(
 
 def first_step(text: str, offered: frozenset[str] = ALL, reason: str = "") -> Call | Say:
     view = offline_view.read([ModelRequest(parts=[UserPromptPart(text)])], offered)
-    return offline_commands.step(view, reason)
+    return offline.step(view, reason)
 
 
 def test_the_main_job() -> None:
