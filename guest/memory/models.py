@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -355,6 +355,10 @@ class Event:
     text: str
     payload: str
     created_at: str
+
+
+EVENT: Final = ", ".join(each.name for each in fields(Event))
+"""The columns of an event: storage, export and import read and write whatever is added there."""
 
 
 @dataclass(frozen=True)

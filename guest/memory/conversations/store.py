@@ -16,7 +16,7 @@ from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.words import index_text
-from guest.memory.models import Event, Role, Session, SessionNotFound, User, now
+from guest.memory.models import EVENT, Event, Role, Session, SessionNotFound, User, now
 from guest.memory.storage.base import (
     INTEGER_MAX,
     AnswerLost,
@@ -128,26 +128,26 @@ INSERT INTO chunks (namespace, session_id, sequence, position, context, body, wo
     FROM json_each(?4) AS passage
     RETURNING chunk_id
 """
-_HISTORY: Final = """
-SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_events
+_HISTORY: Final = f"""
+SELECT {EVENT} FROM conversation_events
     WHERE session_id = ?1 AND sequence <= ?2
         AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1 AND user_id = ?3)
     ORDER BY sequence DESC LIMIT ?4
-"""
+"""  # noqa: S608
 _SESSION_OF_TURN: Final = """
 SELECT sessions.session_id FROM sessions CROSS JOIN conversation_events AS event
     USING (session_id)
     WHERE user_id = ? AND event.turn_id = ? ORDER BY updated_at DESC LIMIT 1
 """
-_OF_TURN: Final = """
-SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_events
+_OF_TURN: Final = f"""
+SELECT {EVENT} FROM conversation_events
     WHERE session_id = ? AND turn_id = ? ORDER BY sequence
-"""
-_LATEST: Final = """
-SELECT session_id, sequence, turn_id, role, text, payload, event.created_at
+"""  # noqa: S608
+_LATEST: Final = f"""
+SELECT session_id, {", ".join(f"event.{each}" for each in EVENT.split(", "))}
     FROM conversation_events AS event JOIN sessions USING (session_id)
     WHERE user_id = ? ORDER BY event_id DESC LIMIT ?
-"""
+"""  # noqa: S608
 
 _REQUIRE_NEW: Final = """
 INSERT INTO guards (ok)

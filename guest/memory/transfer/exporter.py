@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import BaseModel
 from wire.limits import EXPORT_LINE_MAX_BYTES, EXPORT_PART_BYTES
 
-from guest.memory.models import User, now
+from guest.memory.models import EVENT, User, now
 from guest.memory.notes.columns import VERSIONED, VERSIONED_COUNT, VERSIONED_OF, Versioned
 from guest.memory.storage.base import Database, Row, Statement
 from guest.memory.transfer.format import (
@@ -54,9 +54,7 @@ STATE: Final = """
 SELECT session_id, name, value, epoch, updated_at FROM session_state
     WHERE session_id IN (SELECT value FROM json_each(?)) ORDER BY session_id, name
 """
-EVENT: Final = """
-SELECT session_id, sequence, turn_id, role, text, payload, created_at FROM conversation_events
-"""
+EVENT_LINE: Final = f"SELECT session_id, {EVENT} FROM conversation_events"  # noqa: S608
 
 _M = TypeVar("_M", bound=BaseModel)
 _S = TypeVar("_S", bound=Said)
@@ -130,7 +128,7 @@ _EARLIER: Final = f"""
 """
 _SESSIONS_PAGE: Final = f"{SESSION} AND rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
 _EVENTS_PAGE: Final = f"""
-{EVENT} WHERE session_id = ? AND sequence > ? AND event_id <= ? ORDER BY sequence LIMIT ?
+{EVENT_LINE} WHERE session_id = ? AND sequence > ? AND event_id <= ? ORDER BY sequence LIMIT ?
 """
 _COUNT: Final = """
 SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1),

@@ -12,7 +12,7 @@ from guest.memory.conversations import store
 from guest.memory.conversations.store import indexing
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.vector_store import VectorStore
-from guest.memory.models import MemoryFull, Origin, User
+from guest.memory.models import EVENT, MemoryFull, Origin, User
 from guest.memory.notes import repository
 from guest.memory.notes.columns import (
     DETAILS,
@@ -112,10 +112,9 @@ INSERT INTO session_state (session_id, name, value, epoch, updated_at) VALUES (?
         SET value = excluded.value, epoch = excluded.epoch, updated_at = excluded.updated_at
         WHERE (excluded.epoch, excluded.updated_at) > (epoch, session_state.updated_at)
 """
-_EVENT: Final = """
-INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payload, created_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
-"""
+_EVENT: Final = f"""
+INSERT INTO conversation_events (session_id, {EVENT}) VALUES (?{", ?" * len(EVENT.split(","))})
+"""  # noqa: S608
 
 
 @dataclass
@@ -192,9 +191,7 @@ class Batch:
         """Add an event under its number; the batch fails if the number is taken or the session
         is not the user's."""
         self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user.id)))
-        number = (line.session_id, line.sequence)
-        words = (line.turn_id, line.role, line.text, line.payload, line.created_at)
-        self._add(Statement(_EVENT, (*number, *words)))
+        self._add(Statement(_EVENT, tuple(line.model_dump(exclude={"kind"}).values())))
         self.adding.append(len(self.statements))
         self._add(
             indexing(

@@ -11,7 +11,7 @@ from guest.memory.notes.columns import to_json
 from guest.memory.notes.quota import USED, Used, used_of
 from guest.memory.storage.base import Database, Result, Statement
 from guest.memory.transfer.exporter import (
-    EVENT,
+    EVENT_LINE,
     NOTE,
     SESSION,
     VERSION,
@@ -48,7 +48,7 @@ SELECT session_id FROM sessions
     WHERE session_id IN (SELECT value FROM json_each(?)) AND user_id <> ?
 """
 _EVENTS_BY_NUMBER: Final = f"""
-{EVENT} WHERE (session_id, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+{EVENT_LINE} WHERE (session_id, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
 """  # noqa: S608
 _BY_TEXT: Final = """
 SELECT content_hash, scope_session, note_id FROM notes
