@@ -4,6 +4,7 @@ A receipt is a line that begins in the first column with one of `_SIGNS`. A line
 would begin so gets a bar in front, so that the two differ also without colours.
 """
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,8 @@ _SIGNS: Final = frozenset("✓✗?○✔✘☑☒✅❌❎√×╳？⁇❓❔�
 _BAR: Final = "│ "
 _GROWTH: Final = 1.2
 _CODE_INDENT: Final = 2
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n)")
+"""A line as Markdown counts them."""
 
 
 class ModelText:
@@ -68,9 +71,9 @@ class Blocks:
         whole = self.unfinished.rfind("\n") + 1
         if "\n" not in text or whole < self._look_again_at:
             return ""
-        lines = self.unfinished[:whole].split("\n")
-        begins = _first_lines(_parsed("\n".join(lines)))
-        finished = "".join(f"{line}\n" for line in lines[: begins[-1]]) if begins else ""
+        lines = _LINE.findall(self.unfinished[:whole])
+        begins = _first_lines(_parsed("".join(lines)))
+        finished = "".join(lines[: begins[-1]]) if begins else ""
         self.unfinished = self.unfinished[len(finished) :]
         self._look_again_at = 0.0 if finished else whole * _GROWTH
         return finished
