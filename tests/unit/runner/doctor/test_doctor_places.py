@@ -50,12 +50,17 @@ def test_a_link_in_the_place_of_a_workspace(root: Path) -> None:
     assert found.fix == f"move {root}/ws/alice away"
 
 
+one_at_a_time = pytest.mark.xdist_group("uids_of_doctor")
+"""One of them has a process with the uid that the others want free."""
+
+
 def uids(root: Path, count: int = 40) -> Config:
     container = ContainerSettings(guest_uid=1_210_780_000, guest_uid_count=count)
     return Config(workspace_root=root / "ws", runtime_dir=root / "rt", container=container)
 
 
 @pytest.mark.root
+@one_at_a_time
 def test_whose_uid_a_users_guests_have(root: Path) -> None:
     (root / "ws/alice").mkdir(parents=True)
     found = places.guest_uids(uids(root), "alice")
@@ -74,6 +79,7 @@ def test_whose_uid_a_users_guests_have(root: Path) -> None:
 
 
 @pytest.mark.root
+@one_at_a_time
 def test_uids_that_are_used_up(root: Path) -> None:
     (root / "ws/alice").mkdir(parents=True)
     os.chown(root / "ws/alice", -1, 1_210_780_001)
@@ -86,6 +92,7 @@ def test_uids_that_are_used_up(root: Path) -> None:
 
 
 @pytest.mark.root
+@one_at_a_time
 def test_a_running_hosts_own_guests_are_no_collision(root: Path) -> None:
     (root / "ws/alice").mkdir(parents=True)
     os.chown(root / "ws/alice", -1, 1_210_780_001)
