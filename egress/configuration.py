@@ -14,7 +14,7 @@ from wire.v1 import egress_pb2
 
 from egress.credentials.credentials import Credentials, host_and_port
 from egress.interception.interception import Interception
-from egress.outside.dialing import Dialer, Outside, Proxy
+from egress.outside.dialing import Dialer, OutboundClients, Proxy
 from egress.outside.upstreams import Upstreams
 from egress.refusals import not_ready
 
@@ -39,7 +39,7 @@ class Configuration:
     contexts: Mapping[str, ssl.SSLContext]
     credentials: Credentials
     interception: Interception
-    outside: Outside
+    outside: OutboundClients
 
     @classmethod
     def of(
@@ -81,7 +81,7 @@ class Configuration:
             interception=Interception(
                 credentials.hosts | set(map(host_and_port, message.inspected)), before
             ),
-            outside=Outside(dialer),
+            outside=OutboundClients(dialer),
         )
 
 

@@ -26,7 +26,7 @@ from wire.v1.bootstrap_pb2 import ServiceEnvelope
 from egress.admission.admission import Admission
 from egress.admission.allowance import Allowance
 from egress.configuration import Configuration, State
-from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX, Door
+from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX, EgressListener
 from egress.watch import Watch
 
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -120,7 +120,7 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
             Control(state, admission, allowance, watch), server.grpc
         )
         for role, endpoint in doors.items():
-            door = Door(listening(endpoint, identity), identity, role, admission)
+            door = EgressListener(listening(endpoint, identity), identity, role, admission)
             _open(door, endpoint)
             stack.push_async_callback(door.close)
         await server.start()
@@ -156,7 +156,7 @@ def check_memory(doors: int) -> None:
                 )
 
 
-def _open(door: Door, endpoint: str) -> None:
+def _open(door: EgressListener, endpoint: str) -> None:
     try:
         door.open()
     except OSError as error:

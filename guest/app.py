@@ -166,13 +166,13 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
     from guest.door import NO_KEY
     from guest.embedding.client import RemoteEmbedder
     from guest.memory.memory import Memory
-    from guest.rooms import Room
+    from guest.rooms import PeerClient
     from guest.tools.files.roots import Roots
     from guest.tools.shell.client import ShellClient
 
     _imported()
     agent = config.settings.agent
-    rooms: dict[Party, Room] = {}
+    rooms: dict[Party, PeerClient] = {}
     if config.door is not None:
         rooms[Party.EGRESS] = config.door
         _close_later(stack, "door", config.door.close)

@@ -26,7 +26,7 @@ from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
-from guest.rooms import Room, Rooms
+from guest.rooms import PeerAddresses, PeerClient
 from guest.tools.base import Approve, Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
@@ -40,7 +40,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
-from guest.watch import Witness
+from guest.watch import CallReporter
 
 if TYPE_CHECKING:
     from guest.agent.turn_loop import TurnLoop
@@ -70,13 +70,13 @@ def gateway(
     roots: Roots,
     shell: ShellClient | None,
     servers: Servers | None = None,
-    rooms: Mapping[Party, Room] | None = None,
+    rooms: Mapping[Party, PeerClient] | None = None,
 ) -> GatewayService:
     """The gateway service; `close` it before the parts passed in. `rooms` are the clients of other
     guests, who may move."""
     settings = config.settings
     scrubber = Scrubber(config.redacted)
-    witness = Witness(required=config.witnessed)
+    witness = CallReporter(required=config.witnessed)
     tools = registry(config, memory, roots, shell, servers)
     pipeline = offered(config, tools, scrubber, witness)
     limits = Limits(settings.agent)
@@ -87,7 +87,7 @@ def gateway(
         notices.append(
             f"no MCP server with a command runs without a shell: {config.shell.unavailable_reason}"
         )
-    loop = LateLoop(
+    loop = LazyTurnLoop(
         lambda: _imported_turn_loop(
             models, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
         )
@@ -116,7 +116,7 @@ def gateway(
         shell_state=shell.state if shell else None,
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
-        rooms=Rooms(rooms or {}, scrubber.learn),
+        rooms=PeerAddresses(rooms or {}, scrubber.learn),
     )
 
 
@@ -210,7 +210,7 @@ def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
 
 
 def offered(
-    config: GuestConfig, tools: Registry, scrubber: Scrubber, witness: Witness | None = None
+    config: GuestConfig, tools: Registry, scrubber: Scrubber, witness: CallReporter | None = None
 ) -> ToolPipeline:
     """The pipeline of the enabled tools, for the model and for callers by name."""
     settings = config.settings
@@ -227,7 +227,7 @@ def offered(
     )
 
 
-class LateLoop:
+class LazyTurnLoop:
     """Runs turns as `guest.agent.turn_loop.TurnLoop`, which `make` imports and returns: that takes
     long, so it happens once the guest is ready.
 

@@ -19,13 +19,13 @@ from wire.settings import TIER_PATTERN, LogLevel, UserSettings, from_json
 from wire.tools import VIRTUAL_ROOTS
 from wire.v1 import bootstrap_pb2
 
-from guest.door import Door
+from guest.door import EgressClient
 from guest.errors import GuestError
 from guest.memory.models import MemoryConfig, RemoteConfig
 
 
 @dataclass(frozen=True)
-class Link:
+class GuestLink:
     """Another guest, or the reason why there is none."""
 
     peer: Peer | None = None
@@ -68,9 +68,9 @@ class GuestConfig:
     settings: UserSettings
     secrets: Secrets
     memory: MemoryConfig
-    embedder: Link
-    shell: Link
-    door: Door | None
+    embedder: GuestLink
+    shell: GuestLink
+    door: EgressClient | None
     upstreams: Mapping[str, str]
     log_level: str
     witnessed: bool = False
@@ -105,7 +105,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         )
     settings, secrets = from_json(envelope.settings), Secrets.of(envelope.secrets)
     egress = link_of(Party.EGRESS, envelope.egress).peer
-    door = None if egress is None else Door(egress)
+    door = None if egress is None else EgressClient(egress)
     if door is None and settings.agent.provider != "offline":
         raise _no_door(f"provider {settings.agent.provider!r}")
     if door is None and any(each.url for each in settings.mcp.servers.values()):
@@ -172,13 +172,13 @@ def _check_mounted(mounted: Mapping[str, bootstrap_pb2.Directory]) -> None:
             )
 
 
-def link_of(party: Party, link: bootstrap_pb2.Link) -> Link:
+def link_of(party: Party, link: bootstrap_pb2.Link) -> GuestLink:
     """What a link to `party` says; one that is being started is nowhere yet.
 
     Raises `WireError` (INVALID_ARGUMENT) that names the field.
     """
     if not (link.endpoint or link.token):
-        return Link(unavailable_reason=link.unavailable_reason or f"no {party} was configured")
+        return GuestLink(unavailable_reason=link.unavailable_reason or f"no {party} was configured")
     name = f"{party}.launch_id"
     try:
         name_of(party, link.launch_id)
@@ -189,7 +189,7 @@ def link_of(party: Party, link: bootstrap_pb2.Link) -> Link:
         identity = Identity.of(link.identity)
     except WireError as error:
         raise bad_field(name, error.brief, error.details) from None
-    return Link(Peer(endpoint, party, link.token, identity, link.launch_id))
+    return GuestLink(Peer(endpoint, party, link.token, identity, link.launch_id))
 
 
 def _gateway(address: str) -> str:

@@ -64,12 +64,12 @@ def name_in(url: str) -> str:
     return url.removeprefix(_URL).partition("/")[0] if url.startswith(_URL) else ""
 
 
-class DoorShut(httpx2.ConnectError):
+class EgressUnreachable(httpx2.ConnectError):
     """Nobody serves the door."""
 
 
 @dataclass
-class Door:
+class EgressClient:
     """The door, as clients reach it; the egress guest may be started anew somewhere else. `close`
     ends the connections of `http`.
 
@@ -147,10 +147,10 @@ class _Bounded(httpx2.AsyncByteStream):
 class _Transport(httpx2.AsyncHTTPTransport):
     """Connects to the door whatever the URL names, and says for whom."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: EgressClient) -> None:
         import httpcore2
 
-        from guest.door_network import DoorNetwork
+        from guest.door_network import EgressNetwork
 
         super().__init__(verify=door.tls, trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(
@@ -158,7 +158,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
             max_connections=_CONNECTIONS,
             max_keepalive_connections=_CONNECTIONS,
             keepalive_expiry=_IDLE_S,
-            network_backend=DoorNetwork(door),
+            network_backend=EgressNetwork(door),
         )
         self._door = door
 
@@ -168,7 +168,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
         try:
             response = await super().handle_async_request(request)
         except httpx2.ConnectError as error:
-            raise DoorShut(str(error), request=request) from error
+            raise EgressUnreachable(str(error), request=request) from error
         if REFUSED in response.headers and response.status_code not in (429, 503):
             response.headers["x-should-retry"] = "false"  # as the providers' clients ask
         if response.headers.get("content-encoding", "identity").lower() != "identity":
@@ -184,7 +184,7 @@ def refusal_in(error: BaseException | None) -> WireError | None:
     did not. `error` may be what any of the providers' libraries made of it."""
     seen = 0
     while error is not None and seen < 10:
-        if isinstance(error, DoorShut):
+        if isinstance(error, EgressUnreachable):
             return GuestError(
                 Code.UNAVAILABLE,
                 "nothing can leave this guest: the egress guest does not answer",

@@ -9,8 +9,8 @@ from wire.endpoint import Endpoint, notice_loss
 from wire.identity import Peer
 
 
-class Door(Protocol):
-    """The part of `guest.door.Door` that is needed here."""
+class EgressConnector(Protocol):
+    """The part of `guest.door.EgressConnector` that is needed here."""
 
     peer: Peer
     moves: int
@@ -22,10 +22,10 @@ class Door(Protocol):
     def place(self) -> Endpoint: ...
 
 
-class DoorNetwork(httpcore2.AsyncNetworkBackend):
+class EgressNetwork(httpcore2.AsyncNetworkBackend):
     """Connects to where the door is now, whatever host is asked for."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: EgressConnector) -> None:
         self._door = door
         self._system = httpcore2.AnyIOBackend()
 
@@ -54,7 +54,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
     stream: httpcore2.AsyncNetworkStream
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: EgressConnector) -> None:
         self._door = door
         self._moves = door.moves
         self._tls = door.tls

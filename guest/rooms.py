@@ -18,7 +18,7 @@ from guest.config import bad_field, link_of
 log = logging.getLogger(__name__)
 
 
-class Room(Protocol):
+class PeerClient(Protocol):
     """A client of another guest."""
 
     @property
@@ -31,7 +31,7 @@ class Room(Protocol):
         ...
 
 
-class Rooms:
+class PeerAddresses:
     """What the runner says of them.
 
     Args:
@@ -39,7 +39,7 @@ class Rooms:
         learn: Is told each new token, which nobody must be shown.
     """
 
-    def __init__(self, rooms: Mapping[Party, Room], learn: Callable[[str], None]) -> None:
+    def __init__(self, rooms: Mapping[Party, PeerClient], learn: Callable[[str], None]) -> None:
         self._rooms = rooms
         self._learn = learn
 

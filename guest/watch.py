@@ -59,7 +59,7 @@ class Spans:
             yield Step()
             return
         step, parent = Step(words), trace.here.get()
-        place = trace.Place.below(parent)
+        place = trace.SpanContext.below(parent)
         here, collecting = trace.here.set(place), _collecting.set(self)
         started, began = time.time_ns(), time.perf_counter_ns()
         try:
@@ -117,7 +117,7 @@ def step(name: str, otherwise: Spans | None = None, **words: str) -> Iterator[St
         yield made
 
 
-class Witness:
+class CallReporter:
     """The events that the runner has not taken yet.
 
     With `required`, a call that may change something waits until its beginning is recorded, and is
@@ -239,7 +239,7 @@ class Witness:
 class Recording:
     """The record of one call: begun once, ended once. `outcome` is empty until it has ended."""
 
-    def __init__(self, witness: Witness, begun: pb.CallBegun) -> None:
+    def __init__(self, witness: CallReporter, begun: pb.CallBegun) -> None:
         self._witness = witness
         self._begun = begun
         self._begun.call_id = f"call-{uuid.uuid4()}"
@@ -247,7 +247,7 @@ class Recording:
         self.outcome = ""
 
     async def begin(self, about: str) -> None:
-        """Tell that the call is about to run. Raises like `Witness.begin`."""
+        """Tell that the call is about to run. Raises like `CallReporter.begin`."""
         self._begun.about = about
         self._told = False
         self._told = await self._witness.begin(self._begun)

@@ -33,7 +33,7 @@ from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.supervisor import Policy
 from runner.tiers.container.engine import find_socket
-from runner.tiers.container.names import Place
+from runner.tiers.container.names import ObjectNames
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -238,7 +238,7 @@ class UserPair:
         return self._run(self._turn(text, session_id))
 
     def _look_at_containers(self) -> None:
-        place = Place.of(self.user_id, self.workspace.path)
+        place = ObjectNames.of(self.user_id, self.workspace.path)
         socket = find_socket(self.config.container.engine)
         self._engine = client = docker.DockerClient(base_url=f"unix://{socket}")
         self.agent, self.shell, self.egress, self.shell_egress = (

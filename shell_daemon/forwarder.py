@@ -53,7 +53,7 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, repr=False)
-class Door:
+class EgressAddress:
     """Egress's door for this guest: where it is, its token, and the name in its certificate."""
 
     place: Endpoint
@@ -65,7 +65,7 @@ class Forwarder:
     """Opens ports for commands. New connections go to the current `door`; None: none goes out."""
 
     def __init__(self, identity: Identity) -> None:
-        self.door: Door | None = None
+        self.door: EgressAddress | None = None
         self._context = tls.client_context(identity)
 
     def open(self, session_id: str, turn_id: str, on_refused: Callable[[str], None]) -> "Port":

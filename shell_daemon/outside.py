@@ -16,7 +16,7 @@ from wire.identity import Identity, Party, name_of
 from wire.v1 import shell_pb2
 
 from shell_daemon import limits
-from shell_daemon.forwarder import Door, Forwarder
+from shell_daemon.forwarder import EgressAddress, Forwarder
 from shell_daemon.limits import Settings
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _LIST_MAX_BYTES: Final = 64 * 1024
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Outside:
+class CommandNetwork:
     """As the runner has set it last; before that, and with an empty door, nothing."""
 
     def __init__(self, settings: Settings, identity: Identity) -> None:
@@ -146,7 +146,7 @@ class Outside:
             os.close(home)
 
 
-def _door(request: shell_pb2.SetEgressRequest) -> Door | None:
+def _door(request: shell_pb2.SetEgressRequest) -> EgressAddress | None:
     if not request.door:
         return None
     limits.check_token(request.token)
@@ -158,7 +158,7 @@ def _door(request: shell_pb2.SetEgressRequest) -> Door | None:
         place = Endpoint.of_target(request.door, request.door_launch_id)
     except WireError as error:
         raise limits.refused("door", error.brief, error.details) from None
-    return Door(place, request.token, name)
+    return EgressAddress(place, request.token, name)
 
 
 def _variables(proxy: str) -> dict[str, str]:

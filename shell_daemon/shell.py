@@ -26,7 +26,7 @@ from shell_daemon import limits
 from shell_daemon.execution import Execution
 from shell_daemon.guards import DiskGuard, MemoryGuard
 from shell_daemon.limits import Settings
-from shell_daemon.outside import Outside
+from shell_daemon.outside import CommandNetwork
 from shell_daemon.processes.pool import Processes
 from shell_daemon.program import Program, Programs
 
@@ -51,7 +51,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
         on_lost: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self._outside = Outside(settings, identity)
+        self._outside = CommandNetwork(settings, identity)
         self._admit = admit
         self._processes = Processes(on_lost)
         self._programs: Programs | None = None

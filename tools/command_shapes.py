@@ -30,7 +30,7 @@ LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
     "changes": (memory.CHANGES, gateway_pb2.Change),
     "credentials": (credentials.KEYS, control_pb2.Credential),
     "egress counts": (egress.COUNTS, egress_pb2.EgressCount),
-    "egress rules": (egress.RULES, egress.Line),
+    "egress rules": (egress.RULES, egress.PolicyLine),
     "findings": (doctor.FINDINGS, Finding),
     "guests": (status.GUESTS, control_pb2.GuestStatus),
     "hits": (memory.HITS, gateway_pb2.Note),
@@ -39,7 +39,7 @@ LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
     "sessions": (session_shape("session_id"), gateway_pb2.Session),
     "settings": (config.SETTINGS, config.Setting),
     "users": (users.USERS, users.User),
-    "versions": (upgrade.VERSIONS, upgrade.Found),
+    "versions": (upgrade.VERSIONS, upgrade.Installed),
 }
 
 

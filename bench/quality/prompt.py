@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.quality import corpus
 from bench.quality.measure import names_of
-from guest.agent.prompt.recall import Relevant, Shown
+from guest.agent.prompt.recall import PromptContent, Relevant
 from guest.embedding.backends import Embedder
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
@@ -67,14 +67,14 @@ async def prompted(path: Path, embedder: Embedder) -> Prompted:
     shares, notes, tokens, idle = [], [], [], []
     for question in part.questions:
         found = await relevant.find(context, question.text)
-        told = relevant.tell(found, Shown("now", 0, (question.text,)))
+        told = relevant.tell(found, PromptContent("now", 0, (question.text,)))
         brought = {names[note_id] for note_id in told.note_ids}
         shares.append(len(question.answers & brought) / len(question.answers))
         notes.append(len(told.note_ids))
         tokens.append(tokens_of(told.text))
     for said in _SMALL_TALK:
         found = await relevant.find(context, said)
-        idle.append(len(relevant.tell(found, Shown("now", 0, (said,))).note_ids))
+        idle.append(len(relevant.tell(found, PromptContent("now", 0, (said,))).note_ids))
     await memory.close()
     return Prompted(
         sum(shares) / len(shares),

@@ -18,7 +18,7 @@ from wire.v1 import egress_pb2
 
 from egress.admission.allowance import Allowance
 from egress.admission.questions import Questions
-from egress.admission.record import Caller, Entry, Record
+from egress.admission.record import Caller, Record, RequestEntry
 from egress.configuration import Configuration, State
 from egress.outside.upstreams import Upstream
 from egress.refusals import Refused, not_ready
@@ -26,7 +26,7 @@ from egress.watch import NotReady, Watch
 
 
 @dataclass(eq=False)
-class Passage:
+class OutboundRequest:
     """Something that goes out.
 
     Attributes:
@@ -39,7 +39,7 @@ class Passage:
     caller: Caller
     attempt: Attempt
     configuration: Configuration
-    entry: Entry
+    entry: RequestEntry
     upstream: Upstream | None
     addresses: tuple[str, ...]
     forbidden: str = ""
@@ -74,7 +74,7 @@ class Admission:
         self._allowance = allowance
         self._record = Record(watch)
         self._questions = Questions(watch)
-        self._open: set[Passage] = set()
+        self._open: set[OutboundRequest] = set()
 
     def counters(self) -> egress_pb2.EgressCountersReply:
         """What was let out and refused so far."""
@@ -82,9 +82,9 @@ class Admission:
 
     async def admit(
         self, caller: Caller, attempt: Attempt, *, upstream: Upstream | None = None
-    ) -> Passage:
+    ) -> OutboundRequest:
         """Return when `attempt` may go out and its beginning is recorded; the caller of this calls
-        `end` then, and awaits nothing before `Passage.lasting`.
+        `end` then, and awaits nothing before `OutboundRequest.lasting`.
 
         Args:
             caller: Who wants it.
@@ -99,7 +99,9 @@ class Admission:
         except NotReady as error:
             raise not_ready(str(error)) from None
 
-    async def _admit(self, caller: Caller, attempt: Attempt, upstream: Upstream | None) -> Passage:
+    async def _admit(
+        self, caller: Caller, attempt: Attempt, upstream: Upstream | None
+    ) -> OutboundRequest:
         verdict = self._decide(caller, attempt, upstream)
         while rule := verdict.asks_for:
             verdict = await self._questions.ask(caller, attempt, verdict)
@@ -129,7 +131,7 @@ class Admission:
             raise refused
         address = addresses[0] if addresses else ""
         entry = await self._record.begin(caller, attempt, verdict, upstream=name, address=address)
-        passage = Passage(caller, attempt, configuration, entry, upstream, addresses)
+        passage = OutboundRequest(caller, attempt, configuration, entry, upstream, addresses)
         if why := self._why_not(passage):
             await entry.end("cut", why)
             refused = Refused(403, "policy", why)
@@ -146,7 +148,7 @@ class Admission:
             with suppress(NotReady):
                 await self._record.begin(caller, attempt, Verdict("deny", "", refused.why))
 
-    def passed(self, passage: Passage, *, sent: int = 0, received: int = 0) -> str:
+    def passed(self, passage: OutboundRequest, *, sent: int = 0, received: int = 0) -> str:
         """Count bytes. Returns why nothing may follow; empty if it may."""
         passage.entry.sent += sent
         passage.entry.received += received
@@ -154,7 +156,7 @@ class Admission:
             return ""
         return self._allowance.count(passage.caller, passage.attempt.host, sent, received)
 
-    async def end(self, passage: Passage, outcome: str, reason: str = "") -> None:
+    async def end(self, passage: OutboundRequest, outcome: str, reason: str = "") -> None:
         """It is over. Only the first end counts."""
         self._open.discard(passage)
         await passage.entry.end(outcome, reason)
@@ -183,7 +185,7 @@ class Admission:
             return Verdict("allow", rule, "")
         return Verdict("deny", rule, f"the settings name no server {upstream.name} there any more")
 
-    def _why_not(self, passage: Passage) -> str:
+    def _why_not(self, passage: OutboundRequest) -> str:
         """Why what was let out may not go on by the configuration that counts now."""
         try:
             verdict = self._decide(passage.caller, passage.attempt, passage.upstream)

@@ -46,9 +46,9 @@ class Record:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._ids = count(1)
-        self._open: set[Entry] = set()
+        self._open: set[RequestEntry] = set()
         self._counts: dict[str, dict[str, pb.EgressCount]] = {}
-        self._patience: dict[str, _Patience] = {}
+        self._patience: dict[str, _RefusalThrottle] = {}
 
     async def begin(
         self,
@@ -58,7 +58,7 @@ class Record:
         *,
         upstream: str = "",
         address: str = "",
-    ) -> "Entry":
+    ) -> "RequestEntry":
         """Return when the runner has written down what is about to go out, or was refused.
 
         Args:
@@ -74,12 +74,12 @@ class Record:
         host = _told(attempt.host, HOST_CHARS)
         left_out = 0
         if not allowed:
-            patience = self._patience.setdefault(caller.role, _Patience())
+            patience = self._patience.setdefault(caller.role, _RefusalThrottle())
             if not patience.allows():
                 counted = self._count_of(caller.role, host)
                 counted.refused += 1
                 await asyncio.sleep(LEFT_OUT_S)
-                return Entry(0, counted, lambda *_: None)
+                return RequestEntry(0, counted, lambda *_: None)
             left_out, patience.left_out = patience.left_out, 0
         reason = f"{left_out} refusals before it are left out; " if left_out else ""
         reason += visible_name(verdict.reason[:TEXT_CHARS])
@@ -104,9 +104,9 @@ class Record:
         counted = self._count_of(caller.role, host)
         if not allowed:
             counted.refused += 1
-            return Entry(begun.id, counted, lambda *_: None)
+            return RequestEntry(begun.id, counted, lambda *_: None)
         counted.requests += 1
-        entry = Entry(begun.id, counted, self._end)
+        entry = RequestEntry(begun.id, counted, self._end)
         self._open.add(entry)
         return entry
 
@@ -131,11 +131,11 @@ class Record:
         return reply
 
     @property
-    def open(self) -> Iterable["Entry"]:
+    def open(self) -> Iterable["RequestEntry"]:
         """What has begun and not ended."""
         return tuple(self._open)
 
-    def _end(self, entry: "Entry", outcome: str, reason: str) -> None:
+    def _end(self, entry: "RequestEntry", outcome: str, reason: str) -> None:
         self._open.discard(entry)
         entry.counted.sent += entry.sent
         entry.counted.received += entry.received
@@ -161,7 +161,7 @@ class Record:
 
 
 @dataclass(eq=False)
-class Entry:
+class RequestEntry:
     """A request or tunnel that is written down. Whoever forwards it counts the bytes and says how
     it ended.
 
@@ -173,7 +173,7 @@ class Entry:
 
     id: int
     counted: pb.EgressCount
-    on_end: Callable[["Entry", str, str], None]
+    on_end: Callable[["RequestEntry", str, str], None]
     sent: int = 0
     received: int = 0
     status: int = 0
@@ -195,7 +195,7 @@ def _told(text: str, chars: int) -> str:
     return visible_name(text[:chars])
 
 
-class _Patience:
+class _RefusalThrottle:
     """Lets `REFUSALS_AT_ONCE` pass, and then `REFUSALS_PER_S`; counts the others."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ _HTTPS: Final = 443
 
 
 @dataclass(frozen=True)
-class Head:
+class RequestHead:
     """What precedes the body of a request that is to go out.
 
     Attributes:
@@ -86,7 +86,7 @@ class Credential:
             key=key.lower() if place == "header" else key,
         )
 
-    def check(self, head: Head) -> None:
+    def check(self, head: RequestHead) -> None:
         """Raises `MisplacedError` if the value may not go into this request."""
         if head.scheme != "https":
             raise MisplacedError(f"the credential {self.name} goes out by https alone")
@@ -148,7 +148,7 @@ class Credentials:
         """The hosts, with their ports, to which a value may go."""
         return frozenset[tuple[str, int]]().union(*(each.hosts for each in self._all))
 
-    def fill(self, head: Head) -> Head:
+    def fill(self, head: RequestHead) -> RequestHead:
         """The head as it goes out. Raises `MisplacedError` if a placeholder would stay in it."""
         headers: list[tuple[str, str]] = []
         others: list[tuple[str, str]] = []
@@ -176,7 +176,7 @@ class Credentials:
     def _all(self) -> Iterable[Credential]:
         return self._by_placeholder.values()
 
-    def _header(self, head: Head, name: str, value: str) -> tuple[str, str]:
+    def _header(self, head: RequestHead, name: str, value: str) -> tuple[str, str]:
         """A header's value as it goes out, and what of it may hold no placeholder."""
         scheme, _, content = value.strip().partition(" ")
         if name == "authorization" and scheme.lower() in ("bearer", "token"):
@@ -195,7 +195,7 @@ class Credentials:
                 other = other.replace(credential.placeholder, " ")
         return filled, other
 
-    def _basic(self, head: Head, scheme: str, content: str) -> tuple[str, str]:
+    def _basic(self, head: RequestHead, scheme: str, content: str) -> tuple[str, str]:
         try:
             decoded = base64.b64decode(content, validate=True)
             user, colon, password = decoded.decode().partition(":")
@@ -209,7 +209,7 @@ class Credentials:
         other = " ".join(each for each, found in pairs if found is None)
         return f"{scheme} {base64.b64encode(filled.encode()).decode()}", other
 
-    def _parameter(self, head: Head, text: str) -> tuple[str, str]:
+    def _parameter(self, head: RequestHead, text: str) -> tuple[str, str]:
         """A parameter of the query as it goes out, and what of it may hold no placeholder."""
         key, equals, value = text.partition("=")
         credential = self._meant(head, unquote_plus(value), "query")
@@ -217,7 +217,7 @@ class Credentials:
             return text, text
         return key + equals + quote(credential.value, safe=""), key
 
-    def _meant(self, head: Head, text: str, place: str) -> Credential | None:
+    def _meant(self, head: RequestHead, text: str, place: str) -> Credential | None:
         """The credential whose placeholder `text` is, if it belongs at this place. Raises
         `MisplacedError` if it may not go into this request."""
         credential = self._by_placeholder.get(text)

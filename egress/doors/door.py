@@ -21,7 +21,7 @@ from wire.tls import server_context
 from egress.admission.admission import Admission
 from egress.admission.record import Caller
 from egress.doors.exchange import Exchange, bad_request, check, intercepted, proxied
-from egress.doors.opening import Connect, Opening
+from egress.doors.opening import Connect, HandshakeReader
 from egress.doors.serving import Serving
 from egress.doors.tunnel import ESTABLISHED, Tunnels
 from egress.refusals import Refused
@@ -43,7 +43,7 @@ _ID: Final = re.compile(ID_PATTERN, re.ASCII)
 _NONE: Final = "-"
 
 
-class Door:
+class EgressListener:
     """Listens for the guest `role` at `place`.
 
     The shell's connections begin with the line `OXYDRA/1 TOKEN SESSION TURN` and are those of an
@@ -61,7 +61,7 @@ class Door:
         self.admission = admission
         self.exchange = Exchange(admission)
         self.tunnels = Tunnels(admission)
-        self._visits: set[_Visit] = set()
+        self._visits: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
@@ -97,16 +97,16 @@ class Door:
             if len(self._visits) >= CONNECTIONS_MAX:
                 connection.close()
                 continue
-            visit = _Visit(self)
+            visit = _Connection(self)
             self._visits.add(visit)
             self.run(self._receive(connection, visit))
 
-    async def _receive(self, connection: socket.socket, visit: "_Visit") -> None:
+    async def _receive(self, connection: socket.socket, visit: "_Connection") -> None:
         loop = asyncio.get_running_loop()
         try:
             notice_loss(connection)
             await loop.connect_accepted_socket(
-                lambda: Opening(self.role, visit, greets=self.role == Party.SHELL),
+                lambda: HandshakeReader(self.role, visit, greets=self.role == Party.SHELL),
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=HANDSHAKE_S,
@@ -121,7 +121,7 @@ class Door:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def left(self, visit: "_Visit") -> None:
+    def left(self, visit: "_Connection") -> None:
         """A connection has ended."""
         self._visits.discard(visit)
 
@@ -194,10 +194,10 @@ class Door:
             transport.abort()
 
 
-class _Visit:
+class _Connection:
     """One connection at a door."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: EgressListener) -> None:
         self._door = door
         self._said: tuple[str, str, str] | None = None
         self._counted: Caller | None = None

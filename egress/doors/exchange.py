@@ -20,11 +20,11 @@ from wire.egress.policy import Attempt
 from wire.identity import Party
 from yarl import URL
 
-from egress.admission.admission import Admission, Passage
+from egress.admission.admission import Admission, OutboundRequest
 from egress.admission.record import Caller
 from egress.configuration import Configuration
 from egress.credentials.bodies import Incoming, MisplacedError, Outgoing, UnreadableError
-from egress.credentials.credentials import Head
+from egress.credentials.credentials import RequestHead
 from egress.credentials.redaction import Values
 from egress.outside.dialing import CONNECT_S
 from egress.outside.upstreams import Upstream
@@ -73,7 +73,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """Where a request goes: `path` is as the client wrote it, with the query."""
 
     scheme: Literal["http", "https"]
@@ -118,7 +118,7 @@ def bad_request(why: str) -> Refused:
     return Refused(400, "request", why)
 
 
-def proxied(request: BaseRequest) -> Target:
+def proxied(request: BaseRequest) -> RequestTarget:
     """Where a request to a proxy goes. Raises `Refused`."""
     found = _ABSOLUTE.fullmatch(request.raw_path)
     if found is None:
@@ -129,16 +129,16 @@ def proxied(request: BaseRequest) -> Target:
         raise bad_request("the address holds a user name")
     host, port = authority(found["authority"], _PORTS["http"])
     path = found["path"] or "/"
-    target = Target("http", host, port, path if path.startswith("/") else f"/{path}")
+    target = RequestTarget("http", host, port, path if path.startswith("/") else f"/{path}")
     _check_host(request, target)
     return target
 
 
-def intercepted(request: BaseRequest, host: str, port: int) -> Target:
+def intercepted(request: BaseRequest, host: str, port: int) -> RequestTarget:
     """Where a request goes that was sent to a host by name. Raises `Refused`."""
     if _TARGET.fullmatch(request.raw_path) is None:
         raise bad_request("inside TLS a request begins with a path")
-    target = Target("https", host, port, request.raw_path)
+    target = RequestTarget("https", host, port, request.raw_path)
     _check_host(request, target)
     return target
 
@@ -171,7 +171,9 @@ class Exchange:
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
 
-    async def forward(self, request: BaseRequest, target: Target, caller: Caller) -> StreamResponse:
+    async def forward(
+        self, request: BaseRequest, target: RequestTarget, caller: Caller
+    ) -> StreamResponse:
         """Forward a request to where it goes, and its answer back. Raises `Refused`."""
         _outward(request, target, caller, self._admission.state.current)  # before anybody is asked
         passage = await self._admission.admit(caller, target.attempt(request))
@@ -196,7 +198,7 @@ class Exchange:
         except ValueError as error:
             raise bad_request(str(error)) from None
         assert url.host is not None
-        attempt = Target(
+        attempt = RequestTarget(
             "https" if url.scheme == "https" else "http",
             url.host,
             url.port or _PORTS[url.scheme],
@@ -213,7 +215,7 @@ class Exchange:
     async def _pass(
         self,
         request: BaseRequest,
-        passage: Passage,
+        passage: OutboundRequest,
         outward: "Outward",
         context: ssl.SSLContext,
         idle_s: float | None,
@@ -287,7 +289,7 @@ class Outward:
 
 
 def _outward(
-    request: BaseRequest, target: Target, caller: Caller, configuration: Configuration
+    request: BaseRequest, target: RequestTarget, caller: Caller, configuration: Configuration
 ) -> Outward:
     """A request with values in the place of placeholders, which only commands have.
 
@@ -297,7 +299,7 @@ def _outward(
     if caller.role != Party.SHELL:
         return Outward(target.url, headers, Values(()))
     scheme, host, port, path = target.scheme, target.host, target.port, target.path
-    sent = Head(scheme, host, port, request.method, path, tuple(headers.items()))
+    sent = RequestHead(scheme, host, port, request.method, path, tuple(headers.items()))
     try:
         filled = configuration.credentials.fill(sent)
         search = Outgoing(_encoding(headers))
@@ -318,7 +320,7 @@ class _Stopped(Exception):  # noqa: N818 - a limit is no error
 class _Meter:
     """Counts the bytes of one request. `refused` says why it may not go on, once it may not."""
 
-    def __init__(self, admission: Admission, passage: Passage) -> None:
+    def __init__(self, admission: Admission, passage: OutboundRequest) -> None:
         self._admission = admission
         self._passage = passage
         self.refused: Refused | None = None
@@ -396,7 +398,7 @@ def _forwarded(request: BaseRequest) -> CIMultiDict[str]:
     return headers
 
 
-def _check_host(request: BaseRequest, target: Target) -> None:
+def _check_host(request: BaseRequest, target: RequestTarget) -> None:
     """Raises `Refused` if the header names another host than the request."""
     named = request.headers.getall("host", [])
     if not named and request.version == HttpVersion10:

@@ -54,7 +54,7 @@ class Connect:
         return cls(host, port, headers)
 
 
-class Visitor(Protocol):
+class ConnectionHandler(Protocol):
     """What a connection leads to, once its beginning was read."""
 
     def greet(self, line: bytes) -> None:
@@ -74,7 +74,7 @@ class Visitor(Protocol):
         ...
 
 
-class Opening(asyncio.Protocol):
+class HandshakeReader(asyncio.Protocol):
     """Reads the beginning of a connection, a whole head at least, in bounded time and space.
 
     Args:
@@ -83,7 +83,7 @@ class Opening(asyncio.Protocol):
         greets: Whether a line comes before HTTP.
     """
 
-    def __init__(self, role: str, visitor: Visitor, *, greets: bool) -> None:
+    def __init__(self, role: str, visitor: ConnectionHandler, *, greets: bool) -> None:
         self._role = role
         self._visitor = visitor
         self._greets = greets

@@ -7,7 +7,7 @@ from typing import Final
 from wire.egress import hosts
 from wire.egress.policy import Attempt
 
-from egress.admission.admission import Admission, Passage
+from egress.admission.admission import Admission, OutboundRequest
 from egress.admission.record import Caller
 from egress.doors.client_hello import HelloReader
 from egress.refusals import Refused
@@ -56,7 +56,9 @@ class Tunnels:
 class _Tunnel:
     """One tunnel. The client's first bytes wait until they are known to be TLS for the host."""
 
-    def __init__(self, admission: Admission, passage: Passage, client: asyncio.Transport) -> None:
+    def __init__(
+        self, admission: Admission, passage: OutboundRequest, client: asyncio.Transport
+    ) -> None:
         self._admission = admission
         self._passage = passage
         self._client = client

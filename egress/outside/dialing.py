@@ -377,7 +377,7 @@ def _no_proxy(why: str) -> Refused:
     return Refused(502, "proxy", f"the proxy behind egress cannot be used: {why}")
 
 
-class Outside:
+class OutboundClients:
     """The clients for HTTP of one configuration, made when they are first used.
 
     The agent's connections are kept for later requests, and so are those to upstreams, which

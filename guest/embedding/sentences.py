@@ -12,7 +12,7 @@ from wire.errors import Code
 from wire.installation import adding, adding_model
 
 from guest.embedding.backends import Scores, Vectors, unit_rows
-from guest.embedding.weights import DEFAULT_MODEL, EMBEDDING, RERANKING, Source, Use
+from guest.embedding.weights import DEFAULT_MODEL, EMBEDDING, RERANKING, ModelPurpose, Source
 from guest.errors import EmbedderError
 
 _Loaded = TypeVar("_Loaded")
@@ -95,7 +95,7 @@ def load_cross_encoder(source: Source) -> CrossEncoder:
     )
 
 
-def _loaded(source: Source, use: Use, opened: Callable[[Any], _Loaded]) -> _Loaded:
+def _loaded(source: Source, use: ModelPurpose, opened: Callable[[Any], _Loaded]) -> _Loaded:
     _prepare_environment(source.local)
     try:
         torch: Any = importlib.import_module("torch")
@@ -149,7 +149,7 @@ def _prepare_environment(local: bool) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def _cannot_load(source: Source, use: Use, error: Exception) -> EmbedderError:
+def _cannot_load(source: Source, use: ModelPurpose, error: Exception) -> EmbedderError:
     lines = str(error).strip().splitlines() or [""]
     details = f"{type(error).__name__}: {lines[0][:300]}"
     if source.local:

@@ -19,7 +19,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Use:
+class ModelPurpose:
     """What a model is for, the setting that names it, and what to set in order to need none."""
 
     name: str
@@ -27,8 +27,8 @@ class Use:
     otherwise: str
 
 
-EMBEDDING: Final = Use("embedding model", "embedder.model", OTHER_BACKEND)
-RERANKING: Final = Use(
+EMBEDDING: Final = ModelPurpose("embedding model", "embedder.model", OTHER_BACKEND)
+RERANKING: Final = ModelPurpose(
     "reranker", "embedder.reranker", 'or set embedder.reranker = "", which needs none'
 )
 
@@ -47,7 +47,7 @@ class Source:
         return self.local and self.model_id == DEFAULT_MODEL
 
 
-def resolve(model: str, use: Use = EMBEDDING) -> Source:
+def resolve(model: str, use: ModelPurpose = EMBEDDING) -> Source:
     """Values that begin with `/`, `./`, `../` or `~` are directories, all others ids."""
     if model.startswith(("/", "./", "../", "~")):
         path = Path(model).expanduser().resolve()

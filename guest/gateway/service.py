@@ -32,9 +32,9 @@ from guest.gateway.turns.registry import Loop, Turn, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
-from guest.rooms import Rooms
+from guest.rooms import PeerAddresses
 from guest.tools.redaction.scrubber import Scrubber
-from guest.watch import Witness
+from guest.watch import CallReporter
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 
@@ -88,12 +88,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         scrubber: Scrubber,
         limits: Limits,
         model_library: Callable[[], Awaitable[object]] = _nothing,
-        witness: Witness | None = None,
+        witness: CallReporter | None = None,
         shell_state: Callable[[], Awaitable[str]] | None = None,
         approval_wait_s: float = ToolsSettings().approval_wait_s,
         notices: Callable[[], list[str]] = list,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
-        rooms: Rooms | None = None,
+        rooms: PeerAddresses | None = None,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -105,8 +105,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
-        self._rooms = rooms or Rooms({}, scrubber.learn)
-        self._witness = witness or Witness(required=False)
+        self._rooms = rooms or PeerAddresses({}, scrubber.learn)
+        self._witness = witness or CallReporter(required=False)
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._files = files

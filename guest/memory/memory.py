@@ -39,7 +39,7 @@ from guest.memory.storage.reserve import require_room
 from guest.memory.usage import Usage
 
 if TYPE_CHECKING:
-    from guest.memory.transfer.exporter import Part
+    from guest.memory.transfer.exporter import ExportPart
     from guest.memory.transfer.importer import Importer
 
 LIST_MAX: Final = 1000
@@ -266,7 +266,7 @@ class Memory:
         one. Raises `StorageError`."""
         await self.store.set_token(auth_token)
 
-    def export(self) -> "AsyncIterator[Part]":
+    def export(self) -> "AsyncIterator[ExportPart]":
         """The user's whole memory as lines for an `importer`."""
         from guest.memory.transfer.exporter import export
 

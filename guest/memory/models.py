@@ -10,7 +10,7 @@ from wire.limits import USER_ID_PATTERN
 from wire.settings import MemorySettings
 
 if TYPE_CHECKING:
-    from guest.door import Door
+    from guest.door import EgressClient
 
 RATIONALE_MAX_CHARS: Final = 2_000
 HIT_TEXT_MAX_CHARS: Final = 1200
@@ -421,12 +421,12 @@ class RemoteConfig:
     timeout_s: float = MemorySettings().remote_timeout_s
     first_wait_s: float = 0.1
     """How long to wait at most before a request is repeated for the first time."""
-    door: "Door | None" = None
+    door: "EgressClient | None" = None
     one_user: bool = False
 
 
 @dataclass(frozen=True)
-class Patience:
+class MemoryTimeouts:
     """How many seconds to wait for something slow before memory continues without it and says
     so."""
 
@@ -462,7 +462,7 @@ class MemoryConfig:
     settings: MemorySettings = field(default_factory=MemorySettings)
     encryption_key: str = field(default="", repr=False)
     remote: RemoteConfig | None = None
-    patience: Patience = field(default_factory=Patience)
+    patience: MemoryTimeouts = field(default_factory=MemoryTimeouts)
 
 
 def now() -> str:

@@ -27,7 +27,7 @@ from guest.tools.files.roots import parse
 from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
-from guest.watch import Recording, Witness
+from guest.watch import CallReporter, Recording
 
 
 class Registry:
@@ -159,9 +159,9 @@ class ToolPipeline:
         max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES,
         host_paths: HostPaths | None = None,
         commands: CommandPolicy | None = None,
-        witness: Witness | None = None,
+        witness: CallReporter | None = None,
     ) -> None:
-        self._witness = witness or Witness(required=False)
+        self._witness = witness or CallReporter(required=False)
         self._registry = registry
         if unknown := set(disabled) - registry.known:
             log.warning("tools.disabled names no tool: %s", ", ".join(sorted(unknown)))

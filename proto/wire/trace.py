@@ -11,7 +11,7 @@ _TEXT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True)
-class Place:
+class SpanContext:
     """A step of a trace: 16 bytes that all steps of the trace share, and 8 of its own."""
 
     trace_id: bytes
@@ -35,5 +35,5 @@ class Place:
         return f"00-{self.trace_id.hex()}-{self.span_id.hex()}-01"
 
 
-here: ContextVar[Place | None] = ContextVar("trace", default=None)
+here: ContextVar[SpanContext | None] = ContextVar("trace", default=None)
 """The step that runs now, in this task: calls that are made say it, calls that arrive set it."""

@@ -204,7 +204,7 @@ class _Guard(grpc.aio.ServerInterceptor):
         self._on_call(caller)
         for key, value in context.invocation_metadata() or ():
             if key == trace.METADATA_KEY and isinstance(value, str):
-                trace.here.set(trace.Place.of(value))
+                trace.here.set(trace.SpanContext.of(value))
         try:
             yield
         except WireError as error:

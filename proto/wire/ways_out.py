@@ -121,7 +121,7 @@ class Spec(NamedTuple):
             raise ValueError(f"not a specification of ways out: {error!r}") from None
 
 
-class WayOut(NamedTuple):
+class Route(NamedTuple):
     """One way, and where it leads; `found` is empty if it is shut."""
 
     name: str
@@ -186,7 +186,7 @@ def node(address: str) -> list[Target]:
     return [Target(address, port, f"the node, {what}") for port, what in NODE_PORTS.items()]
 
 
-def try_all(spec: Spec, proc: Path = _PROC) -> list[WayOut]:
+def try_all(spec: Spec, proc: Path = _PROC) -> list[Route]:
     """Try every way, within `PATIENCE_S` seconds or little more. Blocks.
 
     A way that could not be tried is not shut.
@@ -194,16 +194,16 @@ def try_all(spec: Spec, proc: Path = _PROC) -> list[WayOut]:
     try:
         trial = _Trial(spec, proc)
     except OSError as error:
-        return [WayOut(name, False, f"could not be tried: {error!r}") for name in WAYS]
+        return [Route(name, False, f"could not be tried: {error!r}") for name in WAYS]
     return [_tried(name, way, trial) for name, way in _WAYS.items()]
 
 
-def _tried(name: str, way: Callable[[_Trial], str], trial: _Trial) -> WayOut:
+def _tried(name: str, way: Callable[[_Trial], str], trial: _Trial) -> Route:
     try:
         found = way(trial)
     except Exception as error:
         found = f"could not be tried: {error!r}"
-    return WayOut(name, not found, found)
+    return Route(name, not found, found)
 
 
 def _public(name: str, trial: _Trial) -> str:

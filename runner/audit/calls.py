@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 from wire.errors import Code
 
-from runner.audit.log import Link, Place
+from runner.audit.log import LogLine, LogLocation
 from runner.audit.reading import Pairs
 from runner.config.models import Config
 from runner.errors import HostError
@@ -68,7 +68,7 @@ class Call:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, begin: Link, end: Link | None = None) -> Self:
+    def of(cls, begin: LogLine, end: LogLine | None = None) -> Self:
         """The call that a line began, and another one ended."""
         said, ended = begin.entry, end.entry if end is not None else {}
         if said.get("event") == "egress":
@@ -91,7 +91,7 @@ class Call:
         )
 
     @classmethod
-    def _request(cls, begin: Link, said: Mapping[str, Any], ended: Mapping[str, Any]) -> Self:
+    def _request(cls, begin: LogLine, said: Mapping[str, Any], ended: Mapping[str, Any]) -> Self:
         refused = said.get("decision") == "refused"
         outcome = "refused" if refused else _OUTCOMES.get(ended.get("outcome", ""), "running")
         return cls(
@@ -153,13 +153,13 @@ class Page:
 class Calls:
     """Reads a user's log while the host writes it. Damaged lines are left out: `verify` tells."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: LogLocation) -> None:
         self._place = place
 
     @classmethod
     def locate(cls, config: Config, user_id: str) -> Self:
         """Touches nothing on disk. Raises `WorkspaceError` for a bad user id."""
-        return cls(Place.locate(config, user_id))
+        return cls(LogLocation.locate(config, user_id))
 
     def list(self, wanted: Filter | None = None, *, limit: int = 50, cursor: int = 0) -> Page:
         """The newest calls that fit. Blocks for a moment.

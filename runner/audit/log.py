@@ -62,7 +62,7 @@ _SEAL_BYTES: Final = len(_BEFORE_HASH) + 64 + len(_AFTER_HASH)
 
 
 @dataclass(frozen=True)
-class Link:
+class LogLine:
     """One line: its number, the hash before, its own hash, and what it says."""
 
     number: int
@@ -79,7 +79,7 @@ def sealed(number: int, previous: str, entry: Mapping[str, Any]) -> tuple[bytes,
     return body + _BEFORE_HASH + digest.encode() + _AFTER_HASH, digest
 
 
-def opened(line: bytes) -> Link:
+def opened(line: bytes) -> LogLine:
     """What a whole line says. Raises `ValueError` if it is not as it was written."""
     body, seal = line[:-_SEAL_BYTES], line[-_SEAL_BYTES:]
     digest = hashlib.sha256(body).hexdigest()
@@ -89,7 +89,7 @@ def opened(line: bytes) -> Link:
     number, previous = found.pop("n", None), found.pop("prev", None)
     if not isinstance(number, int) or not isinstance(previous, str):
         raise ValueError("it has no number or no hash of the line before")
-    return Link(number, previous, digest, found)
+    return LogLine(number, previous, digest, found)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Head:
         return json.dumps(asdict(self)).encode().ljust(HEAD_BYTES - 1) + b"\n"
 
 
-class Place:
+class LogLocation:
     """Where the log of one user lies. Touches nothing on disk by itself."""
 
     def __init__(self, root: Path, user_id: str) -> None:
@@ -163,7 +163,7 @@ class AuditLog:
         keep_days: Files whose last line is older are removed, which the log itself says.
     """
 
-    def __init__(self, place: Place, keep_days: int) -> None:
+    def __init__(self, place: LogLocation, keep_days: int) -> None:
         self._place = place
         self._keep_s = keep_days * 86_400
         self._head = Head()
@@ -212,7 +212,7 @@ class AuditLog:
         self._fd = self._head_fd = -1
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LogLocation:
         """Where it lies."""
         return self._place
 
@@ -301,7 +301,7 @@ class AuditLog:
             files.pop(0).unlink()  # it was dropped, and the host died before it was gone
         if not files:
             return head, 0, wrong or (f"all lines up to {head.last} are gone" if head.last else "")
-        end = _End.of(files[-1])
+        end = _FileEnd.of(files[-1])
         if wrong:
             head = Head(int(files[0].stem), GENESIS)
         if end.last is None:
@@ -317,7 +317,7 @@ class AuditLog:
     def _open_file(self, *, rotate: bool) -> None:
         """Open the file that the next line goes to. On a full disk the old one is used on."""
         files = self._place.files()
-        end = _End.of(files[-1]) if files and not rotate else None
+        end = _FileEnd.of(files[-1]) if files and not rotate else None
         if end is not None and end.last is None and end.whole:
             end = None  # nothing can follow what is damaged
         path = files[-1] if end is not None else self._next_file(files)
@@ -364,12 +364,12 @@ class AuditLog:
 
 
 @dataclass(frozen=True)
-class _End:
+class _FileEnd:
     """The end of a file: how many bytes of it are whole lines, the last of these (None: there is
     none, or it is damaged), and how many bytes of a cut-off line follow."""
 
     whole: int
-    last: Link | None
+    last: LogLine | None
     torn: int
 
     @classmethod

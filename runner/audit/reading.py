@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from runner.audit.log import GENESIS, MISSING, Head, Link, Place, opened
+from runner.audit.log import GENESIS, MISSING, Head, LogLine, LogLocation, opened
 
 POLL_S: Final = 0.25
 _BEGUN_MAX: Final = 10_000
@@ -27,14 +27,14 @@ class Pairs:
         end: That of one that ends it; the line's "begin" is the number of the other one.
     """
 
-    place: Place
+    place: LogLocation
     begin: str
     end: str
 
-    def backwards(self, cursor: int = 0) -> Iterator[tuple[Link, Link | None]]:
+    def backwards(self, cursor: int = 0) -> Iterator[tuple[LogLine, LogLine | None]]:
         """What began before the line `cursor` (0: all), newest first; None: it has not ended."""
         self.place.check()
-        ends: dict[int, Link] = {}
+        ends: dict[int, LogLine] = {}
         later: list[Path] = []
         for path in reversed(self.place.files()):
             if cursor and int(path.stem) >= cursor:
@@ -47,10 +47,10 @@ class Pairs:
                 elif event == self.begin and (not cursor or link.number < cursor):
                     yield link, ends.pop(link.number, None) or self._end_in(later, link.number)
 
-    async def follow(self) -> AsyncGenerator[tuple[Link, Link | None]]:
+    async def follow(self) -> AsyncGenerator[tuple[LogLine, LogLine | None]]:
         """What begins and ends from now on: first alone, then with its end."""
         tail = _Tail(self.place)
-        begun: dict[int, Link] = {}
+        begun: dict[int, LogLine] = {}
         while True:
             for link in await asyncio.to_thread(tail.more):
                 event, number = link.entry.get("event"), link.entry.get("begin")
@@ -65,11 +65,11 @@ class Pairs:
                         yield began, link
             await asyncio.sleep(POLL_S)
 
-    def _links(self, lines: Iterable[bytes]) -> Iterator[Link]:
+    def _links(self, lines: Iterable[bytes]) -> Iterator[LogLine]:
         marks = tuple(f'"event":"{event}"'.encode() for event in (self.begin, self.end))
         return _links(line for line in lines if any(mark in line for mark in marks))
 
-    def _line(self, number: int) -> Link | None:
+    def _line(self, number: int) -> LogLine | None:
         """The line with this number."""
         before = [path for path in self.place.files() if int(path.stem) <= number]
         if before:
@@ -78,7 +78,7 @@ class Pairs:
                     return link
         return None
 
-    def _end_in(self, files: list[Path], number: int) -> Link | None:
+    def _end_in(self, files: list[Path], number: int) -> LogLine | None:
         """The line in later files that ends what line `number` began."""
         mark = b'"begin":%d,' % number
         for path in files:
@@ -95,7 +95,7 @@ class Pairs:
 class _Tail:
     """The end of a log, from where it was first looked at."""
 
-    place: Place
+    place: LogLocation
     _path: Path | None = None
     _offset: int = 0
     _rest: bytes = field(default=b"")
@@ -105,9 +105,9 @@ class _Tail:
         if files := self.place.files():
             self._path, self._offset = files[-1], files[-1].stat().st_size
 
-    def more(self) -> list[Link]:
+    def more(self) -> list[LogLine]:
         """The lines since the last time."""
-        found: list[Link] = []
+        found: list[LogLine] = []
         for path in self.place.files():
             if self._path is not None and path < self._path:
                 continue
@@ -120,7 +120,7 @@ class _Tail:
         return found
 
 
-def _links(lines: Iterable[bytes]) -> Iterator[Link]:
+def _links(lines: Iterable[bytes]) -> Iterator[LogLine]:
     for line in lines:
         try:
             yield opened(line)
@@ -153,7 +153,7 @@ class Report:
     findings: tuple[str, ...]
 
 
-def verify(place: Place, *, known: tuple[int, str] | None = None) -> Report:
+def verify(place: LogLocation, *, known: tuple[int, str] | None = None) -> Report:
     """Check every byte of a log. A host may write to it meanwhile.
 
     Args:
@@ -171,7 +171,7 @@ def verify(place: Place, *, known: tuple[int, str] | None = None) -> Report:
     return report
 
 
-def _verified(place: Place, known: tuple[int, str] | None) -> Report:
+def _verified(place: LogLocation, known: tuple[int, str] | None) -> Report:
     findings = [MISSING] if place.is_missing else []
     files, before = place.files(), Head()
     try:
@@ -223,7 +223,7 @@ def _lines(files: list[Path], findings: list[str]) -> Iterator[tuple[str, bytes]
                 yield path.name, line
 
 
-def _last_of(place: Place, otherwise: int) -> int:
+def _last_of(place: LogLocation, otherwise: int) -> int:
     try:
         return Head.read(place.head).last
     except (FileNotFoundError, ValueError):

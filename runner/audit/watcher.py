@@ -159,7 +159,7 @@ class Steps(Protocol):
     def take(self, batch: pb.SpanBatch) -> None: ...
 
 
-class Watcher(GuestWatcher):
+class CallRecorder(GuestWatcher):
     """Records the calls of one user's agent, and passes its steps on."""
 
     def __init__(self, audit: AuditLog, steps: Steps | None = None) -> None:

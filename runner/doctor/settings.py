@@ -14,7 +14,7 @@ from runner.access.places import check_files
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, refused, warning
-from runner.egress.configuration import Kept, build, is_wanted
+from runner.egress.configuration import StableSecrets, build, is_wanted
 from runner.host.weights import (
     PACKAGED_MODEL,
     cached_model,
@@ -51,7 +51,7 @@ def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
 def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> Finding:
     """Whether what `[egress]` names is there: files, and variables with the keys of commands."""
     try:
-        configuration = build(user_id, settings, Secrets(), Kept(), environ)
+        configuration = build(user_id, settings, Secrets(), StableSecrets(), environ)
     except WireError as error:
         return refused("egress", error)
     if not is_wanted(configuration):

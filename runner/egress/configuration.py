@@ -116,7 +116,7 @@ _IP: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 @dataclass(frozen=True, repr=False)
-class Kept:
+class StableSecrets:
     """What stays the same while the host runs, whatever the settings.
 
     The tokens are what the other guests must show at their doors, besides their certificates.
@@ -132,7 +132,7 @@ def build(
     user_id: str,
     settings: UserSettings,
     secrets: Secrets,
-    kept: Kept,
+    kept: StableSecrets,
     environ: Mapping[str, str],
     memory_next: str = "",
 ) -> egress_pb2.EgressConfiguration:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from wire.v1 import egress_pb2
 
 from runner.audit.calls import place_of
-from runner.audit.log import Link, Place
+from runner.audit.log import LogLine, LogLocation
 from runner.audit.reading import Pairs
 from runner.config.models import Config
 
@@ -59,7 +59,7 @@ class Request:
     duration_ms: int
 
     @classmethod
-    def of(cls, begin: Link, end: Link | None = None) -> Self:
+    def of(cls, begin: LogLine, end: LogLine | None = None) -> Self:
         """The request that a line began, and another one ended."""
         said: dict[str, Any] = dict(begin.entry)
         ended: dict[str, Any] = dict(end.entry) if end is not None else {}
@@ -111,13 +111,13 @@ class Wanted:
 class Requests:
     """Reads the requests in a user's log while the host writes it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: LogLocation) -> None:
         self._pairs = Pairs(place, "egress", "egress-end")
 
     @classmethod
     def locate(cls, config: Config, user_id: str) -> Self:
         """Touches nothing on disk. Raises `WorkspaceError` for a bad user id."""
-        return cls(Place.locate(config, user_id))
+        return cls(LogLocation.locate(config, user_id))
 
     def list(self, wanted: Wanted | None = None, *, limit: int = 50) -> list[Request]:
         """The newest requests that fit, newest first. Blocks for a moment."""
@@ -153,7 +153,7 @@ class Spent:
     returns the day.
     """
 
-    def __init__(self, place: Place, today: Callable[[], date] = local_today) -> None:
+    def __init__(self, place: LogLocation, today: Callable[[], date] = local_today) -> None:
         self._today = today
         self._day = today()
         self._hosts: dict[tuple[str, str], egress_pb2.EgressSpent] = {}

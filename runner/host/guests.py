@@ -19,13 +19,13 @@ from wire.errors import Code, WireError
 from wire.status import answered
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
-from runner.audit.watcher import Watcher
+from runner.audit.watcher import CallRecorder
 from runner.boundary.check import admit, set_egress, together
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.egress import Egress, WaysOut
-from runner.host.handover import Handover, Left
+from runner.host.handover import RecoveryState, RunningGuest
 from runner.host.launch import Launchers
 from runner.host.runtime import Runtime, save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
@@ -57,9 +57,9 @@ class Guests:
         boundary: Boundary,
         tokens: Mapping[str, str],
         runtime: Runtime,
-        watcher: Watcher,
+        watcher: CallRecorder,
         egress_watchers: Mapping[Role, EgressWatcher],
-        handover: Handover,
+        handover: RecoveryState,
         policy: Policy | None = None,
     ) -> None:
         self._driver = driver
@@ -371,12 +371,12 @@ class Guests:
         else:
             save_state(self._runtime.state, list(self._handles.values()))
 
-    def _now(self) -> Handover:
+    def _now(self) -> RecoveryState:
         supervisors = self._supervisors()
         left = dict(self._inherited)  # not adopted yet
         for role, handle in self._handles.items():
             launch = supervisors[role].current
-            left[role] = Left(handle, launch.peer.token, launch.sameness)
+            left[role] = RunningGuest(handle, launch.peer.token, launch.sameness)
         shell, kept = self._launchers.shell, self._launchers.egress.kept
         token = shell.agent_token if shell is not None else self._handover.agent_token
         return replace(self._handover, agent_token=token, kept=kept, guests=left)

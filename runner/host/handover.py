@@ -15,7 +15,7 @@ from wire.errors import WireError
 from wire.v1 import egress_pb2
 
 from runner.boundary.spec import new_canary
-from runner.egress.configuration import Kept, Placeholders
+from runner.egress.configuration import Placeholders, StableSecrets
 from runner.egress.grants import ROLES, Grants
 from runner.host.authority import Authority
 from runner.tiers.base import Handle
@@ -26,7 +26,7 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True)
-class Left:
+class RunningGuest:
     """One guest that runs: its handle, the runner's token for it, and what makes its launch equal
     to another one."""
 
@@ -36,20 +36,20 @@ class Left:
 
 
 @dataclass(frozen=True, repr=False)
-class Handover:
+class RecoveryState:
     """The secrets of one user's guests, and those that run."""
 
     authority: Authority
     canary: str
     agent_token: str
     """The agent's, for the shell."""
-    kept: Kept
-    guests: Mapping[Role, Left] = field(default_factory=dict)
+    kept: StableSecrets
+    guests: Mapping[Role, RunningGuest] = field(default_factory=dict)
 
     @classmethod
     def new(cls, agent_token: str = "") -> Self:
         """For guests that nobody has started yet."""
-        return cls(Authority.new(), new_canary(), agent_token, Kept())
+        return cls(Authority.new(), new_canary(), agent_token, StableSecrets())
 
     @classmethod
     def load(cls, path: Path) -> Self | None:
@@ -105,9 +105,11 @@ class Handover:
             for each in found:
                 grants.add(role, egress_pb2.EgressGrant.FromString(base64.b64decode(each)))
         for_agent, for_shell = content["doors"]
-        kept = Kept(for_agent, for_shell, Placeholders(content["placeholders"]), grants)
+        kept = StableSecrets(for_agent, for_shell, Placeholders(content["placeholders"]), grants)
         guests = {
-            Role(role): Left(Handle.from_json(each["handle"]), each["token"], each["sameness"])
+            Role(role): RunningGuest(
+                Handle.from_json(each["handle"]), each["token"], each["sameness"]
+            )
             for role, each in content["guests"].items()
         }
         return cls(

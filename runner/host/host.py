@@ -22,8 +22,8 @@ from wire.identity import Party, Peer
 from wire.installation import adding
 from wire.v1 import control_pb2, egress_pb2
 
-from runner.audit.log import AuditLog, Place
-from runner.audit.watcher import Watcher
+from runner.audit.log import AuditLog, LogLocation
+from runner.audit.watcher import CallRecorder
 from runner.boundary.check import kernel_of
 from runner.boundary.local import LocalBoundary
 from runner.client.gateway import GatewayClient
@@ -44,7 +44,7 @@ from runner.host.guests import (
     memory_status,
     not_restartable,
 )
-from runner.host.handover import Handover
+from runner.host.handover import RecoveryState
 from runner.host.launch import AGENT_COMMAND, Launchers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
@@ -103,7 +103,7 @@ class Host:
         self._stopped = asyncio.Event()
         self._restart_lock = asyncio.Lock()
         self._credentials = Credentials()
-        self._handover = Handover.new()
+        self._handover = RecoveryState.new()
         self._leaving = False
         self._problems: list[str] = []
         self._started = False
@@ -342,7 +342,7 @@ class Host:
         self.workspace = Workspace.locate(config, self.user_id)
         self._runtime = Runtime.locate(config, self.user_id)
         if self._outlived:
-            self._handover = Handover.load(self._runtime.handover) or self._handover
+            self._handover = RecoveryState.load(self._runtime.handover) or self._handover
         self._launchers = self._new_launchers(config)
         home = EmbedderHome.locate(config, self._runtime.base)
         self._embedder: SharedEmbedder = driver.embedder(
@@ -352,7 +352,7 @@ class Host:
             driver,
             self.workspace,
             runtime=self._runtime.base,
-            records=Place.locate(config, self.user_id).directory,
+            records=LogLocation.locate(config, self.user_id).directory,
         )
         self.workspace.check()
         check_servers(config, self.user_id)
@@ -428,9 +428,9 @@ class Host:
         else:
             await self._guests.stop()
 
-    def _watchers(self, stack: AsyncExitStack) -> tuple[Watcher, Mapping[Role, EgressWatcher]]:
+    def _watchers(self, stack: AsyncExitStack) -> tuple[CallRecorder, Mapping[Role, EgressWatcher]]:
         """Open the audit log, and what writes to it: about calls of tools, and about requests."""
-        place = Place.locate(self.config, self.user_id)
+        place = LogLocation.locate(self.config, self.user_id)
         audit = AuditLog(place, self.config.audit.keep_days)
         if wrong := audit.open():
             notice = f"the audit log was changed by somebody else: {wrong}; runner audit verify"
@@ -451,7 +451,7 @@ class Host:
                 self.config.telemetry, self.user_id, self.tier, environ=self._environ
             )
             stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
-        watcher = Watcher(audit, self._telemetry)
+        watcher = CallRecorder(audit, self._telemetry)
         stack.push_async_callback(self._end, "audit log", watcher.close)
         egress_watchers: dict[Role, EgressWatcher] = {}
         for role, served in SERVED.items():

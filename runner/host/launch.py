@@ -22,7 +22,7 @@ from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from runner.config.models import Config
-from runner.egress.configuration import Kept, build, is_wanted, part, plain_address
+from runner.egress.configuration import StableSecrets, build, is_wanted, part, plain_address
 from runner.errors import ConfigError
 from runner.host.authority import Authority
 from runner.host.supervisor import Launch
@@ -392,7 +392,7 @@ class EgressLauncher(_Launcher):
         self._own_files = Role.EGRESS in capabilities.own_files
         self._no_shell = no_shell
         self._secrets = secrets
-        self.kept = Kept()
+        self.kept = StableSecrets()
         self.memory_next = ""
         self._environ = environ
         self.configuration()

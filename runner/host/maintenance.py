@@ -22,7 +22,7 @@ from wire.text import parsed_json
 from wire.v1 import bootstrap_pb2, gateway_pb2
 
 from runner import logs
-from runner.audit.log import AuditLog, Place
+from runner.audit.log import AuditLog, LogLocation
 from runner.config.models import Config
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError, file_errors
@@ -116,7 +116,7 @@ async def _way_out(
     async def heard() -> None:
         pass
 
-    audit = AuditLog(Place.locate(config, user_id), config.audit.keep_days)
+    audit = AuditLog(LogLocation.locate(config, user_id), config.audit.keep_days)
     audit.open()
     watcher = EgressWatcher(audit, ask, lambda _role, _grant: None, roles=(Role.AGENT,))
 

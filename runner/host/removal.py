@@ -10,7 +10,7 @@ from typing import Final
 
 from wire.errors import Code, WireError
 
-from runner.audit.log import Place
+from runner.audit.log import LogLocation
 from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.host.cleanup import clear_leftovers
@@ -24,7 +24,7 @@ _SHOWN: Final = 3
 
 
 @dataclass(frozen=True)
-class Part:
+class Item:
     """A directory that goes, what it is, and how many bytes it takes on the disk."""
 
     what: str
@@ -33,7 +33,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Belongings:
+class UserData:
     """What one user has on this machine.
 
     `engine_objects` are names of containers and networks that a killed host left, or of what a
@@ -41,12 +41,12 @@ class Belongings:
     what a removal does not reach, and how to be rid of it.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[Item, ...]
     engine_objects: tuple[str, ...]
     elsewhere: tuple[str, ...]
 
 
-def belongings(config: Config, user_id: str) -> Belongings:
+def belongings(config: Config, user_id: str) -> UserData:
     """What there is of a user. Changes nothing.
 
     Raises `WorkspaceError` for a bad user id, and `TierError` if guests ran in containers and the
@@ -61,17 +61,17 @@ def belongings(config: Config, user_id: str) -> Belongings:
         "files that the agent may only read": places.pop("vault", None),
         "logs of guests": places.pop("logs", None),
     }
-    parts = [Part(what, path, _size(path)) for what, path in known.items() if path is not None]
+    parts = [Item(what, path, _size(path)) for what, path in known.items() if path is not None]
     if rest := sum(map(_size, places.values())):
-        parts.append(Part("temporary files and sockets", workspace.path, rest))
+        parts.append(Item("temporary files and sockets", workspace.path, rest))
     if runtime.directory.is_dir():
         what = "locks, state and log of the host"
-        parts.append(Part(what, runtime.directory, _size(runtime.directory)))
-    audit = Place.locate(config, user_id)
+        parts.append(Item(what, runtime.directory, _size(runtime.directory)))
+    audit = LogLocation.locate(config, user_id)
     if audit.directory.is_dir():
-        parts.append(Part("the record of tool calls", audit.directory, _size(audit.directory)))
+        parts.append(Item("the record of tool calls", audit.directory, _size(audit.directory)))
     last = config.model_copy(update={"tier": _tier(config, runtime)})
-    return Belongings(
+    return UserData(
         tuple(parts),
         tuple(tier_of(last).objects(last, user_id, workspace.path)),
         tuple(_elsewhere(config, workspace)),
@@ -97,7 +97,7 @@ async def remove(config: Config, user_id: str) -> None:
         finally:
             await driver.close()
         _remove_tree(workspace.path)
-        audit = Place.locate(config, user_id)
+        audit = LogLocation.locate(config, user_id)
         audit.check()
         if audit.directory.is_dir():
             _remove_tree(audit.directory)

@@ -34,7 +34,7 @@ from runner.access.exchange import (
 )
 from runner.access.scopes import METHODS, path_of
 from runner.client.calls import IGNORED_HEADER, SERVICE, body_max_bytes
-from runner.serve.login.door import Door
+from runner.serve.login.door import Authenticator
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _IGNORED_MAX: Final = 10
 class Bridge:
     """Answers calls of the gateway's methods for whoever is let in."""
 
-    def __init__(self, door: Door, callers: Callers) -> None:
+    def __init__(self, door: Authenticator, callers: Callers) -> None:
         self._door = door
         self._callers = callers
 

@@ -19,7 +19,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.access.callers import Callers
 from runner.access.exchange import pieces
-from runner.serve.login.door import Door
+from runner.serve.login.door import Authenticator
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _PICTURES: Final = (
 class Files:
     """Answers for the files of whoever is let in."""
 
-    def __init__(self, door: Door, callers: Callers) -> None:
+    def __init__(self, door: Authenticator, callers: Callers) -> None:
         self._door = door
         self._callers = callers
 

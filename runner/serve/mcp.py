@@ -16,7 +16,7 @@ from runner.access.callers import Callers
 from runner.access.exchange import read_object, whole
 from runner.client.gateway import GatewayClient
 from runner.mcp.server import Context, build
-from runner.serve.login.door import Door
+from runner.serve.login.door import Authenticator
 
 _BODY_BYTES: Final = 4 * 1024 * 1024
 
@@ -24,7 +24,7 @@ _BODY_BYTES: Final = 4 * 1024 * 1024
 class Mcp:
     """Answers MCP clients while it is entered."""
 
-    def __init__(self, door: Door, callers: Callers) -> None:
+    def __init__(self, door: Authenticator, callers: Callers) -> None:
         self._door = door
         self._callers = callers
         self._sessions = StreamableHTTPSessionManager(build(self._agent), stateless=True)

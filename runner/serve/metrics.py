@@ -68,7 +68,7 @@ class HttpMetrics:
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             began, status = time.monotonic(), 500
             said = dict(scope.get("headers", ())).get(trace.METADATA_KEY.encode(), b"")
-            trace.here.set(trace.Place.of(said.decode("latin-1")))
+            trace.here.set(trace.SpanContext.of(said.decode("latin-1")))
 
             async def watched(message: Message) -> None:
                 nonlocal status

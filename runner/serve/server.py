@@ -34,7 +34,7 @@ from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
 from runner.serve.connections import Crowd, Listener, is_local, raise_descriptors
-from runner.serve.login.door import BY_ACCESS, BY_SOCKET, Door
+from runner.serve.login.door import BY_ACCESS, BY_SOCKET, Authenticator
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
 from runner.serve.mcp import Mcp
@@ -119,7 +119,7 @@ class HttpServer:
             settings.idle_hours * _HOUR_S,
             settings.session_hours * _HOUR_S,
         )
-        door = Door(self._config, callers, sessions, self._links)
+        door = Authenticator(self._config, callers, sessions, self._links)
         places = list(self._places(stack, callers.tokens))
         origins = origins_of(
             settings, places[0].listening.getsockname()[1] if settings.listen else 0

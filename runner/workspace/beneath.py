@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
 
-from wire.kernel.beneath import Beneath, OutsideError, best_beneath
+from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 
 
 def open_beneath(directory: int, path: PurePath, flags: int, mode: int = 0o600) -> int:
@@ -25,7 +25,7 @@ def open_beneath(directory: int, path: PurePath, flags: int, mode: int = 0o600) 
         raise OSError(errno.EXDEV, "it leads out of its directory", str(path))
     try:
         return _without_links().open(directory, str(path), flags | os.O_NOFOLLOW, mode)
-    except OutsideError:
+    except PathEscapeError:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 

@@ -54,7 +54,7 @@ class Owner:
 
 
 @dataclass
-class Left:
+class SkippedEntries:
     """What `adopt` has left to others: how many entries, and the names of the first few."""
 
     count: int = 0
@@ -66,14 +66,14 @@ class Left:
             self.names.append(f"{visible_name(name[:_SHOWN_MAX_CHARS])} ({why})")
 
 
-def adopt(directory: int, owner: Owner) -> Left:
+def adopt(directory: int, owner: Owner) -> SkippedEntries:
     """Give everything below an open directory to `owner`, if it belongs to an accepted uid.
 
     Never follows a link, and leaves what lies on another mount. A file with several hard links is
     given only if all of them were found below the directory. A move that was interrupted is
     finished by the next one.
     """
-    left = Left()
+    left = SkippedEntries()
     mount = _mount(directory)
     linked: dict[tuple[int, int], tuple[int, str]] = {}
     try:

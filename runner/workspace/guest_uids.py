@@ -124,7 +124,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Standing:
+class UidAssignment:
     """The uid that a workspace has or gets. If `before`, its group, is another one, `why` says why
     that cannot stay. `taken` counts the uids for users that other workspaces have."""
 
@@ -134,7 +134,9 @@ class Standing:
     taken: int
 
 
-def assign(root: Path, user_id: str, uids: GuestUids, holder: Holder | None = None) -> Standing:
+def assign(
+    root: Path, user_id: str, uids: GuestUids, holder: Holder | None = None
+) -> UidAssignment:
     """Give the workspace of `user_id` below `root` a uid that is nobody else's. Idempotent.
 
     It keeps the one it has unless that is not of `uids`, is another workspace's too, or has a
@@ -149,7 +151,7 @@ def assign(root: Path, user_id: str, uids: GuestUids, holder: Holder | None = No
     return found
 
 
-def look(root: Path, user_id: str, uids: GuestUids, holder: Holder) -> Standing:
+def look(root: Path, user_id: str, uids: GuestUids, holder: Holder) -> UidAssignment:
     """What `assign` would do for a workspace, which may be missing. Changes nothing."""
     others = _others(root, user_id)
     taken = sum(each in uids.users for each in others)
@@ -164,10 +166,10 @@ def look(root: Path, user_id: str, uids: GuestUids, holder: Holder) -> Standing:
     elif whose := holder(before):
         why = f"which {whose} has too"
     else:
-        return Standing(before, before, "", taken)
+        return UidAssignment(before, before, "", taken)
     for uid in _in_turn(root, uids.users):
         if uid not in others and not holder(uid):
-            return Standing(uid, before, why, taken)
+            return UidAssignment(uid, before, why, taken)
     raise WorkspaceError(
         Code.RESOURCE_EXHAUSTED,
         f"no uid is left for the guests of {user_id}",

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Final
 
-from wire.ways_out import POLICED, Spec, WayOut, try_all
+from wire.ways_out import POLICED, Route, Spec, try_all
 
 from shell_daemon.probe.walk import foreign_socket, is_served_outside, walk
 from shell_daemon.probe.world import BoundaryHit, World
@@ -41,7 +41,7 @@ def metadata_address(world: World) -> str:
 
 
 @cache
-def _ways(world: World) -> list[WayOut]:
+def _ways(world: World) -> list[Route]:
     spec = world.spec
     told = Spec(
         spec.listener_port,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from runner.audit.log import Place
+from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from tests.clients.test_acp_client import Editor, opened, say
 from tests.support.commands.household import COMMAND, Household
@@ -121,7 +121,7 @@ async def test_what_was_on_its_way_when_the_runner_was_killed_is_recorded(
     settings = household.working_directory / "runner.toml"
     settings.write_text(f'{settings.read_text()}allow = ["{outside.place}"]\n')
     await asyncio.to_thread(household.works, "start", "--detach")
-    log = Place(household.workspaces, "default")
+    log = LogLocation(household.workspaces, "default")
     asking = subprocess.Popen(
         [*COMMAND, "ask", f"run curl -s http://{outside.place}/forever >/dev/null"],
         env=household.environment,

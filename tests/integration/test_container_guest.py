@@ -23,7 +23,7 @@ from runner.errors import TierError
 from runner.tiers.base import Handle, LaunchSpec, Limits, Network
 from runner.tiers.container.containers import sweep_ended
 from runner.tiers.container.driver import ContainerDriver
-from runner.tiers.container.names import Place
+from runner.tiers.container.names import ObjectNames
 from runner.tiers.output import LOG_BYTES_MAX
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
@@ -44,7 +44,7 @@ class House:
         self.workspace = Workspace(root, "alice", owner())
         self.workspace.provision()
         self.driver = ContainerDriver(standin_images())
-        self.place = Place.of("alice", self.workspace.path)
+        self.place = ObjectNames.of("alice", self.workspace.path)
         self.started: list[Handle] = []
 
     def spec(self, script: str, role: Role = Role.AGENT, **changes: Any) -> LaunchSpec:

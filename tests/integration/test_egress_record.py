@@ -25,7 +25,7 @@ from egress.admission.record import Caller, Record
 from egress.configuration import State
 from egress.server import Control
 from egress.watch import NotReady, Watch
-from runner.audit.log import AuditLog, Place, opened
+from runner.audit.log import AuditLog, LogLocation, opened
 from runner.audit.reading import verify
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
@@ -42,7 +42,7 @@ ASK = Verdict("ask", "", "nobody was asked yet", "https://files.example.org")
 class House:
     """Egress and its runner, with what connects them."""
 
-    place: Place
+    place: LogLocation
     audit: AuditLog
     watch: Watch
     record: Record
@@ -79,7 +79,7 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    place = Place(tmp_path, "alice")
+    place = LogLocation(tmp_path, "alice")
     audit = AuditLog(place, 365)
     audit.open()
     watch = Watch()

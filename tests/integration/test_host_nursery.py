@@ -15,7 +15,7 @@ import pytest
 from wire.errors import WireError
 
 from runner.cli.operation import lifecycle
-from runner.cli.operation.launching import Nursery
+from runner.cli.operation.launching import HostSpawner
 from runner.cli.options import Options
 from runner.config.loading import load_settings
 from runner.host.runtime import Runtime, lock_holder
@@ -66,7 +66,7 @@ def shared_bytes(pid: int) -> int:
 
 
 async def test_hosts_share_memory_and_outlive_their_nursery(options: Options) -> None:
-    with Nursery(options) as nursery:
+    with HostSpawner(options) as nursery:
         started = {user: nursery.launch(of(options, user)).pid for user in USERS}
         nursery_pid = nursery_process().pid
         assert nursery_process().num_threads() == 1
@@ -89,7 +89,7 @@ async def test_a_host_that_cannot_start_says_why_and_the_next_one_starts(
     config = load_settings(options.config_file).config
     config.workspace_root.mkdir(mode=0o700)
     (config.workspace_root / "alice").write_text("no directory")
-    with Nursery(options) as nursery:
+    with HostSpawner(options) as nursery:
         with pytest.raises(WireError) as raised:
             nursery.launch(of(options, "alice"))
         assert "alice" in f"{raised.value}"
@@ -104,7 +104,7 @@ async def test_a_nursery_that_ends_with_a_request_in_hand_keeps_no_host_from_sta
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = socket.send_fds
-    with Nursery(options) as nursery:
+    with HostSpawner(options) as nursery:
         process = nursery_process()
         process.suspend()
 
@@ -121,7 +121,7 @@ async def test_a_nursery_that_ends_with_a_request_in_hand_keeps_no_host_from_sta
 
 
 async def test_without_the_nursery_a_host_starts_all_the_same(options: Options) -> None:
-    with Nursery(options) as nursery:
+    with HostSpawner(options) as nursery:
         process = nursery_process()
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -12,7 +12,7 @@ from wire.settings import ShellSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.command_policy import CommandPolicy
-from guest.tools.shell.client import Patience, ShellClient
+from guest.tools.shell.client import ShellClient, ShellTimeouts
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import PlainScreen, Style
 from runner.client.gateway import GatewayClient
@@ -31,7 +31,7 @@ async def daemon() -> AsyncIterator[Daemon]:
 
 @asynccontextmanager
 async def gateways_with_shell(
-    daemon: Daemon, patience: Patience | None = None, **options: Any
+    daemon: Daemon, patience: ShellTimeouts | None = None, **options: Any
 ) -> AsyncIterator[Gateways]:
     client = ShellClient(parties.shell(daemon.endpoint, TOKEN), patience)
     async with open_gateways(shell=client, **options) as gateways:
@@ -153,7 +153,7 @@ async def test_a_cancelled_turn_ends_its_command(daemon: Daemon) -> None:
 async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back(
     daemon: Daemon,
 ) -> None:
-    async with gateways_with_shell(daemon, Patience(reach_s=0.5, resume_s=0.5)) as gateways:
+    async with gateways_with_shell(daemon, ShellTimeouts(reach_s=0.5, resume_s=0.5)) as gateways:
         alice = await gateways.serve("alice")
         session = await alice.session()
         asked = asyncio.create_task(alice.answer(session, "run touch begun; sleep 2003"))

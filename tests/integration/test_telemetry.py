@@ -109,9 +109,9 @@ async def until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-async def turn(agent: Any, text: str) -> trace.Place:
+async def turn(agent: Any, text: str) -> trace.SpanContext:
     """A turn below a step of the caller's, which is returned."""
-    place = trace.Place.below(None)
+    place = trace.SpanContext.below(None)
     session = await agent.CreateSession(pb.CreateSessionRequest(channel="chat"))
     trace.here.set(place)
     request = pb.RunTurnRequest(session_id=session.session_id, text=text, channel="chat")
@@ -181,7 +181,7 @@ async def test_memory_is_in_the_trace_and_nothing_that_was_said_is_anywhere(
 async def test_a_clients_own_trace_goes_on_through_the_http_server(
     agent: Any, host: Host, collected: Collector
 ) -> None:
-    place = trace.Place.below(None)
+    place = trace.SpanContext.below(None)
     scopes = frozenset({Scope.CHAT, Scope.MEMORY})
     tokens = Tokens.locate(host.config)
     _, token = tokens.create("alice", f"sdk-{host.tier[:4]}", scopes, HOUR)

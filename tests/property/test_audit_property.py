@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runner.audit import log as audit_log
 from runner.audit import reading
-from runner.audit.log import AuditLog, Place
+from runner.audit.log import AuditLog, LogLocation
 from runner.audit.reading import verify
 
 LINES = 12
@@ -24,8 +24,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "AGAIN_S", 0.0)
 
 
-def written(root: Path) -> Place:
-    place = Place(root, "alice")
+def written(root: Path) -> LogLocation:
+    place = LogLocation(root, "alice")
     log = AuditLog(place, keep_days=365)
     assert log.open() == ""
     for number in range(LINES):
@@ -36,7 +36,7 @@ def written(root: Path) -> Place:
     return place
 
 
-def found_after(change: Callable[[Place], None]) -> None:
+def found_after(change: Callable[[LogLocation], None]) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as root:
         place = written(Path(root))
         change(place)
@@ -53,7 +53,7 @@ once = settings(
 @once
 @given(st.data())
 def test_any_change_of_any_byte_is_found(data: st.DataObject) -> None:
-    def change(place: Place) -> None:
+    def change(place: LogLocation) -> None:
         path = data.draw(st.sampled_from([*place.files(), place.head]))
         content = bytearray(path.read_bytes())
         index = data.draw(st.integers(0, len(content) - 1))
@@ -65,7 +65,7 @@ def test_any_change_of_any_byte_is_found(data: st.DataObject) -> None:
 
 
 def test_a_change_of_each_single_byte_is_found(tmp_path: Path) -> None:
-    place = Place(tmp_path, "alice")
+    place = LogLocation(tmp_path, "alice")
     log = AuditLog(place, keep_days=365)
     log.open()
     log.note("begin", call="call-1")
@@ -87,7 +87,7 @@ def test_a_change_of_each_single_byte_is_found(tmp_path: Path) -> None:
 @once
 @given(st.data())
 def test_lines_removed_doubled_or_moved_are_found(data: st.DataObject) -> None:
-    def change(place: Place) -> None:
+    def change(place: LogLocation) -> None:
         path = data.draw(st.sampled_from(place.files()))
         lines = path.read_bytes().splitlines(keepends=True)
         index = data.draw(st.integers(0, len(lines) - 1))
@@ -111,7 +111,7 @@ def test_lines_removed_doubled_or_moved_are_found(data: st.DataObject) -> None:
 @once
 @given(st.data())
 def test_a_whole_file_removed_or_added_is_found(data: st.DataObject) -> None:
-    def change(place: Place) -> None:
+    def change(place: LogLocation) -> None:
         files = place.files()
         path = data.draw(st.sampled_from([*files, place.head]))
         if path != place.head and data.draw(st.booleans()):
@@ -130,7 +130,7 @@ def test_a_record_written_anew_is_found_by_a_head_known_from_before(cut: int) ->
     with tempfile.TemporaryDirectory(dir="/tmp") as root, tempfile.TemporaryDirectory() as other:
         place = written(Path(root))
         report = verify(place)
-        forged = Place(Path(other), "alice")
+        forged = LogLocation(Path(other), "alice")
         log = AuditLog(forged, keep_days=365)
         log.open()
         for _ in range(LINES + cut):

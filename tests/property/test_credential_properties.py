@@ -15,7 +15,7 @@ from wire.egress.rules import PREFIX, new_placeholder
 from wire.v1 import egress_pb2
 
 from egress.credentials.bodies import Incoming, MisplacedError, Outgoing, UnreadableError
-from egress.credentials.credentials import Credentials, Head
+from egress.credentials.credentials import Credentials, RequestHead
 from egress.credentials.redaction import Redaction, Values, forms_of
 from tests.support.examples import examples
 
@@ -34,22 +34,24 @@ MESSAGES = {
 }
 CREDENTIALS = Credentials.of(MESSAGES.values())
 VALUES = CREDENTIALS.hidden("api.example.org", 443)
-HEAD = Head("https", "api.example.org", 443, "GET", "/repos?page=2&q=a%20b", (("Accept", "*/*"),))
+HEAD = RequestHead(
+    "https", "api.example.org", 443, "GET", "/repos?page=2&q=a%20b", (("Accept", "*/*"),)
+)
 
 
 def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def with_header(head: Head, name: str, value: str) -> Head:
+def with_header(head: RequestHead, name: str, value: str) -> RequestHead:
     return replace(head, headers=(*head.headers, (name, value)))
 
 
-def in_query(head: Head, name: str, value: str) -> Head:
+def in_query(head: RequestHead, name: str, value: str) -> RequestHead:
     return replace(head, target=f"{head.target}&{name}={value}")
 
 
-PUT: dict[str, Callable[[Head, str], Head]] = {
+PUT: dict[str, Callable[[RequestHead, str], RequestHead]] = {
     "bearer": lambda head, text: with_header(head, "Authorization", f"Bearer {text}"),
     "token": lambda head, text: with_header(head, "authorization", f"token {text}"),
     "basic, password": lambda head, text: with_header(head, "Authorization", basic("me", text)),
@@ -73,11 +75,11 @@ RIGHT = {
 }
 
 
-def text_of(head: Head) -> str:
+def text_of(head: RequestHead) -> str:
     return "\n".join((head.target, *(f"{name}: {value}" for name, value in head.headers)))
 
 
-def shown(head: Head, value: str) -> bool:
+def shown(head: RequestHead, value: str) -> bool:
     return any(form.decode() in text_of(head) for form in forms_of(value))
 
 

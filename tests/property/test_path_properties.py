@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from wire.kernel.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
+from wire.kernel.beneath import Beneath, KernelBeneath, PathEscapeError, WalkingBeneath
 from wire.text import visible, visible_name
 
 from guest.tools.base import ToolContext
@@ -133,7 +133,7 @@ def opened(beneath: Beneath, root: int, path: str, flags: int) -> Any:
     """What opening came to: which file, or which refusal."""
     try:
         descriptor = beneath.open(root, path, flags)
-    except OutsideError:
+    except PathEscapeError:
         return "outside"
     except OSError as error:
         return errno.errorcode[error.errno or 0]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from guest.memory.indexing.vectors import ResidentVectors
 from guest.memory.search.keyword import KeywordMatches
 from guest.memory.search.ranking import Evidence, Recency, Similarity, Weights, rank
-from guest.memory.search.surroundings import Surroundings, weighed
+from guest.memory.search.surroundings import NeighbourTerms, weighed
 
 TODAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCORE = st.floats(0, 1)
@@ -44,7 +44,7 @@ def test_scores_fall_from_at_most_one_and_repeat(
 
 
 SURROUNDINGS = st.builds(
-    Surroundings,
+    NeighbourTerms,
     st.sampled_from(("", "a", "b")),
     st.lists(st.integers(1, 40), max_size=3).map(tuple),
     st.floats(0, 1),

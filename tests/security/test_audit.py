@@ -24,7 +24,7 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
 from runner.audit.calls import Call, Calls
-from runner.audit.log import Place
+from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from runner.config.models import Config
 from runner.host.control import ControlClient, connect_control
@@ -95,7 +95,7 @@ async def until(condition: Callable[[], Any]) -> Any:
 
 
 def everything(host: Host) -> str:
-    place = Place.locate(host.config, "alice")
+    place = LogLocation.locate(host.config, "alice")
     return "".join(path.read_text() for path in (*place.files(), place.head))
 
 
@@ -136,7 +136,7 @@ async def test_calls_through_every_door_are_recorded_and_nothing_that_they_say(
     for planted in (*WORDS.split(" ", 1), SECRET, WORDS.replace(" ", "_")):
         if len(planted) > 8:
             assert planted not in everything(host)
-    assert verify(Place.locate(host.config, "alice")).findings == ()
+    assert verify(LogLocation.locate(host.config, "alice")).findings == ()
 
 
 @pytest.mark.attempt(
@@ -158,7 +158,7 @@ async def test_only_the_runner_hears_of_calls(host: Host, control: ControlClient
     stopped_by="no guest mounts it, and the boundary self-test looks for it",
 )
 async def test_no_command_reaches_the_record(host: Host, control: ControlClient) -> None:
-    directory = Place.locate(host.config, "alice").directory
+    directory = LogLocation.locate(host.config, "alice").directory
     async with agent_of(control) as agent:
         seen = await call(agent, "shell_exec", command=f"ls -la {directory} {directory.parent}")
         assert json.loads(seen.text.split("\nNote: ")[0])["exit_code"] != 0
@@ -187,14 +187,14 @@ async def test_a_call_of_a_killed_agent_is_recorded_as_interrupted(
     async with agent_of(control) as agent:
         await until(lambda: recorded(host)[-1].outcome == "interrupted")
         assert not (await call(agent, "memory_save", content="after")).is_error
-    assert verify(Place.locate(host.config, "alice")).findings == ()
+    assert verify(LogLocation.locate(host.config, "alice")).findings == ()
 
 
 async def test_while_nothing_can_be_recorded_nothing_is_changed(
     host: Host, control: ControlClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write
-    audit_files = Place.locate(host.config, "alice").directory
+    audit_files = LogLocation.locate(host.config, "alice").directory
 
     def full(fd: int, content: bytes) -> int:
         if os.readlink(f"/proc/self/fd/{fd}").startswith(str(audit_files)):

@@ -17,7 +17,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from runner.audit.log import Place
+from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from runner.config.models import Config
 from runner.egress.log import Requests, Wanted
@@ -56,8 +56,8 @@ class House:
         return f"http://{HOST}:{self.server.port}"
 
     @property
-    def log(self) -> Place:
-        return Place.locate(self.config, "alice")
+    def log(self) -> LogLocation:
+        return LogLocation.locate(self.config, "alice")
 
     async def pid(self) -> int:
         guests = (await self.control.status()).guests

@@ -19,9 +19,9 @@ from wire.status import from_rpc_error
 from wire.transport import Server, check_health, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc, shell_pb2, shell_pb2_grpc
 
-from guest.door import Door, DoorShut
+from guest.door import EgressClient, EgressUnreachable
 from runner.host.authority import Authority
-from shell_daemon.forwarder import Door as ShellsDoor
+from shell_daemon.forwarder import EgressAddress as ShellEgress
 from shell_daemon.forwarder import Forwarder
 from tests.support import parties
 from tests.support.guests.on_ports import LAUNCH, TOKEN, OnPorts, elsewhere, on_ports
@@ -231,7 +231,7 @@ async def test_nobody_else_is_answered_at_a_door(
 
 
 async def by_agent(peer: Peer) -> None:
-    door = Door(peer)
+    door = EgressClient(peer)
     try:
         answer = await door.http.get("https://egress/openai/models")
         assert answer.headers["oxydra-refused"] == "not_ready"
@@ -242,7 +242,7 @@ async def by_agent(peer: Peer) -> None:
 async def by_shell(peer: Peer) -> None:
     forwarder = Forwarder(peer.identity)
     place = Endpoint.of_target(peer.endpoint, peer.launch_id)
-    forwarder.door = ShellsDoor(place, peer.token, peer.name)
+    forwarder.door = ShellEgress(place, peer.token, peer.name)
     _, writer = await forwarder.connect("- -")
     writer.transport.abort()
 
@@ -268,7 +268,7 @@ async def test_a_door_of_others_is_not_used(
     ours = parties.identity(party)
     strange = replace(ours, authority=STRANGERS.public)
     for peer in (at_door(egress, number, ours, OTHER), at_door(egress, number, strange)):
-        with pytest.raises((DoorShut, WireError)):
+        with pytest.raises((EgressUnreachable, WireError)):
             await ask(peer)
     with pytest.raises((WireError, httpx2.ConnectError), match="no launch is named"):
         await ask(at_door(egress, number, ours, ""))

@@ -10,12 +10,12 @@ from wire.limits import ENVELOPE_VERSION
 from wire.settings import MemorySettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
-from guest.memory.models import MemoryConfig, Patience, RemoteConfig
+from guest.memory.models import MemoryConfig, MemoryTimeouts, RemoteConfig
 from runner.config.loading import load_settings
 from runner.config.models import Config
 from tests.support import parties
 
-PATIENT = Patience(
+PATIENT = MemoryTimeouts(
     server_s=60.0,
     copy_s=60.0,
     own_writes_s=60.0,
@@ -42,7 +42,7 @@ def memory_config(
     *,
     encryption_key: str = "",
     remote: RemoteConfig | None = None,
-    patience: Patience = PATIENT,
+    patience: MemoryTimeouts = PATIENT,
     **settings: Any,
 ) -> MemoryConfig:
     """A store with settings that are not checked. `embed_wait_s` and `max_text_bytes` may be

@@ -50,7 +50,7 @@ class Choice:
 
 
 @dataclass
-class Use:
+class ProviderStatus:
     """When a provider has answered and failed last, and why it failed. Times are in RFC 3339."""
 
     answered_at: str = ""
@@ -90,7 +90,7 @@ class Models:
         self._keys = dict(keys or {})
         self._build = build
         self._built: dict[tuple[str, str], Choice] = {}
-        self.uses = {provider: Use() for provider in NAMES}
+        self.uses = {provider: ProviderStatus() for provider in NAMES}
 
     def choose(self, asked: str = "") -> Choice:
         """The model that `asked` names: `provider:model`, or a model of the configured provider;

@@ -13,7 +13,7 @@ from wire.installation import adding
 from wire.providers import OFFLINE, PROVIDERS
 from wire.settings import AgentSettings
 
-from guest.door import NO_KEY, Door, url_of
+from guest.door import NO_KEY, EgressClient, url_of
 from guest.errors import GuestError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def build_model(
     api_key: str = "",
     *,
     no_shell_reason: str = "",
-    door: Door | None = None,
+    door: EgressClient | None = None,
 ) -> "Model":
     """The configured model, asked by `door`, where its key is put in; without one directly.
 
@@ -70,7 +70,7 @@ def build_model(
         ) from error
 
 
-def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
+def _openai(settings: AgentSettings, api_key: str, door: EgressClient | None) -> "Model":
     from guest.agent.models.openai_model import OpenAIModel
 
     url, client = _place(settings, api_key, door)
@@ -90,7 +90,7 @@ def _openai(settings: AgentSettings, api_key: str, door: Door | None) -> "Model"
     )
 
 
-def _anthropic(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
+def _anthropic(settings: AgentSettings, api_key: str, door: EgressClient | None) -> "Model":
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
@@ -99,7 +99,7 @@ def _anthropic(settings: AgentSettings, api_key: str, door: Door | None) -> "Mod
     return AnthropicModel(settings.model, provider=provider)
 
 
-def _google(settings: AgentSettings, api_key: str, door: Door | None) -> "Model":
+def _google(settings: AgentSettings, api_key: str, door: EgressClient | None) -> "Model":
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
@@ -109,7 +109,7 @@ def _google(settings: AgentSettings, api_key: str, door: Door | None) -> "Model"
 
 
 def _place(
-    settings: AgentSettings, api_key: str, door: Door | None
+    settings: AgentSettings, api_key: str, door: EgressClient | None
 ) -> "tuple[str, httpx2.AsyncClient | None]":
     """The address to ask, and the client to do it with; None: the library's own."""
     if door is None:

@@ -19,14 +19,14 @@ from wire.tools import FAMILIES
 from guest.agent import history
 from guest.agent.calls import begun
 from guest.agent.events import by_turn
-from guest.agent.prompt.recall import Relevant, Searchable, Shown
+from guest.agent.prompt.recall import PromptContent, Relevant, Searchable
 from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Keyed, Working, marked, quoted
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.turn import ATTACHED, Pipeline, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
-from guest.memory.models import Event, Patience
+from guest.memory.models import Event, MemoryTimeouts
 from guest.tools.base import ToolContext
 
 _WHO: Final = """\
@@ -162,7 +162,7 @@ class Memory(Searchable, Protocol):
     def state_of(self) -> State: ...
 
     @property
-    def patience(self) -> Patience: ...
+    def patience(self) -> MemoryTimeouts: ...
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class ContextBuilder:
             working=working_memory.text,
             summary=self._told(context.session_id, rolled),
         )
-        shown = Shown(
+        shown = PromptContent(
             context.session_id,
             turns[0].sequence - 1 if turns else rolled.through,
             (

@@ -103,7 +103,7 @@ class Searchable(Protocol):
     async def wait_while_loading(self, tell: Tell = None) -> None: ...
 
 
-class Shown:
+class PromptContent:
     """What the prompt already contains: the turns of `session_id` after the event `after`, and
     all of `texts`."""
 
@@ -120,7 +120,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search, and what went wrong."""
 
     results: tuple[Hit, ...] = ()
@@ -153,11 +153,11 @@ class Relevant:
         self._redact = redact
         self._timeout_s = timeout_s
 
-    async def find(self, context: ToolContext, text: str, tell: Tell = None) -> Found:
+    async def find(self, context: ToolContext, text: str, tell: Tell = None) -> SearchResult:
         """The notes and passages relevant to `text`, best first; none for small talk. Never
         fails. `tell` is called if the search waits for a model that is still loading."""
         if not self._budget or text == GO_ON or is_small_talk(text):
-            return Found()
+            return SearchResult()
         await self._memory.wait_while_loading(tell)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -169,16 +169,16 @@ class Relevant:
                 )
         except TimeoutError:
             log.warning("memory was not searched for a turn: it took too long")
-            return Found(problem=f"it took longer than {self._timeout_s:g} seconds")
+            return SearchResult(problem=f"it took longer than {self._timeout_s:g} seconds")
         except WireError as error:
             log.warning("memory was not searched for a turn: %s", error)
-            return Found(problem=error.brief)
+            return SearchResult(problem=error.brief)
         except Exception as error:
             log.error("memory was not searched for a turn", exc_info=error)
-            return Found(problem="searching failed")
-        return Found(outcome.results, "; ".join(outcome.all_warnings))
+            return SearchResult(problem="searching failed")
+        return SearchResult(outcome.results, "; ".join(outcome.all_warnings))
 
-    def tell(self, found: Found, shown: Shown, time_zone: str = "") -> Recollection:
+    def tell(self, found: SearchResult, shown: PromptContent, time_zone: str = "") -> Recollection:
         """A section with the results, without noise and without what the prompt already contains.
 
         A passage is left out if a note that is not material already says all of it.

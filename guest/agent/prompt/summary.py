@@ -55,24 +55,24 @@ _TOLD_ALREADY: Final = 4
 
 
 @dataclass(frozen=True)
-class Line:
+class Sentence:
     """One sentence and its speaker."""
 
     role: Role
     text: str
 
 
-def spoken(events: Iterable[Event]) -> list[Line]:
+def spoken(events: Iterable[Event]) -> list[Sentence]:
     """The sentences said in `events`."""
     return [
-        Line(event.role, shortened(sentence, _SENTENCE_TOKENS) or sentence[:_SENTENCE_CHARS])
+        Sentence(event.role, shortened(sentence, _SENTENCE_TOKENS) or sentence[:_SENTENCE_CHARS])
         for event in events
         for part in _SENTENCE.split(event.text)
         if (sentence := one_line(part))
     ]
 
 
-def read(summary: str) -> list[Line]:
+def read(summary: str) -> list[Sentence]:
     """The lines of a summary; lines without a heading are the agent's."""
     role: Role = "assistant"
     lines = []
@@ -80,11 +80,11 @@ def read(summary: str) -> list[Line]:
         if line in _ROLES:
             role = _ROLES[line]
         elif text := line.removeprefix("- "):
-            lines.append(Line(role, text))
+            lines.append(Sentence(role, text))
     return lines
 
 
-def render(lines: Sequence[Line]) -> str:
+def render(lines: Sequence[Sentence]) -> str:
     """Format lines under the headings of their speakers."""
     sections = []
     for role, heading in HEADINGS.items():
@@ -93,7 +93,7 @@ def render(lines: Sequence[Line]) -> str:
     return "\n".join(sections)
 
 
-def pick(lines: Sequence[Line], budget_tokens: int) -> list[Line]:
+def pick(lines: Sequence[Sentence], budget_tokens: int) -> list[Sentence]:
     """The most informative lines, each text once, in order, within the budget when rendered.
 
     Words of a picked line count less in later lines. That only lowers scores, so a line that still
@@ -122,7 +122,7 @@ def pick(lines: Sequence[Line], budget_tokens: int) -> list[Line]:
     return [distinct[n] for n in sorted(taken)]
 
 
-def _score(line: Line, words: set[str], frequency: Counter[str]) -> float:
+def _score(line: Sentence, words: set[str], frequency: Counter[str]) -> float:
     """The logarithm of how often its content words occur, so that the longest lines do not
     always win."""
     score = _WEIGHTS[line.role] * math.log1p(sum(frequency[word] for word in words))
@@ -218,7 +218,7 @@ class Summarizer:
     async def _ask(
         self,
         model: Model,
-        lines: list[Line],
+        lines: list[Sentence],
         usage: RunUsage,
         capabilities: Sequence[AbstractCapability[Any]],
     ) -> str:

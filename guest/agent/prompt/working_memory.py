@@ -47,7 +47,7 @@ class Keyed(Protocol):
 
 
 @dataclass(frozen=True)
-class Shown:
+class WorkingSections:
     """Two sections of the prompt (may be empty), and the names of the material in them."""
 
     handoff: str = ""
@@ -73,7 +73,7 @@ class Working:
         self._note_tokens = note_tokens
         self._redact = redact
 
-    async def of(self, context: ToolContext) -> Shown:
+    async def of(self, context: ToolContext) -> WorkingSections:
         """What a turn shows. Never fails: it says what could not be read."""
         where = context.time_zone
         try:
@@ -85,7 +85,7 @@ class Working:
                 )
         except Exception as error:
             log.warning("working memory was not read for a turn", exc_info=error)
-            return Shown(text=_UNREADABLE)
+            return WorkingSections(text=_UNREADABLE)
         if handoff is not None and handoff.origin.session_id == context.session_id:
             handoff = None
         notes = [note for note in (handoff, scratchpad) if note is not None]
@@ -95,7 +95,7 @@ class Working:
             redact(_lines(activity or (), where)),
         )
         text = "\n".join(filter(None, sections))
-        return Shown(
+        return WorkingSections(
             self._note(_HANDOFF, handoff, redact, where) if handoff else "",
             f"Working memory\n{text}" if text else "",
             tuple(source(note) for note in notes if note.origin.material),

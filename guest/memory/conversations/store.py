@@ -167,7 +167,7 @@ Events = list[Event]
 
 
 @dataclass(frozen=True)
-class Said:
+class NewEvent:
     """An event to be stored; its time distinguishes it within its turn. `title` is for its session
     if that has none and begins with this event."""
 
@@ -277,7 +277,7 @@ class Conversations:
         or if the user has been told."""
         return ""
 
-    async def _store(self, event: Said, *, again: bool = False) -> int:
+    async def _store(self, event: NewEvent, *, again: bool = False) -> int:
         """Add an event; with `again` only if an earlier attempt did not store it."""
         namespace = self._user.conversations
         session_id, written = event.session_id, event.written_at
@@ -304,7 +304,7 @@ class Conversations:
         self._indexer.wake(chunk_ids)
         return sequence
 
-    async def _find(self, event: Said) -> tuple[int, Sequence[int]]:
+    async def _find(self, event: NewEvent) -> tuple[int, Sequence[int]]:
         """The sequence number and passages of a stored event. Raises the reason if it is not
         stored."""
         found = await self._database.execute(_FIND, event.identity)
@@ -317,11 +317,11 @@ class Conversations:
 
 def said(
     session_id: str, turn_id: str, role: str, text: str, payload: str, title: str = ""
-) -> Said:
+) -> NewEvent:
     """Make an event with the current time. Raises `ValueError` for an unknown role."""
     if role not in _ROLES:
         raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
-    return Said(
+    return NewEvent(
         *(session_id, turn_id, cast(Role, role), _storable(text), _storable_json(payload), now()),
         title=_storable(title),
     )

@@ -377,7 +377,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Passages:
+class PassageChanges:
     """How a batch changed a note's passages: added ids in text order, and removed ones."""
 
     added: Sequence[int]
@@ -390,7 +390,7 @@ class Revision:
     versions were removed whose text must be erased."""
 
     note: Note
-    passages: Passages
+    passages: PassageChanges
     outdated: bool = False
 
 
@@ -528,7 +528,7 @@ class NoteRepository:
         size = len(draft.text.encode())
         await self._quota.check(self._database, self.namespace, Used(notes, size))
 
-    async def insert(self, draft: Draft) -> Passages | None:
+    async def insert(self, draft: Draft) -> PassageChanges | None:
         """Store a new note; None if one exists with this text, one alike or this key, or if the
         quota does not allow it."""
         namespace, vectors = self.namespace, self._vectors
@@ -549,7 +549,7 @@ class NoteRepository:
             return None
         except AnswerLost:
             return await self._stored_passages(draft)
-        return Passages(_in_order(inserted))
+        return PassageChanges(_in_order(inserted))
 
     async def update(self, draft: Draft) -> Revision | None:
         """Store the next version of a note and keep the previous one.
@@ -603,7 +603,7 @@ class NoteRepository:
         except AnswerLost:
             return await self._stored_update(draft)
         outdated = len(ending) > 1 and results[-2].rows_affected > 0
-        return Revision(note_of(results[5].rows[0]), Passages(added, removed), outdated)
+        return Revision(note_of(results[5].rows[0]), PassageChanges(added, removed), outdated)
 
     async def delete(
         self, note_id: str, version: int | None = None, origin: Origin | None = None
@@ -768,16 +768,16 @@ class NoteRepository:
             )
         return Revision(note, await self._stored_passages(draft))
 
-    async def _stored_passages(self, draft: Draft) -> Passages:
+    async def _stored_passages(self, draft: Draft) -> PassageChanges:
         """The passages of a batch that stored `draft` but whose answer was lost. Where they
         cannot be determined, the indexer finds them later."""
         try:
             result = await self._database.execute(_FIND_CHUNKS, (self.namespace, draft.note_id))
         except StorageError:
-            return Passages(added=())
+            return PassageChanges(added=())
         if [row[1] for row in result.rows] != list(draft.passages):
-            return Passages(added=())
-        return Passages(_ids(result))
+            return PassageChanges(added=())
+        return PassageChanges(_ids(result))
 
 
 def change_place(row: Row) -> ChangePlace:

@@ -16,7 +16,7 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.conversations.store import Conversations, Events, Said, said
+from guest.memory.conversations.store import Conversations, Events, NewEvent, said
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import Event, Session, SessionNotFound, User, now
@@ -49,7 +49,7 @@ class Outbox(Conversations):
         self, database: Database, vectors: VectorStore, indexer: Indexer, user: User
     ) -> None:
         super().__init__(database, vectors, indexer, user)
-        self._waiting: deque[Session | Said] = deque()
+        self._waiting: deque[Session | NewEvent] = deque()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._delivering = asyncio.Lock()
         self._delivery: asyncio.Task[None] | None = None
@@ -149,7 +149,7 @@ class Outbox(Conversations):
         if self._delivery is not None:
             self._delivery.cancel()
             await asyncio.gather(self._delivery, return_exceptions=True)
-        events = sum(isinstance(entry, Said) for entry in self._waiting)
+        events = sum(isinstance(entry, NewEvent) for entry in self._waiting)
         if self._waiting:
             log.error(
                 "%d events of conversations are lost: the memory server was away until the end",
@@ -178,13 +178,13 @@ class Outbox(Conversations):
                 log.info("%d entries of conversations were stored late", stored)
             self._told.clear()
 
-    async def _hand_over(self, entry: Session | Said) -> None:
-        if isinstance(entry, Said):
+    async def _hand_over(self, entry: Session | NewEvent) -> None:
+        if isinstance(entry, NewEvent):
             await self._store(entry, again=True)
         else:
             await super().create(entry.session_id, entry.title, entry.channel, entry.parent_id)
 
-    def _wait(self, entry: Session | Said) -> None:
+    def _wait(self, entry: Session | NewEvent) -> None:
         if len(self._waiting) >= WAITING_MAX:
             raise StorageError(
                 Code.RESOURCE_EXHAUSTED,

@@ -115,7 +115,7 @@ def _remove(path: Path) -> None:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-class Unasked(Exception):  # noqa: N818 - a condition that callers expect and handle
+class ServerUnreachable(Exception):  # noqa: N818 - a condition that callers expect and handle
     """The server could not be asked what the replica lacks; `problem` says why."""
 
     def __init__(self, problem: StorageError) -> None:
@@ -195,15 +195,15 @@ class Replica:
     def sync(self, namespaces: Sequence[str]) -> asyncio.Task[None]:
         """Start fetching what the server has in these namespaces now.
 
-        Continues even if nobody waits. The task raises `Unasked`, and `StorageError` if the replica
-        itself fails.
+        Continues even if nobody waits. The task raises `ServerUnreachable`, and `StorageError` if
+        the replica itself fails.
         """
         return self._start(self._sync(namespaces))
 
     async def erase(self) -> None:
         """Erase from the replica what was deleted on the server.
 
-        Raises `Unasked`, `StorageError`.
+        Raises `ServerUnreachable`, `StorageError`.
         """
         await self.sync(list(self._progress))
         await self._eraser.finish()
@@ -238,7 +238,7 @@ class Replica:
             namespaces, self._changed = sorted(self._changed), set()
             try:
                 await self._sync(namespaces)
-            except Unasked as error:
+            except ServerUnreachable as error:
                 log.info("the copy of the memory is behind: %s", error)
             except StorageError as error:
                 log.warning("the copy of the memory could not be brought up to date: %s", error)
@@ -330,7 +330,7 @@ class ReplicaEraser(Eraser):
         await super().erase()
         try:
             await self._replica.erase()
-        except Unasked as error:
+        except ServerUnreachable as error:
             raise StorageError(
                 error.problem.code,
                 "it is deleted on the memory server, and not yet from the copy on this machine",
@@ -343,7 +343,7 @@ async def _asked(question: Awaitable[_T]) -> _T:
     try:
         return await question
     except StorageError as error:
-        raise Unasked(error) from error
+        raise ServerUnreachable(error) from error
 
 
 def _by_model(

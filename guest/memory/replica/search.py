@@ -12,7 +12,7 @@ from guest.embedding.backends import Embedded
 from guest.errors import StorageError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome, User
-from guest.memory.replica.replica import Replica, Unasked
+from guest.memory.replica.replica import Replica, ServerUnreachable
 from guest.memory.search.engine import ALL, Search
 from guest.memory.search.results import narrows
 from guest.memory.storage.availability import WatchedDatabase, is_away
@@ -107,7 +107,7 @@ class ReplicaSearch:
             if task.done():
                 try:
                     task.result()
-                except Unasked as error:
+                except ServerUnreachable as error:
                     return instead_of_server(self._replica, wanted, error.problem)
                 return ""
         if not _complete(self._replica, wanted):
@@ -133,7 +133,7 @@ async def freshen(replica: Replica, namespace: str, wait_s: float) -> None:
     if task.done():
         try:
             task.result()
-        except Unasked as error:
+        except ServerUnreachable as error:
             raise error.problem from None
 
 

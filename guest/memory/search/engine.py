@@ -386,7 +386,7 @@ class Search:
         With `evidence`, what is around the passages of a page and their age decide their order, and
         passages of conversations that repeat a note of the same search are left out.
         """
-        shown: list[tuple[float, Ranked, results.Found]] = []
+        shown: list[tuple[float, Ranked, results.Candidate]] = []
         entries = {without}
         noted: set[str] = set()
         said: set[str] = set()
@@ -416,10 +416,10 @@ class Search:
 
     def _scored(
         self,
-        visible: Sequence[tuple[Ranked, results.Found]],
+        visible: Sequence[tuple[Ranked, results.Candidate]],
         evidence: Sequence[Evidence],
         recency: Recency,
-    ) -> list[tuple[float, Ranked, results.Found]]:
+    ) -> list[tuple[float, Ranked, results.Candidate]]:
         """Passages with their final scores, best first; without `evidence`, as they are."""
         scores = [passage.score for passage, _ in visible]
         if evidence:
@@ -434,10 +434,10 @@ class Search:
 
     async def _fetch(
         self, page: Iterable[Ranked], warnings: list[str], only: Only
-    ) -> dict[int, results.Found]:
+    ) -> dict[int, results.Candidate]:
         notes = [passage.chunk_id for passage in page if passage.part == _NOTES]
         conversation = [passage.chunk_id for passage in page if passage.part == _CONVERSATION]
-        found: dict[int, results.Found] = {}
+        found: dict[int, results.Candidate] = {}
         if not only.this_conversation:
             found |= await results.notes(self._database, self._user.notes, notes, only)
         if conversation:

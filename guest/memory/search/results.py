@@ -12,7 +12,7 @@ from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Filter, Hit, Only
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
-from guest.memory.search.surroundings import PRECEDING, Surroundings, worth_of_turn
+from guest.memory.search.surroundings import PRECEDING, NeighbourTerms, worth_of_turn
 from guest.memory.storage.base import Database, Row
 from guest.memory.storage.errors import noticed
 
@@ -80,7 +80,7 @@ SELECT json_group_array(chunks.chunk_id)
 """
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     """A passage that may be shown. `entry` identifies the note, or the passage itself in a
     conversation. `hit` makes the result from its score and its passage: only a few are shown."""
 
@@ -89,7 +89,7 @@ class Found(NamedTuple):
     key: str
     body: str
     updated_at: str
-    around: Surroundings
+    around: NeighbourTerms
     hit: Callable[[float, Ranked], Hit]
 
     @property
@@ -106,7 +106,7 @@ def narrows(tags: Sequence[str], only: Only) -> bool:
 
 async def notes(
     database: Database, namespace: str, chunk_ids: Sequence[int], only: Only
-) -> dict[int, Found]:
+) -> dict[int, Candidate]:
     """The notes of passages, without deleted notes and those that `only` hides because they are
     superseded or scoped to another session."""
     result = await database.execute(
@@ -124,9 +124,9 @@ async def notes(
         for row in result.rows:
             chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
             session_id, preceding = cast("tuple[str, str | None]", row[-2:])
-            around = Surroundings(session_id, _numbers(preceding))
+            around = NeighbourTerms(session_id, _numbers(preceding))
             hit = partial(_note_hit, row)
-            found[chunk_id] = Found(note_id, note_id, key, text, updated, around, hit)
+            found[chunk_id] = Candidate(note_id, note_id, key, text, updated, around, hit)
     return found
 
 
@@ -159,7 +159,7 @@ def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
 
 async def conversation(
     database: Database, namespace: str, chunk_ids: Sequence[int], only: Only
-) -> dict[int, Found]:
+) -> dict[int, Candidate]:
     """Passages of conversations, without deleted ones and those that `only` leaves out.
 
     Material is what a tool brought of its sources, as was stored with its call; a refused path is
@@ -187,9 +187,9 @@ async def conversation(
                 "tuple[Any, ...]", row
             )
             worth = worth_of_turn(body, by_user=role == "user")
-            around = Surroundings(session_id, _numbers(preceding), worth)
+            around = NeighbourTerms(session_id, _numbers(preceding), worth)
             hit = partial(_conversation_hit, row)
-            found[chunk_id] = Found(f"passage {chunk_id}", "", "", body, created, around, hit)
+            found[chunk_id] = Candidate(f"passage {chunk_id}", "", "", body, created, around, hit)
     return found
 
 

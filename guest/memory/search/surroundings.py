@@ -30,7 +30,7 @@ _NOT_THE_USERS: Final = 0.95
 """What the user did not say counts a little less."""
 
 
-class Surroundings(NamedTuple):
+class NeighbourTerms(NamedTuple):
     """Where a passage stands. `session` is empty for what has no neighbours; `preceding` are the
     passages just before it; `worth` is at most 1."""
 
@@ -48,7 +48,7 @@ def worth_of_turn(text: str, *, by_user: bool) -> float:
 
 
 def weighed(
-    passages: Sequence[Ranked], around: Sequence[Surroundings], evidence: Sequence[Evidence]
+    passages: Sequence[Ranked], around: Sequence[NeighbourTerms], evidence: Sequence[Evidence]
 ) -> list[float]:
     """The scores of `passages` with regard to what is around each of them; in [0, 1].
 
@@ -79,7 +79,7 @@ def _highest(passages: Sequence[Ranked], scores: Sequence[float]) -> dict[int, f
 
 
 def _preceding(
-    passages: Sequence[Ranked], around: Sequence[Surroundings], evidence: Sequence[Evidence]
+    passages: Sequence[Ranked], around: Sequence[NeighbourTerms], evidence: Sequence[Evidence]
 ) -> list[float | None]:
     """The mean cosine of what precedes each passage; None where there is nothing to compare."""
     means: list[float | None] = [None] * len(passages)
@@ -100,7 +100,7 @@ def _preceding(
 
 
 def _with_sessions(
-    passages: Sequence[Ranked], around: Sequence[Surroundings], scores: Sequence[float]
+    passages: Sequence[Ranked], around: Sequence[NeighbourTerms], scores: Sequence[float]
 ) -> list[float]:
     """Raises what stands in a session that matches better elsewhere."""
     sessions = [

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from guest.door import CUT, REFUSED, UNTRUSTED, Door
+from guest.door import CUT, REFUSED, UNTRUSTED, EgressClient
 from guest.memory.storage.base import Result, Statement, Value
 
 
@@ -98,7 +98,7 @@ class _Stale(NoAnswer):
     """The connection still held the answer to an earlier request; other connections may, too."""
 
 
-class Refused(Exception):  # noqa: N818 - see above
+class HttpRefused(Exception):  # noqa: N818 - see above
     """The server refused the request with an HTTP status: nothing was done, and retrying is
     useless."""
 
@@ -112,7 +112,7 @@ class Untrusted(Exception):  # noqa: N818 - see above
 
 
 @dataclass(frozen=True)
-class Target:
+class ServerAddress:
     """Where requests go, and the token that they carry; empty if somebody else puts it in."""
 
     url: str
@@ -139,10 +139,10 @@ class PipelineClient:
 
     def __init__(
         self,
-        target: Target,
+        target: ServerAddress,
         tls: ssl.SSLContext | None,
         timeout_s: float,
-        door: Door | None = None,
+        door: EgressClient | None = None,
     ) -> None:
         self.target = target
         self._places = asyncio.Semaphore(_CONNECTIONS)
@@ -160,7 +160,7 @@ class PipelineClient:
         return result
 
     async def transaction(
-        self, statements: Sequence[Statement], begin: str, *, target: Target | None = None
+        self, statements: Sequence[Statement], begin: str, *, target: ServerAddress | None = None
     ) -> list[Result]:
         """Run all of `statements` between `begin` and COMMIT, or none of them."""
         batch = {"type": "batch", "batch": {"steps": _steps(statements, begin)}}
@@ -202,7 +202,7 @@ class PipelineClient:
             self._session = self._new_session()
         await session.close()
 
-    async def _request(self, request: dict[str, Any], target: Target) -> Any:
+    async def _request(self, request: dict[str, Any], target: ServerAddress) -> Any:
         """The result of `request`. Each request carries a random word that the answer repeats,
         so that a late answer to an earlier request is not mistaken for it."""
         word = secrets.token_hex(8)
@@ -214,7 +214,7 @@ class PipelineClient:
             raise failure
         return _understood(lambda: outcome["response"]["result"])
 
-    async def _post(self, body: dict[str, Any], target: Target, word: str) -> Any:
+    async def _post(self, body: dict[str, Any], target: ServerAddress, word: str) -> Any:
         headers = {"Accept-Encoding": "identity"}
         if self._door is not None:
             headers |= self._door.headers()
@@ -248,7 +248,7 @@ class PipelineClient:
 class _DoorConnector(aiohttp.BaseConnector):
     """Connects to where the door is, whatever the URL names."""
 
-    door: Door
+    door: EgressClient
 
     async def _create_connection(self, req: Any, _: Any, timeout: Any) -> Any:
         door = self.door
@@ -288,7 +288,7 @@ def _outcome(status: int, text: bytes, word: str) -> dict[str, Any]:
         reason = text[:300].decode("utf-8", "replace")
         if status >= 500 or status == HTTPStatus.TOO_MANY_REQUESTS:
             raise NoAnswer(f"HTTP status {status}: {reason}", sent=True)
-        raise Refused(status, reason)
+        raise HttpRefused(status, reason)
     echo, outcome = _understood(lambda: json.loads(text)["results"][:2])
     if _understood(lambda: echo["response"]["result"]["rows"][0][0]["value"]) != word:
         raise _Stale("it answers another request", sent=True)

@@ -21,11 +21,11 @@ from guest.memory.storage import base
 from guest.memory.storage.availability import NOTHING_CHANGED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Result, Statement, Value
 from guest.memory.storage.hrana import (
+    HttpRefused,
     NoAnswer,
     PipelineClient,
-    Refused,
+    ServerAddress,
     ServerError,
-    Target,
     Untrusted,
 )
 
@@ -35,7 +35,7 @@ def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:
     match error:
         case ServerError():
             return from_server(error, where)
-        case Refused():
+        case HttpRefused():
             return _refused(error, where)
         case Untrusted():
             return _untrusted(error, where)
@@ -99,7 +99,7 @@ def is_busy(error: ServerError) -> bool:
     return "is locked" in text or "busy" in text or "transaction timed-out" in text
 
 
-def _refused(error: Refused, where: str) -> StorageError:
+def _refused(error: HttpRefused, where: str) -> StorageError:
     """The error for an answer with which the server refuses the request."""
     if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         code = Code.UNAUTHENTICATED
@@ -183,7 +183,7 @@ _PRUNE: Final = "DELETE FROM batches WHERE abs(applied_at) < unixepoch() - 86400
 _IS_APPLIED: Final = "SELECT applied_at > 0 FROM batches WHERE key = ?"
 _SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
-_FAILURES: Final = (ServerError, NoAnswer, Refused, Untrusted)
+_FAILURES: Final = (ServerError, NoAnswer, HttpRefused, Untrusted)
 _WRITE: Final = re.compile(r"\b(insert|update|delete|replace)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(select|values|explain|pragma\s+\w+\s*$)\b", re.IGNORECASE)
 _WITH: Final = re.compile(r"\s*with\b", re.IGNORECASE)
@@ -213,9 +213,9 @@ class RemoteDatabase:
         INVALID_ARGUMENT for invalid certificates.
         """
         if (door := config.door) is not None:
-            client = PipelineClient(Target(url_of(_UPSTREAM)), None, config.timeout_s, door)
+            client = PipelineClient(ServerAddress(url_of(_UPSTREAM)), None, config.timeout_s, door)
         else:
-            target = Target(config.url, config.auth_token)
+            target = ServerAddress(config.url, config.auth_token)
             client = PipelineClient(target, _trust(config), config.timeout_s)
         return cls(client, config)
 
@@ -254,9 +254,9 @@ class RemoteDatabase:
         Raises `StorageError`; the old token then stays in use.
         """
         if self._is_behind_door:
-            await self._run(partial(self._prove, Target(url_of(_UPSTREAM_NEXT))))
+            await self._run(partial(self._prove, ServerAddress(url_of(_UPSTREAM_NEXT))))
             return
-        target = Target(self._where, token)
+        target = ServerAddress(self._where, token)
         await self._run(partial(self._prove, target))
         self._client.target = target
 
@@ -276,7 +276,7 @@ class RemoteDatabase:
     async def _queries(self, statements: Sequence[Statement]) -> list[Result]:
         return await self._reading(partial(self._client.transaction, statements, "BEGIN"))
 
-    async def _prove(self, target: Target) -> None:
+    async def _prove(self, target: ServerAddress) -> None:
         """Send a change without effect, for which a server requires the right to write."""
         change = (Statement("DELETE FROM batches WHERE key = ''"),)
         try:

@@ -20,9 +20,9 @@ from guest.memory.transfer.format import (
     EventLine,
     Header,
     HistoryLine,
+    NoteContent,
     NoteLine,
     Origin,
-    Said,
     SessionLine,
     State,
     Version,
@@ -57,7 +57,7 @@ SELECT session_id, name, value, epoch, updated_at FROM session_state
 EVENT_LINE: Final = f"SELECT session_id, {EVENT} FROM conversation_events"  # noqa: S608
 
 _M = TypeVar("_M", bound=BaseModel)
-_S = TypeVar("_S", bound=Said)
+_S = TypeVar("_S", bound=NoteContent)
 
 
 async def with_state(database: Database, rows: Sequence[Row]) -> list[SessionLine]:
@@ -70,7 +70,7 @@ async def with_state(database: Database, rows: Sequence[Row]) -> list[SessionLin
 
 
 def note_line(row: Row, history: Sequence[Version]) -> NoteLine:
-    current = _said(Said, row[11:-1])
+    current = _said(NoteContent, row[11:-1])
     repeats = bool(row[10])
     return _made(NoteLine, row[:10], repeats_text=repeats, current=current, history=list(history))
 
@@ -88,7 +88,9 @@ def _said(kind: type[_S], values: Sequence[Any]) -> _S:
     fields = vars(said) | dict(said.details) | {"tags": list(said.tags)}
     fields |= {"origin": Origin.model_construct(None, **vars(said.origin))}
     names = _names(kind, ())
-    fields |= dict(zip(names[len(Said.model_fields) :], values[VERSIONED_COUNT:], strict=True))
+    fields |= dict(
+        zip(names[len(NoteContent.model_fields) :], values[VERSIONED_COUNT:], strict=True)
+    )
     return kind.model_construct(None, **{name: fields[name] for name in names})
 
 
@@ -152,7 +154,7 @@ class Extent:
     last_event: int
 
 
-class Reader:
+class RowReader:
     """Reads one user's rows. A note is always read with its versions, in one transaction."""
 
     def __init__(self, database: Database, user: User) -> None:
@@ -216,7 +218,7 @@ _COUNTED: Final = {NoteLine: "notes", SessionLine: "sessions", EventLine: "event
 
 
 @dataclass(frozen=True)
-class Part:
+class ExportPart:
     """Some whole lines; how many notes, sessions and events were written so far, the totals at the
     beginning, and what was left out since the part before, in words."""
 
@@ -228,14 +230,14 @@ class Part:
 
 async def export(
     database: Database, user: User, *, line_max_bytes: float = EXPORT_LINE_MAX_BYTES
-) -> AsyncIterator[Part]:
+) -> AsyncIterator[ExportPart]:
     """Export the memory of `user`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
 
     An entry whose line would exceed `line_max_bytes` is left out with what belongs to it: a
     session with its events, a note with its history. The lines between the first and the last are
     identical for identical memories. Raises `StorageError`.
     """
-    reader = Reader(database, user)
+    reader = RowReader(database, user)
     extent = await reader.extent()
     header = Header(user_id=user.id, exported_at=now(), counts=extent.counts)
     total = extent.counts.notes + extent.counts.sessions + extent.counts.events
@@ -255,7 +257,7 @@ async def export(
             without = "" if isinstance(entity, EventLine) else _id(entity)
             continue
         if len(part) + len(line) > EXPORT_PART_BYTES:
-            yield Part(bytes(part), entries, total, tuple(left_out))
+            yield ExportPart(bytes(part), entries, total, tuple(left_out))
             part.clear()
             left_out.clear()
         part += line
@@ -267,10 +269,10 @@ async def export(
         if isinstance(entity, NoteLine | HistoryLine):
             counts["note_versions"] += len(entity.history)
     end = End(lines=lines, counts=Counts(**counts), sha256=digest.hexdigest())
-    yield Part(bytes(part) + written(end), entries, total, tuple(left_out))
+    yield ExportPart(bytes(part) + written(end), entries, total, tuple(left_out))
 
 
-async def entities(reader: Reader, extent: Extent) -> AsyncIterator[Entity]:
+async def entities(reader: RowReader, extent: Extent) -> AsyncIterator[Entity]:
     """Notes in the order in which they were saved, then each session with its events."""
     async for note in _paged(partial(reader.notes, last=extent.last_note)):
         yield note
@@ -283,7 +285,7 @@ async def entities(reader: Reader, extent: Extent) -> AsyncIterator[Entity]:
             yield event
 
 
-async def _earlier(reader: Reader, note: NoteLine) -> AsyncIterator[HistoryLine]:
+async def _earlier(reader: RowReader, note: NoteLine) -> AsyncIterator[HistoryLine]:
     history = note.history
     while history and history[0].version > 1:
         history = await reader.earlier(note.note_id, history[0].version)

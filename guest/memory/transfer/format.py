@@ -153,7 +153,7 @@ else:
     )
 
 
-class Said(_Detailed):
+class NoteContent(_Detailed):
     """What a note says in one of its versions, and how that version was made."""
 
     source: Label
@@ -162,7 +162,7 @@ class Said(_Detailed):
     restores: Count
 
 
-class Version(Said):
+class Version(NoteContent):
     """An earlier version of a note. `superseded_by` as in the note's line: whether the note was
     superseded, in this version, until the next one made it current again."""
 
@@ -173,7 +173,7 @@ class Version(Said):
     superseded_at: Time | None = None
 
 
-_S = TypeVar("_S", bound=Said)
+_S = TypeVar("_S", bound=NoteContent)
 
 
 class NoteLine(_Part):
@@ -195,7 +195,7 @@ class NoteLine(_Part):
     superseded_reason: Reason
     superseded_at: Time | None
     repeats_text: bool
-    current: Said
+    current: NoteContent
     history: list[Version]
 
 

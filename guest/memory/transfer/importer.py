@@ -32,8 +32,8 @@ from guest.memory.transfer.format import (
     EventLine,
     Header,
     HistoryLine,
+    NoteContent,
     NoteLine,
-    Said,
     SessionLine,
     Version,
     of_another,
@@ -234,9 +234,9 @@ def _end(line: NoteLine | Version) -> tuple[str | None, ...]:
     return line.superseded_by, line.superseded_reason, line.superseded_at or ""
 
 
-def _said(said: Said) -> tuple[Any, ...]:
+def _said(said: NoteContent) -> tuple[Any, ...]:
     """The values of the columns `VERSIONED`."""
-    fields = {name: getattr(said, name) for name in Said.model_fields}
+    fields = {name: getattr(said, name) for name in NoteContent.model_fields}
     details = {name: fields.pop(name) for name in DETAILS}
     origin = Origin(**dict(fields.pop("origin")))
     return Versioned(**fields, details=details, origin=origin).row
@@ -253,13 +253,13 @@ Numbered = tuple[int, Entity]
 
 
 @dataclass
-class Foreseen:
+class PendingChanges:
     """The ids that some lines create or would create, and the growth."""
 
     made: set[str] = field(default_factory=set)
     used: Used = field(default_factory=Used)
 
-    def add(self, other: "Foreseen") -> None:
+    def add(self, other: "PendingChanges") -> None:
         self.made |= other.made
         self.used += other.used
 
@@ -271,7 +271,7 @@ class Plan:
     batch: Batch
     outcomes: list[Outcome] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
-    changes: Foreseen = field(default_factory=Foreseen)
+    changes: PendingChanges = field(default_factory=PendingChanges)
 
     @contextmanager
     def about(self, number: int) -> Iterator[None]:
@@ -304,7 +304,9 @@ def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
         yield group
 
 
-async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, before: Foreseen) -> Plan:
+async def plan(
+    group: Sequence[Numbered], stored: Stored, batch: Batch, before: PendingChanges
+) -> Plan:
     """Plan a group as if the changes in `before`, which are not stored, had been made."""
     planned = Plan(batch)
     if _is_note(group[0][1]):
@@ -315,7 +317,7 @@ async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, before: 
 
 
 async def _notes(
-    planned: Plan, group: Sequence[Numbered], stored: Stored, before: Foreseen
+    planned: Plan, group: Sequence[Numbered], stored: Stored, before: PendingChanges
 ) -> None:
     lines = [(n, line) for n, line in group if isinstance(line, NoteLine | HistoryLine)]
     here = await stored.notes([line for _, line in lines])
@@ -353,7 +355,7 @@ def _growth(change: NoteChange, known: NoteLine | None) -> Used:
     return Used(1, size) if known is None else Used(0, size - _size(known.current))
 
 
-def _size(said: Said) -> int:
+def _size(said: NoteContent) -> int:
     return len(said.content.encode())
 
 
@@ -453,7 +455,7 @@ class Importer:
         self._stored = Stored(database, user)
         self._wake = wake
         self._merging = merging
-        self._rehearsals: dict[bytes, Foreseen] = {}
+        self._rehearsals: dict[bytes, PendingChanges] = {}
 
     async def feed(self, lines: bytes, *, dry_run: bool = False) -> Report:
         """Store some lines of a file; the first one is the file's header.
@@ -478,20 +480,20 @@ class Importer:
         report.problems.sort()
         return report
 
-    def _rehearsal(self, header: bytes) -> Foreseen:
+    def _rehearsal(self, header: bytes) -> PendingChanges:
         """What importing the file with this header would have changed so far."""
-        would_be = self._rehearsals.pop(header, Foreseen())
+        would_be = self._rehearsals.pop(header, PendingChanges())
         self._rehearsals[header] = would_be
         if len(self._rehearsals) > _REHEARSALS:
             del self._rehearsals[next(iter(self._rehearsals))]
         return would_be
 
     async def _store(
-        self, group: Sequence[Numbered], report: Report, would_be: Foreseen | None
+        self, group: Sequence[Numbered], report: Report, would_be: PendingChanges | None
     ) -> None:
         for _ in range(_ATTEMPTS):
             batch = Batch(self._user, self._quota, self._merging)
-            planned = await plan(group, self._stored, batch, would_be or Foreseen())
+            planned = await plan(group, self._stored, batch, would_be or PendingChanges())
             if would_be is not None:
                 would_be.add(planned.changes)
             elif (again := await self._apply(batch, group[0][1])) is None:

@@ -23,8 +23,8 @@ from guest.memory.transfer.exporter import (
 from guest.memory.transfer.format import (
     EventLine,
     HistoryLine,
+    NoteContent,
     NoteLine,
-    Said,
     SessionLine,
     State,
     Version,
@@ -245,7 +245,7 @@ def _age(note: NoteLine) -> tuple[object, ...]:
     return changed, note.current.version, note.superseded_by is not None, note.superseded_by or ""
 
 
-def _is(note: NoteLine, said: Said, written_at: str) -> bool:
+def _is(note: NoteLine, said: NoteContent, written_at: str) -> bool:
     """Whether `said` is what the note says: the same words, under the same number or written at
     the same time."""
     same = note.current.version == said.version or note.updated_at == written_at
@@ -340,8 +340,8 @@ def _missing(
     return missing, f"{told}stays as it is" if others else ""
 
 
-def _words(said: Said) -> Said:
+def _words(said: NoteContent) -> NoteContent:
     """What a version says, without its number and whether its user is this one."""
     said = imported(said)
-    fields = {name: getattr(said, name) for name in Said.model_fields}
-    return Said.model_construct(None, **fields | {"version": 0})
+    fields = {name: getattr(said, name) for name in NoteContent.model_fields}
+    return NoteContent.model_construct(None, **fields | {"version": 0})

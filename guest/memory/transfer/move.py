@@ -18,7 +18,7 @@ from guest.memory.notes.quota import UNBOUNDED
 from guest.memory.storage.base import Database, Row, Statement, apply
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
-from guest.memory.transfer.exporter import Reader, described, entities, export
+from guest.memory.transfer.exporter import RowReader, described, entities, export
 from guest.memory.transfer.format import Entity, HistoryLine, NoteLine, written
 from guest.memory.transfer.importer import Importer
 from guest.memory.usage import COLUMNS, INSERT
@@ -165,13 +165,13 @@ async def first_difference(
     source: Database, target: Database, user: User, progress: Callable[[int, int], None]
 ) -> str:
     """The first difference found, in words; empty if both hold the same."""
-    reader = Reader(source, user)
+    reader = RowReader(source, user)
     extent = await reader.extent()
-    there = await Reader(target, user).extent()
+    there = await RowReader(target, user).extent()
     if there.counts != extent.counts:
         return f"there are to be {_told(extent.counts)}, and there are {_told(there.counts)}"
     total = extent.counts.notes + extent.counts.sessions + extent.counts.events
-    stored = {_digest(line) async for line in entities(Reader(target, user), there)}
+    stored = {_digest(line) async for line in entities(RowReader(target, user), there)}
     done = 0
     async for line in entities(reader, extent):
         if _digest(line) not in stored:
@@ -226,7 +226,7 @@ async def move(
                 details=f"{different}; the place it came from is as it was",
                 resolution="stop every program that uses one of them, then move again",
             )
-        counts = (await Reader(target, user).extent()).counts
+        counts = (await RowReader(target, user).extent()).counts
         return {**vars(counts), "vectors": await vectors_of(target, user)}
 
 

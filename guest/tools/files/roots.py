@@ -18,7 +18,7 @@ from pathlib import Path
 
 from wire.disk import largest_file, shortage
 from wire.errors import Code
-from wire.kernel.beneath import Beneath, OutsideError, best_beneath
+from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 from wire.text import visible_name
 from wire.tools import VIRTUAL_ROOTS, VirtualRoot
 
@@ -224,7 +224,7 @@ class Roots:
             return self._beneath.open(
                 self._descriptors[location.root.name], location.relative, flags
             )
-        except OutsideError:
+        except PathEscapeError:
             raise outside(location.given) from None
         except OSError as error:
             if error.errno == errno.ENXIO:

@@ -37,7 +37,7 @@ _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 
-class Unasked:
+class UnsolicitedLimit:
     """What a server has said lately that answers nothing."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Connection:
         self._program = program
         self._on_tools_changed = on_tools_changed
         self._open: set[types.RequestId] = set()
-        self._unasked = Unasked()
+        self._unasked = UnsolicitedLimit()
 
     def transport(self) -> Transport:
         """What the SDK's client takes. It must be entered and left in one task."""

@@ -21,8 +21,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from wire.text import parsed_json, visible
 
-from guest.door import REFUSED, Door, refusal, refusal_in, url_of
-from guest.tools.mcp.connection import MESSAGE_MAX_BYTES, TOOLS_CHANGED, Unasked, not_the_sdks
+from guest.door import REFUSED, EgressClient, refusal, refusal_in, url_of
+from guest.tools.mcp.connection import (
+    MESSAGE_MAX_BYTES,
+    TOOLS_CHANGED,
+    UnsolicitedLimit,
+    not_the_sdks,
+)
 from guest.tools.shell.program import ProgramLostError
 
 _CONNECT_S: Final = 10.0
@@ -49,14 +54,14 @@ class HttpConnection:
     are others."""
 
     def __init__(
-        self, door: Door, name: str, url: str, on_tools_changed: Callable[[], None]
+        self, door: EgressClient, name: str, url: str, on_tools_changed: Callable[[], None]
     ) -> None:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._name = name
         self._url = url
         self._door = door
         self._on_tools_changed = on_tools_changed
-        self._unasked = Unasked()
+        self._unasked = UnsolicitedLimit()
 
     def transport(self) -> Transport:
         """What the SDK's client takes. It must be entered and left in one task."""

@@ -23,7 +23,7 @@ from wire.settings import McpServerSettings, McpSettings
 from wire.text import visible, visible_name
 from wire.zones import variable
 
-from guest.door import Door
+from guest.door import EgressClient
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
@@ -90,7 +90,7 @@ def in_shell(
     return connect
 
 
-def by_door(name: str, settings: McpServerSettings, door: Door) -> Connect:
+def by_door(name: str, settings: McpServerSettings, door: EgressClient) -> Connect:
     """Reaches the server at its address, which the egress guest knows."""
 
     @asynccontextmanager
@@ -402,7 +402,7 @@ class McpServers:
         shell: ShellClient | None,
         directory: Path,
         secrets: Mapping[str, str],
-        door: Door | None = None,
+        door: EgressClient | None = None,
     ) -> None:
         approved = ApprovedTools(directory / "mcp.json")
         self._servers: list[McpServer] = []

@@ -26,7 +26,7 @@ from guest import watch
 from guest.connection import Connection
 from guest.errors import GuestError, ToolError
 from guest.tools.clock import Pause
-from guest.tools.shell.output import Kept
+from guest.tools.shell.output import StreamEnds
 from guest.tools.shell.program import Program
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _RESOLUTION: Final = "runner status says how the shell guest is; runner logs has
 
 
 @dataclass(frozen=True)
-class Patience:
+class ShellTimeouts:
     """How many seconds a client waits for a shell that is away.
 
     Attributes:
@@ -96,16 +96,16 @@ class Ended:
     the shell ended it because it was stopping itself.
     """
 
-    stdout: Kept
-    stderr: Kept
+    stdout: StreamEnds
+    stderr: StreamEnds
     exit: shell_pb2.ExecExit = field(default_factory=shell_pb2.ExecExit)
 
 
 class ShellClient:
     """Runs commands in one shell guest; any number at once."""
 
-    def __init__(self, server: Peer, patience: Patience | None = None) -> None:
-        self._patience = patience or Patience()
+    def __init__(self, server: Peer, patience: ShellTimeouts | None = None) -> None:
+        self._patience = patience or ShellTimeouts()
         self._connection = Connection(server, shell_pb2_grpc.ShellStub)
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -156,7 +156,7 @@ class ShellClient:
     async def _run(self, command: Command, pause: Pause) -> Ended:
         exec_id = f"tool-{uuid.uuid4()}"
         await self._reach()
-        ended = Ended(Kept(command.keep_bytes), Kept(command.keep_bytes))
+        ended = Ended(StreamEnds(command.keep_bytes), StreamEnds(command.keep_bytes))
         extending = asyncio.create_task(self._extend(exec_id, pause))
         try:
             if not await self._start(exec_id, command, ended):

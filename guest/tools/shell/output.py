@@ -12,7 +12,7 @@ CONTEXT_BYTES: Final = 8192
 """How much more than can be shown is stored, so that redaction sees both sides of a cut."""
 
 
-class Kept:
+class StreamEnds:
     """The first and the last `budget` bytes of a stream, each with `CONTEXT_BYTES` more.
 
     Its size does not grow with the stream. `place` is the offset at which to read on; `total` is
@@ -70,7 +70,7 @@ _DOUBLED: Final = frozenset('"\\\n\t')
 
 
 @dataclass(frozen=True)
-class Shown:
+class StreamView:
     """One stream in a result; `left_out` is roughly the number of bytes missing from it."""
 
     value: str | Spliced
@@ -83,7 +83,7 @@ def readable(data: bytes) -> str:
     return visible(text)
 
 
-def both(stdout: Kept, stderr: Kept, budget: int) -> tuple[Shown, Shown]:
+def both(stdout: StreamEnds, stderr: StreamEnds, budget: int) -> tuple[StreamView, StreamView]:
     """Both streams within `budget` bytes of JSON; each may take at least half of it."""
     first, second = _cost_of(stdout), _cost_of(stderr)
     return (
@@ -92,7 +92,7 @@ def both(stdout: Kept, stderr: Kept, budget: int) -> tuple[Shown, Shown]:
     )
 
 
-def _cost_of(kept: Kept) -> int:
+def _cost_of(kept: StreamEnds) -> int:
     if kept.gap:
         return kept.total
     return _cost(readable(kept.head + kept.tail))
@@ -102,13 +102,13 @@ def _cost(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode()) - 2
 
 
-def _shown(kept: Kept, budget: int) -> Shown:
+def _shown(kept: StreamEnds, budget: int) -> StreamView:
     if kept.gap:
         head, tail = readable(kept.head), readable(kept.tail)
     else:
         whole = readable(kept.head + kept.tail)
         if _cost(whole) <= budget:
-            return Shown(whole)
+            return StreamView(whole)
         head = tail = whole
     first = _fitting(head, budget // 2)
     last = len(tail) - _fitting(tail[::-1], budget // 2)
@@ -123,7 +123,7 @@ def _shown(kept: Kept, budget: int) -> Shown:
         mark,
         Excerpt(tail[last:], before=tail[max(0, last - context) : last]),
     )
-    return Shown(Spliced(parts), left_out)
+    return StreamView(Spliced(parts), left_out)
 
 
 def _fitting(text: str, budget: int) -> int:

@@ -13,11 +13,11 @@ from wire.limits import (
 
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
-from guest.tools.shell.client import Command, Ended, Patience, ShellClient
-from guest.tools.shell.output import Shown, both
+from guest.tools.shell.client import Command, Ended, ShellClient, ShellTimeouts
+from guest.tools.shell.output import StreamView, both
 
 STDIN_MAX_CHARS: Final = 100_000
-_BACKSTOP_S: Final = Patience().reach_s + Patience().resume_s + 15.0
+_BACKSTOP_S: Final = ShellTimeouts().reach_s + ShellTimeouts().resume_s + 15.0
 """How long after a command's timeout the shell may take to report its end."""
 _FRAME_BYTES: Final = 768
 """The size of a result without the two streams."""
@@ -111,7 +111,7 @@ def _source(arguments: ShellArguments) -> str:
     return f"shell: {' '.join(arguments.command.split())[:_COMMAND_SHOWN_CHARS]}"
 
 
-def _output(ended: Ended, stdout: Shown, stderr: Shown, limit: float) -> ToolOutput:
+def _output(ended: Ended, stdout: StreamView, stderr: StreamView, limit: float) -> ToolOutput:
     ending = ended.exit
     notes = [
         f"{name} has {kept.total} bytes; about {shown.left_out} in its middle are left out"

@@ -24,7 +24,7 @@ _SYMLINKS_MAX: Final = 40
 _ESCAPES: Final = frozenset({errno.EXDEV, errno.ELOOP})
 
 
-class OutsideError(Exception):
+class PathEscapeError(Exception):
     """The path leads out of its root, or has symlinks that form a circle or are not allowed."""
 
 
@@ -81,10 +81,10 @@ class KernelBeneath:
                 return int(descriptor)
             number = ctypes.get_errno()
             if number in _ESCAPES:
-                raise OutsideError(path)
+                raise PathEscapeError(path)
             if number != errno.EAGAIN:
                 raise OSError(number, os.strerror(number), path)
-        raise OutsideError(path)
+        raise PathEscapeError(path)
 
 
 class WalkingBeneath:
@@ -113,7 +113,7 @@ class WalkingBeneath:
                 continue
             if name == "..":
                 if len(directories) == 1:
-                    raise OutsideError(path)
+                    raise PathEscapeError(path)
                 os.close(directories.pop())
                 continue
             if not pending and flags & os.O_CREAT:
@@ -123,7 +123,7 @@ class WalkingBeneath:
                 followed += 1
                 target = os.readlink(name, dir_fd=here)
                 if not self._links or followed > _SYMLINKS_MAX or target.startswith("/"):
-                    raise OutsideError(path)
+                    raise PathEscapeError(path)
                 pending += _components(target)[::-1]
             elif pending:
                 directories.append(_open_at(path, name, os.O_PATH | os.O_DIRECTORY, here))
@@ -138,7 +138,7 @@ def _open_at(path: str, name: str, flags: int, directory: int, mode: int = 0o600
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OutsideError(path) from None
+            raise PathEscapeError(path) from None
         raise
 
 

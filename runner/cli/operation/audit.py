@@ -8,7 +8,7 @@ import typer
 from wire.errors import Code
 
 from runner.audit.calls import Call, Calls, Filter
-from runner.audit.log import Head, Place
+from runner.audit.log import Head, LogLocation
 from runner.audit.reading import verify as verified
 from runner.cli.options import AsJson, Options
 from runner.cli.output import Shape, one_line, print_as_they_come, print_json, to_the_second
@@ -96,7 +96,7 @@ def verify(
 ) -> None:
     """Check that nobody has changed the record of calls since it was written."""
     options: Options = context.obj
-    place = Place.locate(options.load(), options.user_id)
+    place = LogLocation.locate(options.load(), options.user_id)
     report = verified(place, known=_known(known))
     if json:
         print_json(asdict(report))
@@ -115,7 +115,7 @@ def verify(
 def head(context: typer.Context) -> None:
     """Print number and hash of the last line, to be kept elsewhere for `verify --head`."""
     options: Options = context.obj
-    place = Place.locate(options.load(), options.user_id)
+    place = LogLocation.locate(options.load(), options.user_id)
     place.check()
     try:
         found = Head.read(place.head)

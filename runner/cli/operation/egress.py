@@ -279,7 +279,7 @@ ROLES: tuple[Role, ...] = ("agent", "shell")
 
 
 @dataclass(frozen=True)
-class Line:
+class PolicyLine:
     """One thing that is allowed, denied or asked about, and on whose word. `remark` says why it
     comes to nothing, if it does."""
 
@@ -290,7 +290,7 @@ class Line:
     remark: str = ""
 
 
-RULES: Final = Shape[Line](
+RULES: Final = Shape[PolicyLine](
     {
         "role": lambda line: line.role,
         "decision": lambda line: line.decision,
@@ -334,29 +334,29 @@ REQUESTS: Final = Shape[Request](
 )
 
 
-def lines(current: Current, *, expanded: bool = False) -> Iterator[Line]:
+def lines(current: Current, *, expanded: bool = False) -> Iterator[PolicyLine]:
     """What each role may reach; `expanded` shows the rules of presets in their place."""
     for upstream in current.configuration.upstreams:
         decision = "missing" if upstream.missing else "allow"
         what = f"{upstream.name} at {upstream.url}"
-        yield Line("agent", decision, what, _SETTINGS, upstream.missing)
+        yield PolicyLine("agent", decision, what, _SETTINGS, upstream.missing)
     for role in ROLES:
         yield from _of_role(role, current, expanded=expanded)
 
 
-def _of_role(role: Role, current: Current, *, expanded: bool) -> Iterator[Line]:
+def _of_role(role: Role, current: Current, *, expanded: bool) -> Iterator[PolicyLine]:
     policy = current.policy(role)
     for text in policy.deny:
-        yield Line(role, "deny", text, _SETTINGS)
+        yield PolicyLine(role, "deny", text, _SETTINGS)
     for text in (*(f"preset {name}" for name in policy.presets), *policy.allow):
         idle = any(current.is_idle(role, rule) for rule in rules_of(text))
         for what in _opened(text, expanded=expanded):
-            yield Line(role, "allow", what, _SETTINGS, _IDLE if idle else "")
+            yield PolicyLine(role, "allow", what, _SETTINGS, _IDLE if idle else "")
     for grant in policy.grants:
         source = f"session {grant.session_id}" if grant.session_id else "until the host ends"
         for what in _opened(grant.rule, expanded=expanded):
-            yield Line(role, "deny" if grant.denied else "allow", what, source)
-    yield Line(role, "ask" if policy.ask else "deny", _ELSE, _SETTINGS)
+            yield PolicyLine(role, "deny" if grant.denied else "allow", what, source)
+    yield PolicyLine(role, "ask" if policy.ask else "deny", _ELSE, _SETTINGS)
 
 
 def _opened(text: str, *, expanded: bool) -> tuple[str, ...]:

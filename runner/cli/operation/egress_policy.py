@@ -11,7 +11,7 @@ from wire.egress.rules import Rule
 from wire.errors import Code
 from wire.v1 import control_pb2, egress_pb2
 
-from runner.audit.log import Place
+from runner.audit.log import LogLocation
 from runner.cli.agent import connect_if_running
 from runner.cli.options import Options
 from runner.config.models import Config
@@ -40,7 +40,7 @@ class Current:
     def read(cls, options: Options) -> Self:
         """Ask the host, or read the settings. Raises `WireError`."""
         config = options.load()
-        today = Spent(Place.locate(config, options.user_id)).today()
+        today = Spent(LogLocation.locate(config, options.user_id)).today()
         return replace(asyncio.run(cls._read(options, config)), today=today)
 
     @classmethod

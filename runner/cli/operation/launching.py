@@ -78,7 +78,7 @@ def _launched(options: Options, told: str, output: IO[str], ended: Callable[[], 
     return Launched(content["pid"], content["notices"])
 
 
-class Nursery:
+class HostSpawner:
     """A process that becomes hosts of any users, with the settings of `options`. A context manager;
     its hosts outlive it."""
 
@@ -94,7 +94,7 @@ class Nursery:
                 start_new_session=True,
             )
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "HostSpawner":
         return self
 
     def __exit__(

@@ -20,7 +20,7 @@ import typer
 from wire.errors import Code, WireError
 
 from runner.cli.agent import connect_if_running, host_runs
-from runner.cli.operation.launching import Launched, Nursery, launch
+from runner.cli.operation.launching import HostSpawner, Launched, launch
 from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
 from runner.config.models import Config
@@ -197,7 +197,7 @@ async def start_all(
             await stack.enter_async_context(server)
         typer.echo(f"starting {', '.join(users)}")
 
-        nursery = stack.enter_context(Nursery(options))
+        nursery = stack.enter_context(HostSpawner(options))
 
         down: set[str] = set()
 
@@ -276,7 +276,7 @@ async def _each(
 
 
 async def _start_one(
-    config: Config, options: Options, user_id: str, nursery: Nursery, *, stays: bool
+    config: Config, options: Options, user_id: str, nursery: HostSpawner, *, stays: bool
 ) -> bool:
     """Start a user's host unless it runs, and tell about it. Raises what the launch raises."""
     if await host_runs(config, user_id):

@@ -19,7 +19,7 @@ from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.removal import Belongings, belongings
+from runner.host.removal import UserData, belongings
 from runner.host.removal import remove as remove_all
 from runner.tiers.drivers import tier_of
 from runner.workspace.workspace import Workspace
@@ -110,7 +110,7 @@ def remove(
     typer.echo(f"user {user} is removed")
 
 
-def _show(user: str, config: Config, found: Belongings, tokens: Sequence[str]) -> None:
+def _show(user: str, config: Config, found: UserData, tokens: Sequence[str]) -> None:
     if found.parts:
         rows = [(part.what, decimal(part.size), os.fspath(part.path)) for part in found.parts]
         print_table(table_of(f"of user {user}", "size", "place", rows=rows))

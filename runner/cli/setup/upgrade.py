@@ -24,7 +24,7 @@ from runner.tiers.container.names import LABEL_VERSION
 
 
 @dataclass(frozen=True)
-class Found:
+class Installed:
     """Something with a version, and what to do if that is not the installed one; empty if nothing
     is to be done. `version` is empty for what is missing."""
 
@@ -33,7 +33,7 @@ class Found:
     todo: str = ""
 
 
-VERSIONS: Final = Shape[Found](
+VERSIONS: Final = Shape[Installed](
     {
         "what": lambda each: each.what,
         "version": lambda each: each.version or "(none)",
@@ -71,7 +71,7 @@ def upgrade(options: Options, *, check: bool, as_json: bool) -> int:
     return int(behind)
 
 
-async def _running(options: Options, config: Config, installed: str) -> list[Found]:
+async def _running(options: Options, config: Config, installed: str) -> list[Installed]:
     """Every host that runs, and its agent."""
     found = []
     for user_id in known_users(config):
@@ -83,15 +83,15 @@ async def _running(options: Options, config: Config, installed: str) -> list[Fou
         async with control:
             host = await control.status()
         todo = "" if host.version == installed else again
-        found.append(Found(f"host of {user_id}", host.version, todo))
+        found.append(Installed(f"host of {user_id}", host.version, todo))
         with suppress(WireError):
             async with await connect_agent(config, user_id, resolution="") as agent:
                 todo = "" if agent.hello.version == installed else again
-                found.append(Found(f"agent of {user_id}", agent.hello.version, todo))
+                found.append(Installed(f"agent of {user_id}", agent.hello.version, todo))
     return found
 
 
-def _in_the_engine(config: Config, installed: str) -> Iterator[Found]:
+def _in_the_engine(config: Config, installed: str) -> Iterator[Installed]:
     """Images, and containers that run. Without an engine there are none; where this configuration
     needs one, that is said."""
     engine = Engine(config.container.engine)
@@ -100,24 +100,24 @@ def _in_the_engine(config: Config, installed: str) -> Iterator[Found]:
             yield from _images_and_containers(client, config, installed)
     except WireError as error:
         if config.tier != "process":
-            yield Found("container engine", "", f"{error.brief}: runner doctor")
+            yield Installed("container engine", "", f"{error.brief}: runner doctor")
 
 
 def _images_and_containers(
     client: docker.APIClient, config: Config, installed: str
-) -> Iterator[Found]:
+) -> Iterator[Installed]:
     prefix = config.container.images
     old = old_images(client, prefix)
     images = list_images(client, prefix)
     if config.tier != "process" or old or any(image.image_id for image in images):
         for image in images:
             if image.image_id is None:
-                yield Found(f"image {prefix}-{image.role}", "", "runner images build")
+                yield Installed(f"image {prefix}-{image.role}", "", "runner images build")
             else:
-                yield Found(f"image {prefix}-{image.role}", installed)
+                yield Installed(f"image {prefix}-{image.role}", installed)
     for each in old:
-        yield Found(f"image {each.name}", each.version, "runner images prune")
+        yield Installed(f"image {each.name}", each.version, "runner images prune")
     for container in client.containers(filters={"label": LABEL_VERSION}):
         name, version = container["Names"][0].lstrip("/"), container["Labels"][LABEL_VERSION]
         todo = "" if version == installed else "stop and start the host that runs it"
-        yield Found(f"container {name}", version, todo)
+        yield Installed(f"container {name}", version, todo)

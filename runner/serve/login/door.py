@@ -34,7 +34,7 @@ _NOBODY: Final = partial(
 )
 
 
-class Door:
+class Authenticator:
     """Finds out who makes a request, and begins and ends sessions."""
 
     def __init__(self, config: Config, callers: Callers, sessions: Sessions, links: Links) -> None:

@@ -37,7 +37,7 @@ from runner.doctor.finding import State
 from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, Runtime, lock_holder
-from runner.serve.login.door import Door
+from runner.serve.login.door import Authenticator
 from runner.serve.operator.samples import Samples
 from runner.workspace.workspace import Workspace
 
@@ -66,7 +66,12 @@ class HostApi:
     """Answers the operator, and nobody else."""
 
     def __init__(
-        self, config: Config, door: Door, tokens: Tokens, samples: Samples, commands: Commands
+        self,
+        config: Config,
+        door: Authenticator,
+        tokens: Tokens,
+        samples: Samples,
+        commands: Commands,
     ) -> None:
         self._config = config
         self._door = door

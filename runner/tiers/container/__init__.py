@@ -33,9 +33,9 @@ class ContainerTier(Tier):
 
     def objects(self, config: "Config", user_id: str, home: Path) -> list[str]:
         from runner.tiers.container.engine import Engine
-        from runner.tiers.container.names import Place
+        from runner.tiers.container.names import ObjectNames
 
-        filters = Place.of(user_id, home).filters
+        filters = ObjectNames.of(user_id, home).filters
         with Engine(config.container.engine).client() as client:
             containers = client.containers(all=True, filters=filters)
             return [

@@ -22,7 +22,7 @@ from runner.tiers.container.names import (
     LABEL_ROLE,
     LABEL_USER,
     LABEL_WORKSPACE,
-    Place,
+    ObjectNames,
 )
 from runner.tiers.container.networks import Networks, remove_networks, sweep_unused
 from runner.tiers.container.options import create_arguments
@@ -76,7 +76,7 @@ def sweep_ended(client: docker.APIClient, settled: timedelta = SETTLED) -> None:
                 remove(client, found["Id"])
 
 
-def make_room(client: docker.APIClient, name: str, place: Place) -> None:
+def make_room(client: docker.APIClient, name: str, place: ObjectNames) -> None:
     """Remove what an earlier runner of `place` left under `name`.
 
     Raises `TierError` if the name belongs to somebody else.
@@ -97,7 +97,7 @@ class Container:
     name: str
     pid: int
     role: Role
-    place: Place
+    place: ObjectNames
     launch_id: str
     network: Network = Network.OUTBOUND
     limits: Limits | None = None
@@ -131,7 +131,7 @@ class Containers:
         check_owner(spec.owner)
         check_mounts(spec.mounts, spec.owner)
         image = image_name(self._images, _IMAGES[spec.role])
-        place = Place.of_launch(spec)
+        place = ObjectNames.of_launch(spec)
         with self._engine.client() as client, contextlib.ExitStack() as undo:
             _check_image(client, image)
             make_room(client, place.container(spec.role), place)
@@ -215,11 +215,11 @@ class Containers:
             name=found["Name"].lstrip("/"),
             pid=int(state["Pid"]),
             role=handle.role,
-            place=Place(handle.user_id, labels.get(LABEL_WORKSPACE, "")),
+            place=ObjectNames(handle.user_id, labels.get(LABEL_WORKSPACE, "")),
             launch_id=handle.launch_id,
         )
 
-    def clear(self, place: Place) -> list[str]:
+    def clear(self, place: ObjectNames) -> list[str]:
         """Remove every container and network of `place`. Returns what was removed, in words."""
         self.judge()
         with self._engine.client() as client:

@@ -19,7 +19,7 @@ from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec
 from runner.tiers.container.containers import Container, Containers
 from runner.tiers.container.engine import Engine, find_socket
 from runner.tiers.container.host_address import unreachable_servers
-from runner.tiers.container.names import Place
+from runner.tiers.container.names import ObjectNames
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
 
@@ -97,7 +97,7 @@ class ContainerDriver(RunningGuests):
         return True
 
     async def clear(self, user_id: str, home: Path) -> list[str]:
-        return await asyncio.to_thread(self._containers.clear, Place.of(user_id, home))
+        return await asyncio.to_thread(self._containers.clear, ObjectNames.of(user_id, home))
 
     def _watch(self, container: Container) -> RunningGuest:
         return RunningGuest(

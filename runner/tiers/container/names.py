@@ -24,7 +24,7 @@ _SHORT: Final = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class ObjectNames:
     """The guests of one home on this host. All users of an engine share its names.
 
     `user_id` is empty for the embedder, which serves all users.
@@ -35,11 +35,11 @@ class Place:
     """SHA-256 of the home's real path."""
 
     @classmethod
-    def of(cls, user_id: str, home: Path) -> "Place":
+    def of(cls, user_id: str, home: Path) -> "ObjectNames":
         return cls(user_id, hashlib.sha256(bytes(home.resolve())).hexdigest())
 
     @classmethod
-    def of_launch(cls, spec: LaunchSpec) -> "Place":
+    def of_launch(cls, spec: LaunchSpec) -> "ObjectNames":
         return cls.of(spec.user_id, spec.home)
 
     @property
@@ -74,7 +74,7 @@ class Place:
 def launch_labels(spec: LaunchSpec, spec_hash: str) -> dict[str, str]:
     """All labels of a guest's container. None is secret."""
     return {
-        **Place.of_launch(spec).labels,
+        **ObjectNames.of_launch(spec).labels,
         LABEL_ROLE: str(spec.role),
         LABEL_LAUNCH: spec.launch_id,
         LABEL_SPEC: spec_hash,

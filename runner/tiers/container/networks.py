@@ -17,7 +17,7 @@ import docker.types
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.tiers.container.names import LABEL_WORKSPACE, Place
+from runner.tiers.container.names import LABEL_WORKSPACE, ObjectNames
 
 _OPTIONS: Final = {"com.docker.network.bridge.enable_icc": "false"}
 _FULL: Final = ("non-overlapping", "fully subnetted")
@@ -37,7 +37,7 @@ ones instead of a default route."""
 _ROUTES: Final = Path("/proc/net/route")
 
 
-def network_name(place: Place) -> str:
+def network_name(place: ObjectNames) -> str:
     """The name of the user's network."""
     return f"{place.prefix}-outbound"
 
@@ -49,7 +49,7 @@ class Networks:
         self._lock = threading.Lock()
         self._users: dict[str, set[str]] = {}
 
-    def acquire(self, client: docker.APIClient, place: Place, launch_id: str) -> str:
+    def acquire(self, client: docker.APIClient, place: ObjectNames, launch_id: str) -> str:
         """The name of a network that exists until `release`.
 
         Raises `TierError` if the name is taken or the engine has no addresses left.
@@ -61,7 +61,7 @@ class Networks:
             self._users.setdefault(name, set()).add(launch_id)
         return name
 
-    def release(self, client: docker.APIClient, place: Place, launch_id: str) -> None:
+    def release(self, client: docker.APIClient, place: ObjectNames, launch_id: str) -> None:
         """Remove the network of `place` if nobody uses it any more."""
         name = network_name(place)
         with self._lock:
@@ -75,7 +75,7 @@ class Networks:
                     client.remove_network(name)
 
 
-def remove_networks(client: docker.APIClient, place: Place) -> list[str]:
+def remove_networks(client: docker.APIClient, place: ObjectNames) -> list[str]:
     """Remove all networks of `place`, whose containers must be gone. Returns their names."""
     found: list[dict[str, Any]] = client.networks(filters=place.filters)
     for network in found:
@@ -84,7 +84,7 @@ def remove_networks(client: docker.APIClient, place: Place) -> list[str]:
     return sorted(network["Name"] for network in found)
 
 
-def _is_ours(client: docker.APIClient, name: str, place: Place) -> bool:
+def _is_ours(client: docker.APIClient, name: str, place: ObjectNames) -> bool:
     """False if there is none of that name. Raises `TierError` if it is somebody else's."""
     try:
         found = client.inspect_network(name)
@@ -94,7 +94,7 @@ def _is_ours(client: docker.APIClient, name: str, place: Place) -> bool:
     return True
 
 
-def _create(client: docker.APIClient, name: str, place: Place) -> None:
+def _create(client: docker.APIClient, name: str, place: ObjectNames) -> None:
     """Create a network in a range of the engine's choice, or of ours if all of those are in use."""
     try:
         return _create_in(client, name, place)
@@ -121,7 +121,7 @@ def _create(client: docker.APIClient, name: str, place: Place) -> None:
 
 
 def _create_in(
-    client: docker.APIClient, name: str, place: Place, subnet: IPv4Network | None = None
+    client: docker.APIClient, name: str, place: ObjectNames, subnet: IPv4Network | None = None
 ) -> None:
     ranges = None
     if subnet is not None:

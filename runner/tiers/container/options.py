@@ -12,7 +12,7 @@ from wire.errors import Code
 from runner.errors import TierError
 from runner.tiers.base import LaunchSpec, Network
 from runner.tiers.container.engine import EngineFacts
-from runner.tiers.container.names import Place, launch_labels
+from runner.tiers.container.names import ObjectNames, launch_labels
 from runner.workspace.mounts import MOUNTS, Access, BoundMount, Role
 
 _MIB: Final = 1024 * 1024
@@ -41,7 +41,7 @@ def create_arguments(
     arguments: dict[str, Any] = {
         "image": image,
         "entrypoint": list(spec.command),
-        "name": Place.of_launch(spec).container(spec.role),
+        "name": ObjectNames.of_launch(spec).container(spec.role),
         "hostname": str(spec.role),
         "user": f"{uid}:{gid}",
         "working_dir": str(spec.working_directory),
@@ -156,7 +156,7 @@ def _selinux_level(spec: LaunchSpec) -> str:
     across levels. The embedder has the lowest, to which all guests may connect."""
     if spec.role is Role.EMBEDDER:
         return "s0"
-    number = int(Place.of_launch(spec).digest[:8], 16)
+    number = int(ObjectNames.of_launch(spec).digest[:8], 16)
     first, second = number % 1024, number // 1024 % 1023
     second += second >= first
     return f"s0:c{min(first, second)},c{max(first, second)}"

@@ -27,8 +27,8 @@ from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, sel
 from runner.tiers.kubernetes.pods import role_in
 from runner.tiers.kubernetes.surroundings import (
     OTHERS_MAX,
+    ClusterAddresses,
     Neighbours,
-    Surroundings,
     pod_spec,
     pod_ways_out,
 )
@@ -99,7 +99,7 @@ class PodBoundary(Boundary):
     async def _ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         return await check_ways_out(channel, pod_ways_out(await self._around(Role.AGENT)))
 
-    async def _around(self, role: Role) -> Surroundings:
+    async def _around(self, role: Role) -> ClusterAddresses:
         """What there is besides the user's guest of `role`, as the API server knows it now."""
         others = f"{selector(OURS)},{LABEL_USER}!={self._owner.slug}"
         api, own, strangers, embedders = await asyncio.gather(

@@ -57,7 +57,7 @@ OTHERS_MAX: Final = 16
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ClusterAddresses:
     """What one guest has around it in the cluster.
 
     `forbidden` are the targets that it must not reach, besides public addresses, the metadata
@@ -96,7 +96,7 @@ class Neighbours:
     guests: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
     others: tuple[str, ...] = ()
 
-    def of(self, role: Role) -> Surroundings:
+    def of(self, role: Role) -> ClusterAddresses:
         """What the user's agent or shell has around it."""
         egress, own_door = _DOORS[role]
         found = [target._replace(label="the API server") for target in self.api]
@@ -107,7 +107,7 @@ class Neighbours:
                 found += _at(self.guests.get(guest, ()), (port,), f"the {guest}")
         found += _at(self.others[:OTHERS_MAX], _GUEST_PORTS, "another user's guest")
         doors = [own_door.at(address) for address in self.guests.get(egress, ())[:1]]
-        return Surroundings(tuple(dict.fromkeys(found)), *doors)
+        return ClusterAddresses(tuple(dict.fromkeys(found)), *doors)
 
 
 def _at(addresses: Iterable[str], ports: Iterable[Port], label: str) -> list[Target]:
@@ -120,7 +120,7 @@ def pod_spec(
     *,
     tokens: Mapping[str, str],
     canary: str,
-    surroundings: Surroundings,
+    surroundings: ClusterAddresses,
 ) -> BoundarySpec:
     """The specification for one shell pod.
 
@@ -152,7 +152,7 @@ def pod_spec(
     )
 
 
-def pod_ways_out(surroundings: Surroundings) -> Spec:
+def pod_ways_out(surroundings: ClusterAddresses) -> Spec:
     """The specification for one agent pod."""
     return Spec(
         host_addresses=tuple(host_addresses()),

@@ -26,7 +26,7 @@ from runner.tiers.output import OutputLog
 from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import HOW, Cgroup, ControlGroups
-from runner.tiers.process.seclusion import Seclusion
+from runner.tiers.process.seclusion import NetworkIsolation
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import SERVED, Role
 
@@ -47,10 +47,10 @@ class ProcessDriver(RunningGuests):
         self,
         bubblewrap: Bubblewrap | None = None,
         groups: ControlGroups | None = None,
-        seclusion: Seclusion | None = None,
+        seclusion: NetworkIsolation | None = None,
     ) -> None:
         super().__init__()
-        self._seclusion = seclusion or Seclusion()
+        self._seclusion = seclusion or NetworkIsolation()
         self._bubblewrap = bubblewrap or Bubblewrap()
         self._groups = groups or ControlGroups()
 

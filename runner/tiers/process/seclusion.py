@@ -31,7 +31,7 @@ _TAKING: Final = {"x86_64": (308, 438, 101, 311), "aarch64": (268, 438, 117, 271
 `setns`, `pidfd_getfd`, `ptrace`, `process_vm_writev`."""
 
 
-class Seclusion:
+class NetworkIsolation:
     """Whether, and how, an agent can be kept from the network on this machine."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from wire.v1 import egress_pb2 as pb
 
 from guest.agent.models import errors
 from guest.agent.models.providers import build_model
-from guest.door import NO_KEY, Door, on_behalf_of
+from guest.door import NO_KEY, EgressClient, on_behalf_of
 from tests.support import parties
 from tests.support.egress.program import AGENT_TOKEN, Egress, running
 from tests.support.servers import openai_server as provider
@@ -27,20 +27,20 @@ GUARD_S = 30
 
 
 @asynccontextmanager
-async def opened(egress: Egress, server: OpenAIServer) -> AsyncIterator[Door]:
+async def opened(egress: Egress, server: OpenAIServer) -> AsyncIterator[EgressClient]:
     """The agent's door, with the server behind it."""
     headers = {"Authorization": f"Bearer {KEY}"}
     upstream = pb.EgressUpstream(name="openai", url=server.base_url, headers=headers)
     await egress.configure(upstreams=[upstream])
     identity = parties.identity(Party.AGENT)
-    door = Door(Peer(f"unix:{egress.agent_door}", Party.EGRESS, AGENT_TOKEN, identity))
+    door = EgressClient(Peer(f"unix:{egress.agent_door}", Party.EGRESS, AGENT_TOKEN, identity))
     try:
         yield door
     finally:
         await door.close()
 
 
-def agent(door: Door) -> Agent[None, str]:
+def agent(door: EgressClient) -> Agent[None, str]:
     settings = AgentSettings.model_construct(provider="openai", model="m", base_url="http://x/v1")
     return Agent(build_model(settings, NO_KEY, door=door))
 
@@ -92,7 +92,7 @@ async def test_its_session_and_turn_are_recorded(egress: Egress) -> None:
     assert begun.path == "/v1/chat/completions"
 
 
-async def ask(door: Door) -> str:
+async def ask(door: EgressClient) -> str:
     async with asyncio.timeout(GUARD_S), agent(door).run_stream("hello") as answer:
         return await answer.get_output()
 

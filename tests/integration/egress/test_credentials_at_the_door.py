@@ -20,7 +20,7 @@ from wire.endpoint import Endpoint
 from wire.identity import Party
 from wire.v1 import egress_pb2 as pb
 
-from shell_daemon.forwarder import Door, Forwarder
+from shell_daemon.forwarder import EgressAddress, Forwarder
 from tests.support import parties
 from tests.support.egress.origins import Certificates, Origin, names, origin
 from tests.support.egress.program import SHELL_TOKEN, Answer, Egress, head, said
@@ -324,7 +324,7 @@ async def test_an_upstreams_key_does_not_come_back_to_the_agent(
 async def commands(world: World, tmp_path: Path) -> AsyncIterator[dict[str, str]]:
     """The environment of commands: a port of the forwarder, and whom to trust."""
     forwarder = Forwarder(parties.identity(Party.SHELL))
-    forwarder.door = Door(Endpoint(path=str(world.egress.shell_door)), SHELL_TOKEN)
+    forwarder.door = EgressAddress(Endpoint(path=str(world.egress.shell_door)), SHELL_TOKEN)
     port = forwarder.open("session-1", "turn-1", lambda _: None)
     bundle = tmp_path / "bundle.pem"
     bundle.write_text(world.configured.authority_pem)

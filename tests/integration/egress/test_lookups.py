@@ -11,7 +11,7 @@ import pytest
 from wire.identity import Party
 from wire.v1 import egress_pb2 as pb
 
-from egress.outside.dialing import ADDRESSES_MAX, Dialer, Outside
+from egress.outside.dialing import ADDRESSES_MAX, Dialer, OutboundClients
 from tests.support.egress.origins import names, origin
 from tests.support.egress.program import Egress
 from tests.support.internet.arrivals import Arrivals
@@ -101,7 +101,7 @@ async def test_what_was_checked_is_what_is_connected_to() -> None:
     let it."""
     async with names({}) as (at, asked), origin() as server:
         dialer = Dialer((), (at,), ssl.create_default_context())
-        outside = Outside(dialer)
+        outside = OutboundClients(dialer)
         async with outside.client(Party.SHELL, ("127.0.0.1",), upstream=False) as client:
             url = f"http://files.example.org:{server.port}/"
             assert (await client.get(url)).status == 200

@@ -13,7 +13,7 @@ from wire.identity import Party
 
 from guest.embedding.client import RemoteEmbedder
 from runner.host.embedder import POLICY, Embedder
-from runner.tiers.container.names import Place as ContainerPlace
+from runner.tiers.container.names import ObjectNames as ContainerPlace
 from tests.support import parties
 from tests.support.guests.embedders import (
     HASHING,

@@ -14,7 +14,7 @@ from wire.v1 import shell_pb2
 from runner.host.authority import Authority
 from shell_daemon.forwarder import refusal_in
 from shell_daemon.limits import Settings
-from shell_daemon.outside import Outside
+from shell_daemon.outside import CommandNetwork
 from tests.support import parties
 from tests.support.guests.door import TOKEN, fake_door
 from tests.support.guests.shell_backends import Daemon, Guest, OverGrpc, ready_daemon
@@ -229,7 +229,7 @@ async def test_no_name_that_a_command_takes_first_keeps_certificates_out(tmp_pat
     for name in ("shared", "tmp", "run"):
         (tmp_path / name).mkdir()
     settings = Settings(tmp_path / "shared", tmp_path / "tmp", tmp_path / "run")
-    outside = Outside(settings, parties.identity(Party.SHELL))
+    outside = CommandNetwork(settings, parties.identity(Party.SHELL))
     made: list[Path] = []
     for _ in range(6):
         for known in (*made, tmp_path / "run/oxydra-certificates.pem"):
@@ -276,7 +276,7 @@ async def test_the_next_daemon_removes_the_files_of_the_last(pair: Pair) -> None
     async with fake_door(pair.root) as door:
         await pair.set(door.request(files={".netrc": b"one", ".config/token": b"two"}))
     (pair.root / "tmp/mine").write_text("a user's")
-    Outside(
+    CommandNetwork(
         Settings(pair.root / "shared", pair.root / "tmp"), parties.identity(Party.SHELL)
     ).clear()
     left = [path.name for path in (pair.root / "tmp").rglob("*") if path.is_file()]
@@ -288,7 +288,7 @@ async def test_a_home_may_be_a_link_of_the_image_but_what_it_names_no_link(tmp_p
     for name in ("shared", "volume", "elsewhere"):
         (tmp_path / name).mkdir()
     (tmp_path / "tmp").symlink_to("volume")
-    outside = Outside(
+    outside = CommandNetwork(
         Settings(tmp_path / "shared", tmp_path / "tmp"), parties.identity(Party.SHELL)
     )
     outside.set(shell_pb2.SetEgressRequest(files={".netrc": b"one"}))

@@ -17,7 +17,7 @@ from runner.host.launch import AgentLauncher
 from runner.host.supervisor import Launch
 from runner.testing import UserPair
 from runner.tiers.base import Network
-from runner.tiers.process.seclusion import Seclusion
+from runner.tiers.process.seclusion import NetworkIsolation
 from tests.support.scratch import SCRATCH
 
 CONTAINERS = [
@@ -69,10 +69,10 @@ async def test_the_ways_of_a_process_are_shut(root: Path) -> None:
 async def test_a_process_without_seclusion_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def begun(_: Seclusion, command: Sequence[str]) -> list[str]:
+    def begun(_: NetworkIsolation, command: Sequence[str]) -> list[str]:
         return list(command)
 
-    monkeypatch.setattr(Seclusion, "begun", begun)
+    monkeypatch.setattr(NetworkIsolation, "begun", begun)
     with pytest.raises(WireError, match="the boundary of the agent guest does not hold") as refused:
         await process_host(root).start()
     assert "agent: interfaces: there are network interfaces" in refused.value.details
@@ -83,7 +83,7 @@ async def test_the_filter_alone_shuts_all_but_abstract_sockets(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the account may make no namespaces."""
-    monkeypatch.setattr(Seclusion, "has_namespace", property(lambda _: False))
+    monkeypatch.setattr(NetworkIsolation, "has_namespace", property(lambda _: False))
     async with process_host(root) as host:
         assert await agents_rows(host) == {}
         checks = (await host.status()).boundary.checks

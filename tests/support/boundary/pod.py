@@ -21,7 +21,7 @@ from wire.identity import Party
 from wire.ways_out import Target
 
 from runner.tiers.base import Confinement, LaunchSpec, Network, Port
-from runner.tiers.kubernetes.surroundings import Surroundings, pod_spec
+from runner.tiers.kubernetes.surroundings import ClusterAddresses, pod_spec
 from runner.workspace.mounts import Role
 from tests.support import parties
 from tests.support.boundary.guarded_host import (
@@ -74,7 +74,7 @@ class Pod:
             Confinement(GUEST_UID, GUEST_UID),
             tokens={"the shell's token": TOKEN},
             canary=CANARY,
-            surroundings=Surroundings(forbidden, door),
+            surroundings=ClusterAddresses(forbidden, door),
         )
 
     @contextmanager

@@ -44,7 +44,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.config.models import Config
 from runner.host import host as host_module
-from runner.host.handover import Handover
+from runner.host.handover import RecoveryState
 from runner.host.host import Host
 from runner.host.launch import Launchers, ShellLauncher
 from runner.host.runtime import Runtime
@@ -431,7 +431,7 @@ async def user_host(
         link = made[-1].shell
         assert link is not None, host.no_shell
         shell_as_agent = parties.linked(link.link, Party.SHELL)
-        if handover := Handover.load(Runtime.locate(config, user_id).handover):
+        if handover := RecoveryState.load(Runtime.locate(config, user_id).handover):
             handle = handover.guests[Role.SHELL].handle
             place = handle.endpoint(Port.SHELL)
             shell_as_agent = replace(shell_as_agent, endpoint=place, launch_id=handle.launch_id)

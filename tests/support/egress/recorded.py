@@ -2,11 +2,11 @@
 
 import asyncio
 
-from runner.audit.log import Place
+from runner.audit.log import LogLocation
 from runner.egress.log import Request, Requests
 
 
-async def newest(log: Place, host: str, outcome: str) -> Request:
+async def newest(log: LogLocation, host: str, outcome: str) -> Request:
     """The newest request, once it has this outcome."""
     async with asyncio.timeout(60):
         while True:

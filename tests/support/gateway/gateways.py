@@ -39,7 +39,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
-from guest.watch import Witness
+from guest.watch import CallReporter
 from tests.support import parties
 from tests.support.agent.turn_fakes import only
 from tests.support.memory.store import HashingEmbedder
@@ -175,7 +175,7 @@ class Gateways:
     stack: AsyncExitStack
     roots: Roots
     shell: ShellClient | None = None
-    witness: Witness | None = None
+    witness: CallReporter | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
 
     async def serve(

@@ -21,7 +21,7 @@ from runner.host.embedder import POLICY, Embedder, EmbedderHome
 from runner.host.supervisor import Policy
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import TierDriver
-from runner.tiers.container.names import Place as ContainerPlace
+from runner.tiers.container.names import ObjectNames as ContainerPlace
 from runner.tiers.drivers import driver_for
 from runner.workspace.mounts import Role
 from tests.support import parties

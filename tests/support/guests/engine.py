@@ -16,7 +16,7 @@ import pytest
 from wire.settings import ContainerSettings
 
 from runner.images.naming import USUAL_ROLES, ImageRole
-from runner.tiers.container.names import LABEL_WORKSPACE, Place
+from runner.tiers.container.names import LABEL_WORKSPACE, ObjectNames
 from runner.workspace.directories import Owner
 
 IMAGES = "oxydra-standin"
@@ -57,7 +57,7 @@ def engine_objects(root: Path) -> list[str]:
             sources = [Path(mount.get("Source", "/")) for mount in container["Mounts"]]
             if any(source.is_relative_to(root) for source in sources):
                 found.append(container["Names"][0])
-        workspaces = {Place.of("", path).digest for path in (root / "w").glob("*")}
+        workspaces = {ObjectNames.of("", path).digest for path in (root / "w").glob("*")}
         for network in client.api.networks():
             if (network["Labels"] or {}).get(LABEL_WORKSPACE) in workspaces:
                 found.append(network["Name"])

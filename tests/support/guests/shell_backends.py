@@ -28,7 +28,7 @@ from wire.identity import Party
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
-from guest.tools.shell.output import Kept
+from guest.tools.shell.output import StreamEnds
 from runner.config.models import Config
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import TierDriver
@@ -182,13 +182,13 @@ class Guest:
 def once_read(monkeypatch: pytest.MonkeyPatch, root: Path) -> str:
     """How a command of a `ShellClient` begins that says "first" and goes on when its client
     has read that: from then on nothing of its output is dropped."""
-    add = Kept.add
+    add = StreamEnds.add
 
-    def noticed(self: Kept, offset: int, data: bytes) -> None:
+    def noticed(self: StreamEnds, offset: int, data: bytes) -> None:
         (root / "shared/.read").touch()
         add(self, offset, data)
 
-    monkeypatch.setattr(Kept, "add", noticed)
+    monkeypatch.setattr(StreamEnds, "add", noticed)
     return "echo first; until [ -e .read ]; do sleep 0.01; done; "
 
 

@@ -10,20 +10,20 @@ from aiohttp import web
 from wire.identity import Party, Peer
 from wire.tls import server_context
 
-from guest.door import Door
+from guest.door import EgressClient
 from tests.support import parties
 from tests.support.settings import DOOR_TOKEN as TOKEN
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-def door_at(path: Path) -> Door:
+def door_at(path: Path) -> EgressClient:
     """The door at a socket, as an agent knows it."""
-    return Door(Peer(f"unix:{path}", Party.EGRESS, TOKEN, parties.identity(Party.AGENT)))
+    return EgressClient(Peer(f"unix:{path}", Party.EGRESS, TOKEN, parties.identity(Party.AGENT)))
 
 
 @asynccontextmanager
-async def served(path: Path, handler: Handler) -> AsyncIterator[Door]:
+async def served(path: Path, handler: Handler) -> AsyncIterator[EgressClient]:
     """A door whose requests `handler` answers."""
     runner = web.ServerRunner(web.Server(handler))
     await runner.setup()

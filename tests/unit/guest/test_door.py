@@ -15,7 +15,7 @@ from wire.settings import AgentSettings
 
 from guest.agent.models import errors
 from guest.agent.models.providers import build_model
-from guest.door import NO_KEY, Door, on_behalf_of, refusal_in, url_of
+from guest.door import NO_KEY, EgressClient, on_behalf_of, refusal_in, url_of
 from guest.errors import GuestError, StorageError
 from guest.memory.models import RemoteConfig
 from guest.memory.storage.remote import RemoteDatabase
@@ -29,13 +29,13 @@ def settings_of(provider: Any, base_url: str = "") -> AgentSettings:
     return AgentSettings.model_construct(provider=provider, model="m", base_url=base_url)
 
 
-async def ask(door: Door, provider: str, base_url: str = "") -> str:
+async def ask(door: EgressClient, provider: str, base_url: str = "") -> str:
     agent = Agent(build_model(settings_of(provider, base_url), NO_KEY, door=door))
     async with agent.run_stream("hello") as answer:
         return await answer.get_output()
 
 
-async def failure(door: Door, provider: str) -> Any:
+async def failure(door: EgressClient, provider: str) -> Any:
     """What a person is told of a request that was kept from being answered."""
     try:
         await ask(door, provider)
@@ -131,7 +131,7 @@ async def test_pieces_of_an_answer_arrive_before_the_next_is_sent(tmp_path: Path
         await response.write(b"two")
         return response
 
-    async def pieces(door: Door) -> AsyncIterator[bytes]:
+    async def pieces(door: EgressClient) -> AsyncIterator[bytes]:
         async with door.http.stream("GET", url_of("openai")) as response:
             async for piece in response.aiter_raw():
                 yield piece

@@ -10,8 +10,8 @@ from wire.identity import Party
 from wire.settings import UserSettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, Directory
 
-from guest.config import Link, load
-from guest.door import Door
+from guest.config import GuestLink, load
+from guest.door import EgressClient
 from guest.memory.models import MemoryConfig, RemoteConfig
 from tests.support import parties
 from tests.support.settings import TOKEN, configure, envelope_for
@@ -26,7 +26,7 @@ def test_an_envelope_without_settings_means_the_defaults(envelope: BootstrapEnve
     config = load(envelope)
     assert config.settings == UserSettings()
     assert config.memory == MemoryConfig("/ws/internal/memory.db")
-    assert config.embedder == Link(unavailable_reason="no embedder was configured")
+    assert config.embedder == GuestLink(unavailable_reason="no embedder was configured")
     assert config.log_level == "info"
 
 
@@ -46,9 +46,9 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
         RemoteConfig("https://alice.example", timeout_s=10.0, door=config.door),
     )
     assert (config.settings.memory.max_notes, config.settings.shell.deny) == (7, ("rm *",))
-    assert config.shell == Link(unavailable_reason="no bubblewrap")
-    assert config.embedder == Link(parties.linked(envelope.embedder, Party.EMBEDDER))
-    assert config.door == Door(parties.linked(envelope.egress, Party.EGRESS))
+    assert config.shell == GuestLink(unavailable_reason="no bubblewrap")
+    assert config.embedder == GuestLink(parties.linked(envelope.embedder, Party.EMBEDDER))
+    assert config.door == EgressClient(parties.linked(envelope.egress, Party.EGRESS))
     assert config.upstreams == {"memory": ""}
     secrets = {TOKEN, "embedder-t0ken", "token-of-the-door", "memory-k3y-0123"}
     assert set(config.redacted) == secrets

@@ -20,13 +20,13 @@ from wire.v1.gateway_pb2 import SetRoomsRequest
 
 from guest import connection
 from guest.connection import Connection
-from guest.door import DoorShut, url_of
+from guest.door import EgressUnreachable, url_of
 from guest.errors import GuestError, ToolError
 from guest.memory.models import RemoteConfig
 from guest.memory.storage.base import Statement
-from guest.memory.storage.hrana import NoAnswer, PipelineClient, Target
-from guest.rooms import Rooms
-from guest.tools.shell.client import Command, Patience, ShellClient
+from guest.memory.storage.hrana import NoAnswer, PipelineClient, ServerAddress
+from guest.rooms import PeerAddresses
+from guest.tools.shell.client import Command, ShellClient, ShellTimeouts
 from guest.tools.shell.program import ProgramLostError
 from tests.support import parties
 from tests.support.servers.door import door_at, served
@@ -93,7 +93,7 @@ class Two:
         self._stack.push_async_callback(server.stop, 0)
 
     def client(self, peer: Peer | None = None, **patience: float) -> ShellClient:
-        client = ShellClient(peer or self.peers[0], Patience(**patience))
+        client = ShellClient(peer or self.peers[0], ShellTimeouts(**patience))
         self._stack.push_async_callback(client.close)
         return client
 
@@ -243,7 +243,7 @@ async def test_a_door_that_is_being_started_is_shut(tmp_path: Path) -> None:
     door = door_at(tmp_path / "d")
     there = door.peer
     door.move(replace(there, endpoint=NOWHERE))
-    with pytest.raises(DoorShut):
+    with pytest.raises(EgressUnreachable):
         await door.http.get(url_of("a"))
     async with served(tmp_path / "d", answer):
         door.move(there)
@@ -269,7 +269,7 @@ async def test_a_memory_server_is_asked_by_the_new_door(tmp_path: Path) -> None:
 
     async with doors(tmp_path, first, second) as (door, other):
         config = RemoteConfig("https://db.example", timeout_s=GUARD_S, door=door)
-        client = PipelineClient(Target(url_of("memory")), None, config.timeout_s, door)
+        client = PipelineClient(ServerAddress(url_of("memory")), None, config.timeout_s, door)
 
         async def ask() -> str:
             try:
@@ -316,8 +316,8 @@ def learned() -> list[str]:
 
 
 @pytest.fixture
-def rooms(shell: Client, learned: list[str]) -> Rooms:
-    return Rooms({Party.SHELL: shell}, learned.append)
+def rooms(shell: Client, learned: list[str]) -> PeerAddresses:
+    return PeerAddresses({Party.SHELL: shell}, learned.append)
 
 
 def link(**fields: Any) -> bootstrap_pb2.Link:
@@ -328,7 +328,7 @@ def link(**fields: Any) -> bootstrap_pb2.Link:
 
 
 def test_a_guest_is_where_the_last_link_says(
-    rooms: Rooms, shell: Client, learned: list[str]
+    rooms: PeerAddresses, shell: Client, learned: list[str]
 ) -> None:
     rooms.set(SetRoomsRequest())
     rooms.set(SetRoomsRequest(shell=parties.link("unix:/run/shell.sock", SHELL_TOKEN)))
@@ -348,7 +348,7 @@ def test_a_guest_is_where_the_last_link_says(
 
 
 def test_a_guest_without_which_this_one_was_started_is_ignored(
-    rooms: Rooms, shell: Client, caplog: pytest.LogCaptureFixture
+    rooms: PeerAddresses, shell: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "guest.rooms")
     rooms.set(SetRoomsRequest(shell=link(), embedder=link(endpoint="nonsense")))
@@ -375,7 +375,7 @@ def test_a_bad_link_is_named_and_changes_nothing(
     shell: Client, learned: list[str], field: str, value: str | None
 ) -> None:
     door = Client(parties.peer("unix:/run/d.sock", Party.EGRESS, DOOR_TOKEN, Party.AGENT))
-    rooms = Rooms({Party.SHELL: shell, Party.EGRESS: door}, learned.append)
+    rooms = PeerAddresses({Party.SHELL: shell, Party.EGRESS: door}, learned.append)
     bad = link()
     if field != "identity":
         setattr(bad, field, value)

@@ -27,7 +27,7 @@ async def test_steps_within_steps_also_in_other_tasks_are_one_trace(spans: Spans
         with watch.step("shell"):
             await asyncio.sleep(0)
 
-    trace.here.set(caller := trace.Place.below(None))
+    trace.here.set(caller := trace.SpanContext.below(None))
     with spans.step("turn"), watch.step("tool", tool="shell_exec") as tool:
         tool.counts["input_tokens"] = -1
         await asyncio.create_task(inner())
@@ -75,9 +75,9 @@ def test_while_nobody_wants_them_nothing_is_kept() -> None:
     "odd", ["", "00-zz", f"00-{'0' * 32}-{'1' * 16}-01", f"01-{'1' * 32}-{'1' * 16}-01"]
 )
 def test_an_odd_traceparent_is_none(odd: str) -> None:
-    assert trace.Place.of(odd) is None
+    assert trace.SpanContext.of(odd) is None
 
 
 def test_a_place_is_said_and_heard() -> None:
-    place = trace.Place.below(None)
-    assert trace.Place.of(str(place)) == place
+    place = trace.SpanContext.below(None)
+    assert trace.SpanContext.of(str(place)) == place

@@ -14,7 +14,7 @@ from guest import watch
 from guest.tools.memory.notes import memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
-from guest.watch import Witness
+from guest.watch import CallReporter
 from tests.support.memory.store import opened
 from tests.support.tools.memory_tools import ALICE
 
@@ -22,13 +22,13 @@ SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @pytest.fixture
-def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
+def witness(monkeypatch: pytest.MonkeyPatch) -> CallReporter:
     monkeypatch.setattr(watch, "WAIT_S", 0.2)
-    return Witness(required=True)
+    return CallReporter(required=True)
 
 
 @asynccontextmanager
-async def runner(witness: Witness, **answer: Any) -> AsyncIterator[list[pb.WitnessEvent]]:
+async def runner(witness: CallReporter, **answer: Any) -> AsyncIterator[list[pb.WitnessEvent]]:
     """A runner that records what it hears, and answers calls that wait."""
     heard: list[pb.WitnessEvent] = []
     replies: asyncio.Queue[pb.WitnessReply] = asyncio.Queue()
@@ -54,14 +54,14 @@ async def runner(witness: Witness, **answer: Any) -> AsyncIterator[list[pb.Witne
 
 
 @asynccontextmanager
-async def tools(witness: Witness, path: Path) -> AsyncIterator[ToolPipeline]:
+async def tools(witness: CallReporter, path: Path) -> AsyncIterator[ToolPipeline]:
     async with opened(path / "memory.db") as memory:
         registry = Registry(memory_tools(memory))
         yield ToolPipeline(registry, scrubber=Scrubber([SECRET]), witness=witness)
 
 
 async def test_a_call_is_told_before_it_runs_and_when_it_has_ended(
-    witness: Witness, tmp_path: Path
+    witness: CallReporter, tmp_path: Path
 ) -> None:
     async with tools(witness, tmp_path) as pipeline, runner(witness) as heard:
         await pipeline.call(ALICE, "memory_save", {"content": f"walrus {SECRET}"})
@@ -81,7 +81,7 @@ async def test_a_call_is_told_before_it_runs_and_when_it_has_ended(
 
 
 async def test_without_the_runner_nothing_is_changed_and_reading_goes_on(
-    witness: Witness, tmp_path: Path
+    witness: CallReporter, tmp_path: Path
 ) -> None:
     async with tools(witness, tmp_path) as pipeline:
         with pytest.raises(WireError) as raised:
@@ -96,7 +96,7 @@ async def test_without_the_runner_nothing_is_changed_and_reading_goes_on(
         assert tools_told == ["memory_search"], "a refused call is not told later"
 
 
-async def test_what_the_runner_refuses_is_not_run(witness: Witness, tmp_path: Path) -> None:
+async def test_what_the_runner_refuses_is_not_run(witness: CallReporter, tmp_path: Path) -> None:
     async with tools(witness, tmp_path) as pipeline:
         answer = {"refused": "the disk is full", "resolution": "make room"}
         async with runner(witness, **answer) as heard:
@@ -109,7 +109,7 @@ async def test_what_the_runner_refuses_is_not_run(witness: Witness, tmp_path: Pa
 
 
 async def test_calls_that_nobody_hears_of_are_counted(
-    witness: Witness, monkeypatch: pytest.MonkeyPatch
+    witness: CallReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "CALLS_MAX", 4)
     for _ in range(10):
@@ -119,7 +119,7 @@ async def test_calls_that_nobody_hears_of_are_counted(
     assert sum(event.lost_calls for event in heard) > 0
 
 
-async def test_a_later_stream_takes_the_place_of_an_earlier_one(witness: Witness) -> None:
+async def test_a_later_stream_takes_the_place_of_an_earlier_one(witness: CallReporter) -> None:
     async with runner(witness) as first, runner(witness) as second:
         await asyncio.sleep(0.01)
         witness.recording(pb.CallBegun(tool="file_read")).end("ok", 1)
@@ -129,7 +129,7 @@ async def test_a_later_stream_takes_the_place_of_an_earlier_one(witness: Witness
 
 
 async def test_a_guest_that_nobody_watches_keeps_nothing() -> None:
-    quiet = Witness(required=False)
+    quiet = CallReporter(required=False)
     record = quiet.recording(pb.CallBegun(tool="memory_save", must_be_recorded=True))
     await record.begin("about")
     record.end("ok", 1)

@@ -19,7 +19,12 @@ from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.pods import pod_of
 from runner.tiers.kubernetes.policies import policies
 from runner.tiers.kubernetes.settings import KubernetesSettings
-from runner.tiers.kubernetes.surroundings import Neighbours, Surroundings, pod_spec, pod_ways_out
+from runner.tiers.kubernetes.surroundings import (
+    ClusterAddresses,
+    Neighbours,
+    pod_spec,
+    pod_ways_out,
+)
 from runner.workspace.mounts import Role
 from tests.support.boundary.guarded_host import CANARY, TOKEN
 from tests.support.boundary.pod import pod_launch
@@ -37,7 +42,7 @@ def specified(*, own_kernel: bool = False) -> BoundarySpec:
         Confinement(5, 6, seccomp=True, own_kernel=own_kernel),
         tokens={"the token": TOKEN},
         canary=CANARY,
-        surroundings=Surroundings((API,), DOOR),
+        surroundings=ClusterAddresses((API,), DOOR),
     )
 
 
@@ -56,7 +61,7 @@ def test_a_pods_specification_survives_its_way() -> None:
 
 
 def test_an_agents_specification_survives_its_way() -> None:
-    spec = pod_ways_out(Surroundings((API,), DOOR))
+    spec = pod_ways_out(ClusterAddresses((API,), DOOR))
     assert Spec.from_json(spec.to_json()) == spec
     assert (spec.policed, spec.forbidden, spec.door) == (True, (API,), DOOR)
     assert spec.host_addresses == tuple(host_addresses())
@@ -76,7 +81,7 @@ def test_the_volumes_of_a_pod_are_those_that_it_is_given() -> None:
 @pytest.mark.parametrize("forbidden", [(), (Target("kubernetes.default.svc", 443),)])
 def test_what_proves_nothing_is_refused(forbidden: tuple[Target, ...]) -> None:
     with pytest.raises(ValueError):
-        Surroundings(forbidden)
+        ClusterAddresses(forbidden)
 
 
 NEIGHBOURS = Neighbours(

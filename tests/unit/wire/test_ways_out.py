@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from wire import tls, ways_out
 from wire.identity import Party
-from wire.ways_out import WAYS, Spec, Target, WayOut, try_all
+from wire.ways_out import WAYS, Route, Spec, Target, try_all
 
 from tests.support import parties
 
@@ -224,7 +224,7 @@ def test_a_network_namespace_of_its_own_shuts_what_this_machine_has_open() -> No
         inside = [*("unshare", "--net", "--"), sys.executable, "-c", _INSIDE, spec]
         ran = subprocess.run(inside, stdout=subprocess.PIPE, check=True)
         here = {way.name: way for way in try_all(Spec.from_json(spec.encode()))}
-    ways = [WayOut(*way) for way in json.loads(ran.stdout)]
+    ways = [Route(*way) for way in json.loads(ran.stdout)]
     assert [way for way in ways if not way.shut and way.name != "vsock"] == []
     assert not here["interfaces"].shut
     assert not here["loopback"].shut

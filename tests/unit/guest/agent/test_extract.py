@@ -3,18 +3,18 @@
 import pytest
 
 from guest.agent.prompt import summary
-from guest.agent.prompt.summary import Line
+from guest.agent.prompt.summary import Sentence
 from guest.memory.models import Event
 from guest.memory.search.tokens import tokens_of
 from tests.unit.guest.agent.test_summary import talk
 
 
 def test_statements_of_the_user_decisions_and_ids_stay() -> None:
-    chat = [Line("assistant", f"Perhaps something different comes now {n}.") for n in range(40)]
+    chat = [Sentence("assistant", f"Perhaps something different comes now {n}.") for n in range(40)]
     matter = [
-        Line("user", "We decided to ship the release on Friday."),
-        Line("tool", "memory_save: Stored: [id: note-12ab] the release"),
-        Line("user", "The release needs the new tests first."),
+        Sentence("user", "We decided to ship the release on Friday."),
+        Sentence("tool", "memory_save: Stored: [id: note-12ab] the release"),
+        Sentence("user", "The release needs the new tests first."),
     ]
     picked = summary.pick([*chat[:20], *matter, *chat[20:]], 130)
     assert matter[0] in picked
@@ -32,11 +32,15 @@ def test_what_is_picked_keeps_the_budget_and_says_nothing_twice(budget: int) -> 
 
 
 def test_a_summary_is_read_as_it_was_written() -> None:
-    lines = [Line("user", "One."), Line("assistant", "Two: three."), Line("tool", "look: four")]
+    lines = [
+        Sentence("user", "One."),
+        Sentence("assistant", "Two: three."),
+        Sentence("tool", "look: four"),
+    ]
     assert summary.read(summary.render(lines)) == lines
     assert summary.read("- no heading\n\nplain") == [
-        Line("assistant", "no heading"),
-        Line("assistant", "plain"),
+        Sentence("assistant", "no heading"),
+        Sentence("assistant", "plain"),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
-from guest.agent.prompt.recall import Found, Relevant, Shown, without
+from guest.agent.prompt.recall import PromptContent, Relevant, SearchResult, without
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Only, Origin, SearchOutcome
@@ -18,7 +18,7 @@ from tests.support.agent.prompt_fakes import FakeMemory, hit
 from tests.support.agent.turn_fakes import CONTEXT
 from tests.support.memory.store import FakeEmbedder, opened
 
-NOTHING = Shown("s1", 0, ())
+NOTHING = PromptContent("s1", 0, ())
 PASSAGE: dict[str, Any] = {"note_id": "", "session_id": "s0", "sequence": 4}
 
 
@@ -29,16 +29,16 @@ def relevant(memory: Any, budget: int = 1000, *, timeout_s: float = 60) -> Relev
     return Relevant(memory, budget, redact, timeout_s=timeout_s)
 
 
-def told(*hits: Hit, shown: Shown = NOTHING, budget: int = 1000) -> list[str]:
+def told(*hits: Hit, shown: PromptContent = NOTHING, budget: int = 1000) -> list[str]:
     """The lines that say what was found."""
-    text = relevant(FakeMemory(), budget).tell(Found(hits), shown).text
+    text = relevant(FakeMemory(), budget).tell(SearchResult(hits), shown).text
     return [line for line in text.splitlines() if line.startswith("- ")]
 
 
 async def test_memory_is_asked_for_notes_and_conversations_of_this_user_and_session() -> None:
     memory = FakeMemory([hit("tea")])
     found = await relevant(memory).find(CONTEXT, "x" * 5000)
-    assert found == Found((hit("tea"),))
+    assert found == SearchResult((hit("tea"),))
     ((query, only),) = memory.asked
     assert only == Only(session_id="s1")
     assert query == "x" * 2000
@@ -46,7 +46,7 @@ async def test_memory_is_asked_for_notes_and_conversations_of_this_user_and_sess
 
 async def test_a_budget_of_nothing_asks_nothing() -> None:
     memory = FakeMemory([hit("tea")])
-    assert await relevant(memory, 0).find(CONTEXT, "tea?") == Found()
+    assert await relevant(memory, 0).find(CONTEXT, "tea?") == SearchResult()
     assert memory.asked == []
 
 
@@ -65,7 +65,7 @@ async def test_a_budget_of_nothing_asks_nothing() -> None:
 )
 async def test_small_talk_asks_nothing(said: str) -> None:
     memory = FakeMemory([hit("tea")])
-    assert await relevant(memory).find(CONTEXT, said) == Found()
+    assert await relevant(memory).find(CONTEXT, said) == SearchResult()
     assert memory.asked == []
 
 
@@ -114,12 +114,12 @@ async def test_a_search_that_takes_too_long_is_left() -> None:
 
     async with asyncio.timeout(60):
         found = await relevant(Slow(), timeout_s=0.01).find(CONTEXT, "tea?")
-    assert found == Found(problem="it took longer than 0.01 seconds")
+    assert found == SearchResult(problem="it took longer than 0.01 seconds")
 
 
 def test_what_was_found_is_told_with_id_date_and_origin_as_information() -> None:
     hits = (hit("likes tea"), hit("planted", "note-2", material=True, link="/shared/p"))
-    section = relevant(FakeMemory()).tell(Found(hits), NOTHING)
+    section = relevant(FakeMemory()).tell(SearchResult(hits), NOTHING)
     heading, first, second = section.text.splitlines()
     assert "never an instruction" in heading
     assert first == "- note-1 (2026-11-19; user said): likes tea"
@@ -141,7 +141,7 @@ def test_the_notes_that_have_a_place_of_their_own_are_left_out() -> None:
 async def test_what_the_prompt_holds_anyway_takes_no_other_s_place() -> None:
     here = [hit(f"user (2026): tea {n}", "", session_id="s1", sequence=9 + n) for n in range(15)]
     finder = relevant(FakeMemory([*here, *(hit(f"fact {n}", f"note-{n}") for n in range(15))]))
-    section = finder.tell(await finder.find(CONTEXT, "tea?"), Shown("s1", 8, ()))
+    section = finder.tell(await finder.find(CONTEXT, "tea?"), PromptContent("s1", 8, ()))
     assert section.note_ids == tuple(f"note-{n}" for n in range(12))
 
 
@@ -153,7 +153,7 @@ def test_secrets_are_redacted_before_anything_is_cut() -> None:
 
 @pytest.mark.parametrize("budget", [40, 60, 80, 200])
 def test_the_whole_section_keeps_the_budget(budget: int) -> None:
-    found = Found(tuple(hit(f"word {n} " * 20, f"note-{n}") for n in range(9)), "why")
+    found = SearchResult(tuple(hit(f"word {n} " * 20, f"note-{n}") for n in range(9)), "why")
     section = relevant(FakeMemory(), budget).tell(found, NOTHING)
     assert tokens_of(section.text) <= budget
     assert "could not be searched" in section.text
@@ -174,7 +174,7 @@ def test_a_passage_gives_way_to_a_note_that_holds_all_of_it_and_no_note_to_anoth
 
 
 def test_what_the_prompt_holds_anyway_is_not_told() -> None:
-    shown = Shown("s1", 10, ("Is it true that I like tea?", "and coffee"))
+    shown = PromptContent("s1", 10, ("Is it true that I like tea?", "and coffee"))
     assert told(hit("I like tea."), shown=shown) == []
     assert len(told(hit("like te"), shown=shown)) == 1
     here = {"note_id": "", "session_id": "s1"}
@@ -186,8 +186,8 @@ def test_what_the_prompt_holds_anyway_is_not_told() -> None:
 def test_what_a_call_or_its_result_says_in_json_is_held_too() -> None:
     text = "The plan:\nFüße first,\tthen\r\nsleep"
     for written in (json.dumps(text), json.dumps(text, ensure_ascii=False)):
-        assert told(hit(text), shown=Shown("s1", 0, (f'{{"content": {written}}}',))) == []
-    assert told(hit("C:\\new\\table"), shown=Shown("s1", 0, ("in C:\\new\\table",))) == []
+        assert told(hit(text), shown=PromptContent("s1", 0, (f'{{"content": {written}}}',))) == []
+    assert told(hit("C:\\new\\table"), shown=PromptContent("s1", 0, ("in C:\\new\\table",))) == []
 
 
 def test_what_the_running_turn_has_brought_since_is_left_out_of_the_section() -> None:
@@ -196,7 +196,7 @@ def test_what_the_running_turn_has_brought_since_is_left_out_of_the_section() ->
         hit("likes coffee", "note-10"),
         hit("user (2026-11-18, Wednesday 18 November): and milk", **PASSAGE),
     )
-    section = relevant(FakeMemory()).tell(Found(hits, "why"), NOTHING).text
+    section = relevant(FakeMemory()).tell(SearchResult(hits, "why"), NOTHING).text
     _, tea, coffee, milk, why = section.splitlines()
     assert without(section, "") == section
     assert tea not in without(section, '{"note_id": "note-1", "message": "Deleted"}')
@@ -222,7 +222,7 @@ async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(
         found = await finder.find(CONTEXT, question)
         assert found.problem == ""
         assert len(found.results) == 2
-        text = finder.tell(found, Shown("s1", sequence - 1, (question,))).text
+        text = finder.tell(found, PromptContent("s1", sequence - 1, (question,))).text
         assert text.count("green tea") == 1
         assert "drinks green tea at four" in text
         embedder.error = RuntimeError("gone")

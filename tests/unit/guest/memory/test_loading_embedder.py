@@ -10,10 +10,10 @@ from wire.errors import Code
 
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
-from guest.memory.models import Patience
+from guest.memory.models import MemoryTimeouts
 from tests.support.memory.store import ORIGIN, FakeEmbedder, away, opened, until
 
-BRIEFLY = Patience(loading_s=0.3)
+BRIEFLY = MemoryTimeouts(loading_s=0.3)
 
 
 class LoadingEmbedder(FakeEmbedder):
@@ -41,7 +41,7 @@ class Told(list[str]):
 
 async def test_the_first_search_waits_until_the_model_is_there(path: Path) -> None:
     embedder, told = LoadingEmbedder(), Told()
-    async with opened(path, embedder, patience=Patience(loading_s=60)) as memory:
+    async with opened(path, embedder, patience=MemoryTimeouts(loading_s=60)) as memory:
         waiting = asyncio.create_task(memory.wait_while_loading(told))
         await until(lambda: bool(told))
         searching = asyncio.create_task(memory.search("tea"))
@@ -74,7 +74,7 @@ async def test_only_what_is_expected_soon_is_waited_for(path: Path, tmp_path: Pa
     gone = FakeEmbedder()
     for number, embedder in enumerate((None, FakeEmbedder(), gone)):
         told = Told()
-        settings: dict[str, Any] = {"patience": Patience(loading_s=60, starting_s=0)}
+        settings: dict[str, Any] = {"patience": MemoryTimeouts(loading_s=60, starting_s=0)}
         gone.error = away()
         async with opened(tmp_path / f"{number}.db", embedder, **settings) as memory:
             await memory.wait_while_loading(told)
@@ -89,7 +89,7 @@ async def test_a_process_that_cannot_be_reached_yet_counts_as_loading_until_it_a
 ) -> None:
     embedder = FakeEmbedder()
     embedder.error = away()
-    async with opened(path, embedder, patience=Patience(loading_s=0)) as memory:
+    async with opened(path, embedder, patience=MemoryTimeouts(loading_s=0)) as memory:
         saved = await memory.save("green tea", [], ORIGIN)
         assert (saved.searchable, saved.uncompared) == ("keyword", False)
         assert EmbedderError.LOADING in (await memory.search("tea")).passing

@@ -10,7 +10,7 @@ from wire.errors import Code
 
 from guest.embedding.backends import Embedded, Scores
 from guest.errors import EmbedderError
-from guest.memory.models import Patience
+from guest.memory.models import MemoryTimeouts
 from guest.memory.search.engine import READ_AGAIN
 from tests.support.memory.store import ALONE, FakeEmbedder, opened
 
@@ -112,7 +112,7 @@ async def test_one_that_hangs_costs_no_more_than_its_time(path: Path) -> None:
             await asyncio.sleep(3600)
             raise AssertionError
 
-    async with opened(path, Hanging(), patience=Patience(rerank_s=0.1)) as memory:
+    async with opened(path, Hanging(), patience=MemoryTimeouts(rerank_s=0.1)) as memory:
         for text in ("the ferry leaves at noon", "the ferry leaves"):
             await memory.save(text, [], origin=ALONE)
         async with asyncio.timeout(60):
@@ -131,10 +131,10 @@ async def test_it_has_what_the_search_has_left_of_its_time(path: Path) -> None:
             return await super().rerank(query, texts, timeout=timeout)
 
     embedder = Timed()
-    async with opened(path, embedder, patience=Patience(rerank_s=30.0)) as memory:
+    async with opened(path, embedder, patience=MemoryTimeouts(rerank_s=30.0)) as memory:
         for text in ("the ferry leaves at noon", "the ferry leaves"):
             await memory.save(text, [], origin=ALONE)
         embedder.delay_s = 0.2
         await memory.search("ferry")
     assert given[0] <= 29.8
-    assert Patience().rerank_s + 0.2 < Patience().turn_s
+    assert MemoryTimeouts().rerank_s + 0.2 < MemoryTimeouts().turn_s

@@ -15,8 +15,8 @@ from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
 from guest.tools.clock import Pause
-from guest.tools.shell.client import Command, Ended, Patience, ShellClient
-from guest.tools.shell.output import CONTEXT_BYTES, Kept
+from guest.tools.shell.client import Command, Ended, ShellClient, ShellTimeouts
+from guest.tools.shell.output import CONTEXT_BYTES, StreamEnds
 from tests.support import parties
 from tests.support.guests.shell_backends import (
     TOKEN,
@@ -40,7 +40,7 @@ async def daemon() -> AsyncIterator[Daemon]:
 async def connected(
     endpoint: str, token: str = TOKEN, **patience: float
 ) -> AsyncIterator[ShellClient]:
-    client = ShellClient(parties.shell(endpoint, token), Patience(**patience))
+    client = ShellClient(parties.shell(endpoint, token), ShellTimeouts(**patience))
     yield client
     await client.close()
 
@@ -286,7 +286,7 @@ async def test_a_daemon_that_lies_about_offsets_cannot_grow_memory() -> None:
 
 
 def test_head_and_tail() -> None:
-    kept = Kept(10)
+    kept = StreamEnds(10)
     kept.add(0, b"h" * (10 + CONTEXT_BYTES))
     kept.add(kept.place, b"t" * (10 + CONTEXT_BYTES))
     assert kept.gap == 0
@@ -298,7 +298,7 @@ def test_head_and_tail() -> None:
 
 
 def test_dropped_bytes_end_the_head() -> None:
-    kept = Kept(10)
+    kept = StreamEnds(10)
     kept.add(0, b"abc")
     kept.add(103, b"def")
     assert (kept.head, kept.tail, kept.gap, kept.total) == (b"abc", b"def", 100, 106)

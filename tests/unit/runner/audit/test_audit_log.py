@@ -13,17 +13,17 @@ from wire.errors import Code
 
 from runner.audit import log as audit_log
 from runner.audit.calls import Calls
-from runner.audit.log import AuditLog, Head, Place
+from runner.audit.log import AuditLog, Head, LogLocation
 from runner.audit.reading import verify
 from runner.errors import HostError, WorkspaceError
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "w", "alice")
+def place(tmp_path: Path) -> LogLocation:
+    return LogLocation(tmp_path / "w", "alice")
 
 
-def opened(place: Place, keep_days: int = 365) -> AuditLog:
+def opened(place: LogLocation, keep_days: int = 365) -> AuditLog:
     log = AuditLog(place, keep_days)
     assert log.open() == ""
     return log
@@ -37,7 +37,7 @@ def end(log: AuditLog, number: int, call: str = "call-1") -> None:
     log.note("end", begin=number, call=call, outcome="ok", duration_ms=3, notes=["note-1"])
 
 
-def entries(place: Place) -> list[str]:
+def entries(place: LogLocation) -> list[str]:
     return [
         line.split(b'"event":"')[1].split(b'"')[0].decode()
         for path in place.files()
@@ -46,7 +46,7 @@ def entries(place: Place) -> list[str]:
 
 
 @pytest.mark.parametrize("gone", ["files and head", "directory", "all directories", "lines"])
-def test_a_log_that_is_gone_as_a_whole_is_told_as_missing(place: Place, gone: str) -> None:
+def test_a_log_that_is_gone_as_a_whole_is_told_as_missing(place: LogLocation, gone: str) -> None:
     assert verify(place).findings == ()  # none has begun
     opened(place).close()
     if gone == "files and head":
@@ -64,7 +64,7 @@ def test_a_log_that_is_gone_as_a_whole_is_told_as_missing(place: Place, gone: st
     assert audit_log.MISSING in " ".join(verify(place).findings)  # the next log says so, too
 
 
-def test_it_is_private_and_goes_on_across_hosts(place: Place) -> None:
+def test_it_is_private_and_goes_on_across_hosts(place: LogLocation) -> None:
     log = opened(place)
     end(log, begin(log))
     log.close()
@@ -77,7 +77,7 @@ def test_it_is_private_and_goes_on_across_hosts(place: Place) -> None:
     assert {path.stat().st_mode & 0o777 for path in place.directory.iterdir()} == {0o600}
 
 
-def test_what_a_killed_host_left_open_is_closed_as_interrupted(place: Place) -> None:
+def test_what_a_killed_host_left_open_is_closed_as_interrupted(place: LogLocation) -> None:
     log = opened(place)
     end(log, begin(log, "call-1"), "call-1")
     begin(log, "call-2")
@@ -91,7 +91,7 @@ def test_what_a_killed_host_left_open_is_closed_as_interrupted(place: Place) -> 
     assert calls[1].notes == ("note-1",)
 
 
-def test_a_line_that_a_crash_cut_off_is_removed_and_that_is_said(place: Place) -> None:
+def test_a_line_that_a_crash_cut_off_is_removed_and_that_is_said(place: LogLocation) -> None:
     log = opened(place)
     begin(log)
     with place.files()[-1].open("ab") as file:
@@ -102,7 +102,7 @@ def test_a_line_that_a_crash_cut_off_is_removed_and_that_is_said(place: Place) -
     assert b'"torn_bytes":17' in place.files()[-1].read_bytes()
 
 
-def test_a_line_that_the_head_had_missed_is_taken_in(place: Place) -> None:
+def test_a_line_that_the_head_had_missed_is_taken_in(place: LogLocation) -> None:
     log = opened(place)
     before = place.head.read_bytes()
     begin(log)
@@ -113,7 +113,9 @@ def test_a_line_that_the_head_had_missed_is_taken_in(place: Place) -> None:
 
 
 @pytest.mark.parametrize("what", ["end", "last line", "head", "file", "everything but the head"])
-def test_what_no_crash_can_have_done_is_told_by_each_verification(place: Place, what: str) -> None:
+def test_what_no_crash_can_have_done_is_told_by_each_verification(
+    place: LogLocation, what: str
+) -> None:
     log = opened(place)
     for number in range(5):
         begin(log, f"call-{number}")
@@ -142,7 +144,7 @@ def test_what_no_crash_can_have_done_is_told_by_each_verification(place: Place, 
 
 
 def test_a_full_file_is_followed_by_another_and_old_ones_go(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: LogLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_log, "ROTATE_BYTES", 2_000)
     log = opened(place, keep_days=30)
@@ -162,7 +164,7 @@ def test_a_full_file_is_followed_by_another_and_old_ones_go(
 
 
 def test_a_full_disk_refuses_and_leaves_nothing_of_the_line(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: LogLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened(place)
     real = os.write
@@ -184,14 +186,14 @@ def test_a_full_disk_refuses_and_leaves_nothing_of_the_line(
     assert verify(place).findings == ()
 
 
-def test_room_for_lines_is_set_aside(place: Place) -> None:
+def test_room_for_lines_is_set_aside(place: LogLocation) -> None:
     log = opened(place)
     found = place.files()[-1].stat()
     assert found.st_blocks * 512 >= 256 * 1024 > found.st_size
     log.close()
 
 
-def test_the_kernel_has_a_line_before_a_kill(place: Place) -> None:
+def test_the_kernel_has_a_line_before_a_kill(place: LogLocation) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         "from runner.audit.log import AuditLog, Place\n"
@@ -207,7 +209,7 @@ def test_the_kernel_has_a_line_before_a_kill(place: Place) -> None:
     assert len(Calls(place).list(limit=100).calls) == 50
 
 
-def test_another_accounts_directory_is_refused(place: Place, tmp_path: Path) -> None:
+def test_another_accounts_directory_is_refused(place: LogLocation, tmp_path: Path) -> None:
     place.root.mkdir()
     (tmp_path / "elsewhere").mkdir()
     (place.root / ".audit").symlink_to(tmp_path / "elsewhere")

@@ -9,7 +9,7 @@ from wire.errors import Code
 
 from runner.audit import log as audit_log
 from runner.audit.calls import Call, Calls, Filter
-from runner.audit.log import AuditLog, Place
+from runner.audit.log import AuditLog, LogLocation
 from runner.errors import HostError
 
 TOOLS = ("memory_save", "shell_exec", "file_read")
@@ -18,14 +18,14 @@ TOOLS = ("memory_save", "shell_exec", "file_read")
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditLog:
     monkeypatch.setattr(audit_log, "ROTATE_BYTES", 3_000)
-    made = AuditLog(Place(tmp_path, "alice"), 365)
+    made = AuditLog(LogLocation(tmp_path, "alice"), 365)
     made.open()
     return made
 
 
 @pytest.fixture
 def calls(log: AuditLog, tmp_path: Path) -> Calls:
-    return Calls(Place(tmp_path, "alice"))
+    return Calls(LogLocation(tmp_path, "alice"))
 
 
 def call(log: AuditLog, number: int, outcome: str = "ok") -> None:
@@ -114,4 +114,4 @@ async def test_calls_are_followed_as_they_begin_and_end(log: AuditLog, calls: Ca
 
 
 def test_a_user_without_a_record_has_no_calls(tmp_path: Path) -> None:
-    assert Calls(Place(tmp_path, "bob")).list().calls == ()
+    assert Calls(LogLocation(tmp_path, "bob")).list().calls == ()

@@ -11,22 +11,22 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.audit import watcher as watching
 from runner.audit.calls import Calls
-from runner.audit.log import AuditLog, Place
+from runner.audit.log import AuditLog, LogLocation
 from runner.audit.reading import verify
-from runner.audit.watcher import Watcher
+from runner.audit.watcher import CallRecorder
 from tests.support import parties
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, "alice")
+def place(tmp_path: Path) -> LogLocation:
+    return LogLocation(tmp_path, "alice")
 
 
 @pytest.fixture
-async def watcher(place: Place) -> AsyncIterator[Watcher]:
+async def watcher(place: LogLocation) -> AsyncIterator[CallRecorder]:
     log = AuditLog(place, 365)
     log.open()
-    made = Watcher(log)
+    made = CallRecorder(log)
     yield made
     await made.close()
     log.close()
@@ -43,7 +43,9 @@ def ended(call_id: str = "call-1", outcome: str = "ok") -> pb.WitnessEvent:
     return pb.WitnessEvent(ended=pb.CallEnded(call_id=call_id, outcome=outcome))
 
 
-def test_what_does_not_fit_is_not_recorded_as_it_was_said(watcher: Watcher, place: Place) -> None:
+def test_what_does_not_fit_is_not_recorded_as_it_was_said(
+    watcher: CallRecorder, place: LogLocation
+) -> None:
     watcher.recorded(
         begun(
             tool="shell exec\n",
@@ -64,7 +66,7 @@ def test_what_does_not_fit_is_not_recorded_as_it_was_said(watcher: Watcher, plac
     assert verify(place).findings == ()
 
 
-def test_an_id_twice_or_odd_is_refused(watcher: Watcher) -> None:
+def test_an_id_twice_or_odd_is_refused(watcher: CallRecorder) -> None:
     def refused(event: pb.WitnessEvent) -> bool:
         reply = watcher.recorded(event)
         return reply is not None and bool(reply.refused)
@@ -77,27 +79,27 @@ def test_an_id_twice_or_odd_is_refused(watcher: Watcher) -> None:
     assert not refused(begun())
 
 
-def test_an_end_of_no_call_is_not_recorded(watcher: Watcher, place: Place) -> None:
+def test_an_end_of_no_call_is_not_recorded(watcher: CallRecorder, place: LogLocation) -> None:
     watcher.recorded(ended("call-of-another"))
     assert Calls(place).list().calls == ()
     assert verify(place).last == 1
 
 
 def test_a_guest_cannot_have_any_number_of_calls_open(
-    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+    watcher: CallRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "OPEN_MAX", 3)
     replies = [watcher.recorded(begun(f"call-{number}")) for number in range(5)]
     assert [bool(reply and reply.refused) for reply in replies] == [False] * 3 + [True] * 2
 
 
-def test_lost_calls_are_noted(watcher: Watcher, place: Place) -> None:
+def test_lost_calls_are_noted(watcher: CallRecorder, place: LogLocation) -> None:
     watcher.recorded(pb.WitnessEvent(lost_calls=7))
     assert b'"event":"lost"' in place.files()[-1].read_bytes()
 
 
 async def test_what_is_open_when_the_guest_ends_was_interrupted(
-    watcher: Watcher, place: Place
+    watcher: CallRecorder, place: LogLocation
 ) -> None:
     watcher.recorded(begun())
     watcher.ended()
@@ -105,7 +107,7 @@ async def test_what_is_open_when_the_guest_ends_was_interrupted(
 
 
 async def test_a_guest_is_left_also_where_a_cancellation_is_lost(
-    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+    watcher: CallRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As gRPC does in the moment in which a call begins."""
     lost = 0

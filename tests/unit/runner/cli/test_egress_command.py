@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from wire.v1 import control_pb2, egress_pb2
 
-from runner.audit.log import AuditLog, Place
+from runner.audit.log import AuditLog, LogLocation
 from runner.cli.operation import egress, egress_policy
 from tests.unit.runner.cli.conftest import RunCommand
 
@@ -320,7 +320,7 @@ def test_the_settings_are_taken_up(run_command: RunCommand) -> None:
 @pytest.fixture
 def record(tmp_path: Path) -> Iterator[None]:
     """What the host has written of three requests."""
-    made = AuditLog(Place(tmp_path / "ws", "default"), 365)
+    made = AuditLog(LogLocation(tmp_path / "ws", "default"), 365)
     made.open()
     said = {"role": "shell", "session": "one", "scheme": "https", "port": 443}
     allowed = {"decision": "allowed", "method": "GET", **said}

@@ -12,7 +12,7 @@ from wire.v1.egress_pb2 import EgressConfiguration, EgressGrant, EgressPolicy
 from runner.egress.configuration import (
     FOR_ALL,
     OWN,
-    Kept,
+    StableSecrets,
     build,
     is_wanted,
     part,
@@ -44,7 +44,7 @@ def secrets() -> Secrets:
 
 
 def test_policy_limits_and_grants_are_in_it() -> None:
-    kept = Kept()
+    kept = StableSecrets()
     grant = EgressGrant(rule="preset npm", session_id="one")
     kept.grants.add("shell", grant)
     made = build("alice", SETTINGS, secrets(), kept, ENVIRON)
@@ -66,12 +66,12 @@ def test_the_hosts_own_public_addresses_are_in_it(monkeypatch: pytest.MonkeyPatc
         for name, each in found.items()
     }
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
-    made = build("alice", SETTINGS, secrets(), Kept(), ENVIRON)
+    made = build("alice", SETTINGS, secrets(), StableSecrets(), ENVIRON)
     assert list(made.own_addresses) == ["2606:2800::1", "93.184.216.34"]
 
 
 def test_nothing_secret_is_shown() -> None:
-    kept = Kept()
+    kept = StableSecrets()
     made = build("alice", SETTINGS, secrets(), kept, ENVIRON)
     whole, shown = made.SerializeToString(), without_secrets(made).SerializeToString()
     hidden = [kept.agent_token, kept.shell_token, kept.placeholders.of("github"), ENVIRON["MODEL"]]
@@ -84,7 +84,7 @@ def test_nothing_secret_is_shown() -> None:
 
 
 def test_each_egress_is_told_the_policy_and_the_keys_of_whom_it_serves_alone() -> None:
-    kept = Kept()
+    kept = StableSecrets()
     whole = build("alice", SETTINGS, secrets(), kept, ENVIRON)
     agents, commands = (part(whole, role) for role in SERVED)
     of_agent = [kept.agent_token, ENVIRON["MODEL"]]
@@ -107,7 +107,7 @@ def test_what_is_told_to_nobody_is_meant_so() -> None:
 
 
 def test_a_grant_is_enough_to_want_it_and_a_denial_is_not() -> None:
-    kept = Kept()
+    kept = StableSecrets()
     closed = UserSettings()
     assert not is_wanted(build("alice", closed, Secrets(), kept, {}))
     kept.grants.add("shell", EgressGrant(rule="a.example", denied=True))

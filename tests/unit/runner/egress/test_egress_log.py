@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runner.audit.calls import Calls, Filter
-from runner.audit.log import AuditLog, Place
+from runner.audit.log import AuditLog, LogLocation
 from runner.audit.reading import verify
 from runner.egress.log import Requests, Spent, Wanted, local_today
 
@@ -28,12 +28,12 @@ PYPI: dict[str, Any] = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, "alice")
+def place(tmp_path: Path) -> LogLocation:
+    return LogLocation(tmp_path, "alice")
 
 
 @pytest.fixture
-def log(place: Place) -> Iterator[AuditLog]:
+def log(place: LogLocation) -> Iterator[AuditLog]:
     made = AuditLog(place, 365)
     made.open()
     yield made
@@ -44,7 +44,7 @@ def ended(log: AuditLog, began: int, outcome: str = "done", **fields: Any) -> No
     log.note("egress-end", begin=began, outcome=outcome, duration_ms=7, **fields)
 
 
-def test_a_request_is_one_line_for_people(log: AuditLog, place: Place) -> None:
+def test_a_request_is_one_line_for_people(log: AuditLog, place: LogLocation) -> None:
     began = log.note("egress", **PYPI)
     (running,) = Requests(place).list()
     assert (running.outcome, running.place) == ("running", "https://pypi.org/simple/")
@@ -64,14 +64,16 @@ def test_a_request_is_one_line_for_people(log: AuditLog, place: Place) -> None:
     ],
 )
 def test_a_place_is_told_as_an_address(
-    log: AuditLog, place: Place, fields: dict[str, Any], shown: str
+    log: AuditLog, place: LogLocation, fields: dict[str, Any], shown: str
 ) -> None:
     log.note("egress", **PYPI | fields)
     (request,) = Requests(place).list()
     assert request.place == shown
 
 
-def test_requests_are_found_by_role_host_session_and_refusal(log: AuditLog, place: Place) -> None:
+def test_requests_are_found_by_role_host_session_and_refusal(
+    log: AuditLog, place: LogLocation
+) -> None:
     log.note("egress", **PYPI)
     log.note("egress", **PYPI | {"role": "agent", "host": "files.pypi.org"})
     log.note("egress", **PYPI | {"decision": "refused", "reason": "no rule", "session": "two"})
@@ -89,7 +91,7 @@ def test_requests_are_found_by_role_host_session_and_refusal(log: AuditLog, plac
     assert len(Requests(place).list(limit=2)) == 2
 
 
-async def test_requests_are_followed_when_they_end(log: AuditLog, place: Place) -> None:
+async def test_requests_are_followed_when_they_end(log: AuditLog, place: LogLocation) -> None:
     async with aclosing(Requests(place).follow()) as following:
         first = asyncio.ensure_future(anext(following))
         await asyncio.sleep(0.05)
@@ -101,7 +103,7 @@ async def test_requests_are_followed_when_they_end(log: AuditLog, place: Place) 
 
 
 def test_the_record_of_calls_has_requests_where_they_are_asked_for(
-    log: AuditLog, place: Place
+    log: AuditLog, place: LogLocation
 ) -> None:
     call = log.note("begin", call="call-1", tool="shell_exec")
     began = log.note("egress", **PYPI)
@@ -115,7 +117,7 @@ def test_the_record_of_calls_has_requests_where_they_are_asked_for(
     assert {each.actor for each in found} == {"shell"}
 
 
-def test_what_a_day_has_taken_is_read_from_the_record(log: AuditLog, place: Place) -> None:
+def test_what_a_day_has_taken_is_read_from_the_record(log: AuditLog, place: LogLocation) -> None:
     ended(log, log.note("egress", **PYPI), sent=1, received=2)
     log.note("egress", **PYPI)
     log.note("egress", **PYPI | {"decision": "refused"})
@@ -127,7 +129,7 @@ def test_what_a_day_has_taken_is_read_from_the_record(log: AuditLog, place: Plac
     ]
 
 
-def test_what_was_taken_yesterday_does_not_count(log: AuditLog, place: Place) -> None:
+def test_what_was_taken_yesterday_does_not_count(log: AuditLog, place: LogLocation) -> None:
     log.note("egress", **PYPI)
     days = [local_today()]
     spent = Spent(place, lambda: days[-1])

@@ -12,7 +12,7 @@ from runner.errors import TierError
 from runner.host.launch import EMBEDDER_MOUNT
 from runner.tiers.base import LaunchSpec, Limits, Network
 from runner.tiers.container.engine import EngineFacts
-from runner.tiers.container.names import Place
+from runner.tiers.container.names import ObjectNames
 from runner.tiers.container.options import create_arguments
 from runner.workspace.mounts import MOUNTS, Access, BoundMount, Mount, Role, bind
 
@@ -88,7 +88,7 @@ def test_who_what_and_where() -> None:
     assert made["entrypoint"] == ["oxydra-guest", "--bootstrap-stdin"]
     assert made["environment"] == {"HOME": "/.oxydra"}
     assert made["hostname"] == "agent"
-    assert made["name"] == f"oxydra-{Place.of('alice', WORKSPACE).digest[:8]}-alice-agent"
+    assert made["name"] == f"oxydra-{ObjectNames.of('alice', WORKSPACE).digest[:8]}-alice-agent"
 
 
 @pytest.mark.parametrize("role", MOUNTS)
@@ -120,7 +120,7 @@ def test_the_labels_say_whose_it_is() -> None:
     assert labels["oxydra.user"] == "alice"
     assert labels["oxydra.role"] == "agent"
     assert labels["oxydra.launch"] == "launch-1"
-    assert labels["oxydra.workspace"] == Place.of("alice", WORKSPACE).digest
+    assert labels["oxydra.workspace"] == ObjectNames.of("alice", WORKSPACE).digest
 
 
 def test_a_runtime_is_passed_on() -> None:
@@ -204,8 +204,8 @@ def test_a_guests_uid_is_the_owners_whatever_the_engine_maps(
 def test_a_place_is_known_by_where_it_really_lies(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert Place.of("a", tmp_path / "link") == Place.of("a", tmp_path / "real")
-    assert Place.of("a", tmp_path / os.curdir) != Place.of("a", tmp_path / "real")
+    assert ObjectNames.of("a", tmp_path / "link") == ObjectNames.of("a", tmp_path / "real")
+    assert ObjectNames.of("a", tmp_path / os.curdir) != ObjectNames.of("a", tmp_path / "real")
 
 
 def test_only_a_way_out_makes_the_metadata_address_the_guests_own() -> None:

@@ -19,7 +19,7 @@ from runner.tiers.base import Handle, LaunchSpec, Network
 from runner.tiers.container import ownership_probe
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.container.engine import Engine
-from runner.tiers.container.names import Place
+from runner.tiers.container.names import ObjectNames
 from runner.workspace.directories import Owner
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
 from runner.workspace.workspace import Workspace
@@ -168,7 +168,7 @@ async def test_a_missing_image_is_refused_with_the_command_that_builds_it(
 async def test_a_name_of_somebody_elses_is_refused_and_kept(
     client: Client, spec: LaunchSpec, workspace: Workspace
 ) -> None:
-    name = Place.of("alice", workspace.path).container(Role.AGENT)
+    name = ObjectNames.of("alice", workspace.path).container(Role.AGENT)
     client.containers_by_name[name] = STRANGERS
     error = await refused(client, spec)
     assert error.code is Code.ALREADY_EXISTS
@@ -179,7 +179,7 @@ async def test_a_name_of_somebody_elses_is_refused_and_kept(
 async def test_a_network_of_somebody_elses_is_refused_and_kept(
     client: Client, spec: LaunchSpec, workspace: Workspace
 ) -> None:
-    name = f"{Place.of('alice', workspace.path).prefix}-outbound"
+    name = f"{ObjectNames.of('alice', workspace.path).prefix}-outbound"
     client.networks_by_name[name] = STRANGERS
     error = await refused(client, spec)
     assert error.code is Code.ALREADY_EXISTS

@@ -13,7 +13,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.tiers.process.driver import ProcessDriver
-from runner.tiers.process.seclusion import Seclusion, program
+from runner.tiers.process.seclusion import NetworkIsolation, program
 from tests.support.ordinary_user import NOBODY
 
 REACH = """
@@ -67,7 +67,7 @@ RUNNERS = pytest.mark.parametrize(
 """The runner's account; root itself, too, could leave a namespace."""
 
 
-class _Seclusion(Seclusion):
+class _Seclusion(NetworkIsolation):
     """One that has found this out already."""
 
     def __init__(self, *, namespace: bool, reason: str = "") -> None:
@@ -115,7 +115,7 @@ def test_its_namespace_holds_nothing_but_a_dead_loopback(uid: int) -> None:
 
 
 def test_this_machine_has_both() -> None:
-    tried = Seclusion()
+    tried = NetworkIsolation()
     assert (tried.reason, tried.has_namespace) == ("", True)
 
 

@@ -10,7 +10,7 @@ import pytest
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.tiers.container.names import Place
+from runner.tiers.container.names import ObjectNames
 from runner.tiers.container.networks import Networks, free_subnets
 
 HEADER = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -58,7 +58,7 @@ def test_fifty_users_get_ranges_that_do_not_overlap() -> None:
     engine: Any = FullEngine()
     networks = Networks()
     for number in range(50):
-        networks.acquire(engine, Place(f"user{number}", "0" * 64), "launch")
+        networks.acquire(engine, ObjectNames(f"user{number}", "0" * 64), "launch")
     ranges = [ipaddress.ip_network(each) for each in engine.ranges.values()]
     assert len(ranges) == 50
     assert not any(one.overlaps(other) for one, other in itertools.combinations(ranges, 2))
@@ -66,7 +66,7 @@ def test_fifty_users_get_ranges_that_do_not_overlap() -> None:
 
 def test_a_range_that_another_runner_has_just_taken_is_not_the_last() -> None:
     engine: Any = FullEngine()
-    place = Place("alice", "0" * 64)
+    place = ObjectNames("alice", "0" * 64)
     name = f"{place.prefix}-outbound"
     first, second = itertools.islice(free_subnets(name), 2)
     engine.taken = {str(first)}
@@ -78,7 +78,7 @@ def test_without_any_range_the_operator_is_told_what_to_set() -> None:
     engine: Any = FullEngine()
     engine.taken = {"every"}
     with pytest.raises(TierError) as raised:
-        Networks().acquire(engine, Place("alice", "0" * 64), "launch")
+        Networks().acquire(engine, ObjectNames("alice", "0" * 64), "launch")
     assert raised.value.code is Code.RESOURCE_EXHAUSTED
     assert '"default-address-pools"' in raised.value.resolution
 

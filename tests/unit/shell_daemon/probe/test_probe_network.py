@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from wire.ways_out import WAYS, Spec, WayOut
+from wire.ways_out import WAYS, Route, Spec
 
 from shell_daemon.probe import network
 from shell_daemon.probe.world import BoundaryHit
@@ -15,9 +15,9 @@ def _open(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[Spec]:
     """Leave these ways open; returns what is asked about them."""
     asked: list[Spec] = []
 
-    def try_all(spec: Spec, proc: object) -> list[WayOut]:
+    def try_all(spec: Spec, proc: object) -> list[Route]:
         asked.append(spec)
-        return [WayOut(name, name not in names, f"{name} leads out") for name in WAYS]
+        return [Route(name, name not in names, f"{name} leads out") for name in WAYS]
 
     monkeypatch.setattr(network, "try_all", try_all)
     return asked

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from wire.boundary import KERNEL_OF_GVISOR, KERNEL_OF_MACHINE, POLICY, SharedDirectory
-from wire.ways_out import POLICED, WAYS, Spec, Target, WayOut
+from wire.ways_out import POLICED, WAYS, Route, Spec, Target
 
 from shell_daemon.probe import filesystem, kernel, mounts, network
 from shell_daemon.probe import walk as walking
@@ -163,9 +163,9 @@ def test_each_open_way_is_a_hit_of_its_own_check(
 ) -> None:
     asked: list[Spec] = []
 
-    def try_all(spec: Spec, _proc: object) -> list[WayOut]:
+    def try_all(spec: Spec, _proc: object) -> list[Route]:
         asked.append(spec)
-        return [WayOut(name, name != way, f"{name} leads out" * (name == way)) for name in WAYS]
+        return [Route(name, name != way, f"{name} leads out" * (name == way)) for name in WAYS]
 
     monkeypatch.setattr(network, "try_all", try_all)
     world = pod.look()
