@@ -132,7 +132,7 @@ def _trusting(pem: str) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=pem)
         except ssl.SSLError as error:
-            raise ValueError(f"the certificates to trust are none: {error.reason}") from None
+            raise ValueError(f"the certificates to trust are invalid: {error.reason}") from None
     return context
 
 

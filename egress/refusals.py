@@ -1,4 +1,4 @@
-"""Refusals: why something does not go out, as whoever wanted it is told."""
+"""Refusals: why a request does not go out, in the words that its client gets."""
 
 from http import HTTPStatus
 from typing import Final

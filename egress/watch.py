@@ -10,7 +10,7 @@ from wire.v1 import egress_pb2 as pb
 
 ALLOWED: Final = "allowed"
 REFUSED: Final = "refused"
-"""What the runner is told of a decision."""
+"""Reports of decisions to the runner."""
 WAITING_MAX: Final = 4096
 """How many requests may wait for the runner at once."""
 OPEN_WAIT_S: Final = 3.0

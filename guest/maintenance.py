@@ -53,7 +53,7 @@ async def do(config: GuestConfig, job: MaintenanceJob) -> None:
         case _:
             raise GuestError(
                 Code.INVALID_ARGUMENT,
-                "the maintenance job is none that this version knows",
+                "unknown maintenance job: the runner and the guest have different versions",
                 resolution="use the same version of Oxydra for the runner and its guests",
             )
     log.info("maintenance done", extra={"event": MAINTENANCE_DONE, "result": result})

@@ -79,5 +79,5 @@ def _peer(party: Party, link: bootstrap_pb2.Link, before: Peer) -> Peer:
 
 
 def _same(peer: Peer) -> tuple[str, ...]:
-    """What tells two peers apart: identities are issued anew each time."""
+    """What identifies a peer; its certificate is issued anew each time."""
     return peer.endpoint, peer.launch_id, peer.token, peer.identity.authority

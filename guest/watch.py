@@ -32,7 +32,7 @@ TOGETHER_S: Final = 0.2
 
 @dataclass
 class Step:
-    """A step that runs. What is in it when it ends is told."""
+    """A running step. Attributes set before its end are exported."""
 
     words: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)

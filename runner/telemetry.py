@@ -70,7 +70,7 @@ class Step:
 
     @classmethod
     def of(cls, span: pb.Span) -> Self | None:
-        """None for what is no step that a guest of ours tells."""
+        """None for a step that no guest of ours reports."""
         now = time.time_ns()
         start, end = span.start_unix_nano, span.end_unix_nano
         lengths = len(span.trace_id), len(span.span_id), len(span.parent_span_id)

@@ -67,7 +67,7 @@ class OutboundRequest:
 
 
 class Admission:
-    """Decides by the configuration that counts, asks people, counts, and tells the runner."""
+    """Decides by the current configuration, asks people, counts, and reports to the runner."""
 
     def __init__(self, state: State, watch: Watch, allowance: Allowance) -> None:
         self.state = state

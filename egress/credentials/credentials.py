@@ -113,7 +113,7 @@ class Credential:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Read HOST or HOST:PORT. Raises `ValueError` if the port is none."""
+    """Read HOST or HOST:PORT. Raises `ValueError` for an invalid port."""
     host, _, port = text.partition(":")
     number = int(port) if port else _HTTPS
     if not host or not 0 < number < 65536:

@@ -63,7 +63,7 @@ class HelloReader:
             if head and head[0] != _HANDSHAKE:
                 raise ValueError("it does not begin as TLS does")
             if len(head) >= 3 and (head[1], head[2]) not in ((3, 1), (3, 2), (3, 3)):
-                raise ValueError("it is no TLS that is known here")
+                raise ValueError("it is not TLS of a known version")
             length = int.from_bytes(head[3:])
             if len(head) == 5 and not 0 < length <= _RECORD_MAX:
                 raise ValueError("a record of TLS has a length that none has")

@@ -131,7 +131,7 @@ class EgressListener:
         if not hmac.compare_digest(token.encode(), expected.encode()):
             raise Refused(403, "token", "who asks did not show the token of this door")
         if not all(each == "" or _ID.fullmatch(each) for each in (session_id, turn_id)):
-            raise bad_request("the session or turn is none")
+            raise bad_request("invalid session or turn id")
         return Caller(self.role, session_id, turn_id)
 
     def caller_of(self, headers: Mapping[str, str]) -> Caller:

@@ -103,7 +103,7 @@ def authority(text: str, port: int) -> tuple[str, int]:
     """
     found = _AUTHORITY.fullmatch(text)
     if found is None:
-        raise bad_request(f"{text[:80]!r} is no host and port")
+        raise bad_request(f"{text[:80]!r} is not a host and port")
     number = int(found["port"]) if found["port"] else port
     if not 0 < number < 65_536:
         raise bad_request(f"{text[:80]!r} has no port")
@@ -435,7 +435,7 @@ def _listed(headers: MultiMapping[str], name: str) -> list[str]:
 
 
 def _refused(error: Exception, attempt: Attempt, meter: _Meter) -> Refused:
-    """What the client is told about a request that failed."""
+    """The client's error for a request that failed."""
     if isinstance(error, Refused):
         return error
     if meter.refused is not None:

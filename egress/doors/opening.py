@@ -122,7 +122,7 @@ class HandshakeReader(asyncio.Protocol):
             self._visitor.greet(line)
             self._greets, self._read = False, rest
         if self._read and not self._read[:1].isupper():
-            raise bad_request("this is a proxy for HTTP, and this is no HTTP")
+            raise bad_request("this proxy accepts only HTTP")
         head, end, rest = self._read.partition(_END)
         if not end:
             self._bound()

@@ -80,9 +80,9 @@ class Serving(RequestHandler):
         ___: BaseException | None = None,
         message: str | None = None,
     ) -> StreamResponse:
-        """Answer what is no request."""
+        """Answer what is not a request."""
         words = " ".join((message or "").split())[:200]
-        return refusal(bad_request(f"this is no request that can be read: {words}"))
+        return refusal(bad_request(f"the request cannot be parsed: {words}"))
 
 
 def refusal(refused: Refused) -> Response:

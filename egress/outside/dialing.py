@@ -316,9 +316,9 @@ class _ProxyReply(asyncio.Protocol):
             return
         words = self._head.split(b"\r\n", 1)[0].split()
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-            self.status.set_exception(OSError("its answer is no HTTP"))
+            self.status.set_exception(OSError("its answer is not HTTP"))
         elif words[1] == b"200" and not self._head.endswith(b"\r\n\r\n"):
-            self.status.set_exception(OSError("it speaks before it is spoken to"))
+            self.status.set_exception(OSError("it sent data before the tunnel was open"))
         else:
             self.status.set_result(int(words[1]))
 

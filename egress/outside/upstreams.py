@@ -70,7 +70,7 @@ class Upstreams:
 
     @classmethod
     def of(cls, messages: Iterable[egress_pb2.EgressUpstream]) -> Self:
-        """Raises `ValueError` for one that is none."""
+        """Raises `ValueError` for an invalid one."""
         return cls(map(_upstream, messages))
 
     def has(self, upstream: Upstream) -> bool:

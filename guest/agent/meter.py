@@ -238,7 +238,7 @@ class Bill:
         except StorageError as error:
             raise BudgetError(
                 error.code,
-                f"what a request takes cannot be counted, and it was not sent: {error.brief}",
+                f"usage cannot be recorded, so the request was not sent: {error.brief}",
                 details=error.details,
                 resolution=error.resolution,
             ) from error

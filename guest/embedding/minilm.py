@@ -54,7 +54,7 @@ class Layout:
 
     @classmethod
     def read(cls, file: Path) -> "Layout":
-        """Raises `ValueError` if it is no safetensors file."""
+        """Raises `ValueError` if it is not a safetensors file."""
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             if length > _HEADER_MAX_BYTES:

@@ -58,7 +58,7 @@ async def _nothing() -> None:
 
 
 def _seen(ready: "asyncio.Future[object]") -> None:
-    """What it failed with is told by every turn."""
+    """Retrieve the exception; every turn reports it."""
     if not ready.cancelled():
         ready.exception()
 

@@ -117,7 +117,7 @@ def _client_tool(given: pb.ToolDescription) -> ClientTool:
     except (ValueError, RecursionError):
         schema = None
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise _bad("client_tools", f"the schema of {given.name} is no JSON schema of an object")
+        raise _bad("client_tools", f"the schema of {given.name} is not a JSON schema of an object")
     description = at_most("client_tools", given.description, CLIENT_SCHEMA_MAX_CHARS)
     return ClientTool(given.name, description, schema)
 
@@ -176,7 +176,7 @@ def day(field: str, value: str) -> str:
         if value and date.fromisoformat(value).isoformat() != value:
             raise ValueError
     except ValueError:
-        raise _bad(field, f"{_seen(value)} is no day such as 2026-11-22") from None
+        raise _bad(field, f"{_seen(value)} is not a day such as 2026-11-22") from None
     return value
 
 
@@ -219,7 +219,7 @@ def at_most(field: str, value: str, maximum: int) -> str:
 def _one_of(field: str, value: str, accepted: Sequence[str]) -> str:
     if not value or value in accepted:
         return value
-    raise _bad(field, f"{_seen(value)} is none of {', '.join(accepted)}")
+    raise _bad(field, f"{_seen(value)} is not one of {', '.join(accepted)}")
 
 
 def _text(field: str, value: str, maximum: int) -> str:

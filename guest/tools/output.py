@@ -17,14 +17,7 @@ from guest.memory.search.context_block import one_line
 from guest.tools.base import Excerpt, Spliced, ToolOutput
 from guest.tools.redaction.credentials import SENSITIVE_NAME
 from guest.tools.redaction.placeholders import SessionSecrets
-from guest.tools.redaction.scrubber import (
-    REDACTED,
-    Scrubber,
-    SecretSpan,
-    joined,
-    occurrences,
-    replaced,
-)
+from guest.tools.redaction.scrubber import REDACTED, Scrubber, Secret, joined, occurrences, replaced
 
 PRIVATE = "[private]"
 WORKSPACE = "[workspace]"
@@ -87,11 +80,11 @@ class Reader:
     secrets: SessionSecrets
     in_files: bool = False
 
-    def found(self, text: str) -> Iterable[SecretSpan]:
+    def found(self, text: str) -> Iterable[Secret]:
         """Secrets that were shown before, without what they were recognised by there."""
         for secret in self.secrets.distinct():
             for start, end in occurrences(text, secret):
-                yield SecretSpan(start, end, known=False)
+                yield Secret(start, end, known=False)
 
     def word(self, secret: str) -> str:
         return self.secrets.placeholder(secret, in_files=self.in_files)
@@ -207,7 +200,7 @@ class Renderer:
         found = self._scrubber.found(text)
         if reader is not None:
             of_text = occurrences(text, REDACTED) if quotes else ()
-            literal = (SecretSpan(start, end, known=False) for start, end in of_text)
+            literal = (Secret(start, end, known=False) for start, end in of_text)
             found = joined([*found, *reader.found(text), *literal])
         paths = ((start, end, False, name) for start, end, name in self._host_paths.spans(text))
         spans: list[tuple[int, int, bool, str]] = []

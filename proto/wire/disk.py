@@ -107,7 +107,7 @@ def _entered(here: int, name: str) -> int:
 
 
 def _may_be_searched(directory: int) -> bool:
-    """Whether what lies in it can be opened, and with that the way up again."""
+    """Whether its entries can be opened, and the parent from it again."""
     try:
         os.close(os.open(".", os.O_PATH | os.O_CLOEXEC, dir_fd=directory))
     except PermissionError:

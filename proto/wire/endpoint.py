@@ -43,7 +43,7 @@ class Endpoint:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Raises `WireError` (INVALID_ARGUMENT) if `text` is none."""
+        """Raises `WireError` (INVALID_ARGUMENT) for an invalid `text`."""
         if text.startswith("unix:/") and "\0" not in text:
             return cls(path=text.removeprefix("unix:"))
         found = _TCP.fullmatch(text)

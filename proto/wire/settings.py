@@ -61,7 +61,7 @@ def _expression(value: str) -> str:
     except re.error as error:
         raise PydanticCustomError(
             "expression",
-            "{value} is no regular expression: {why}",
+            "{value} is not a regular expression: {why}",
             {"value": repr(value[:80]), "why": str(error)},
         ) from None
     return value
@@ -77,7 +77,7 @@ def _rule(value: str) -> str:
     try:
         Rule.parse(value)
     except ValueError as error:
-        raise PydanticCustomError("rule", "is no rule: {why}", {"why": str(error)}) from None
+        raise PydanticCustomError("rule", "is not a rule: {why}", {"why": str(error)}) from None
     return value
 
 
@@ -88,7 +88,7 @@ def _named_host(value: str) -> str:
     try:
         host = hosts.canonical(name)
     except ValueError as error:
-        raise PydanticCustomError("host", "is no host: {why}", {"why": str(error)}) from None
+        raise PydanticCustomError("host", "is not a host: {why}", {"why": str(error)}) from None
     if hosts.is_address(host):
         raise PydanticCustomError("host", "is an address; certificates are issued for names")
     return f"{host}:{port}" if port else host

@@ -86,7 +86,7 @@ def bounded_json(text: bytes, values_max: int) -> Any:
             try:
                 json.dumps(content, ensure_ascii=False).encode()
             except UnicodeError:
-                raise ValueError("it holds half a character, which is no text") from None
+                raise ValueError("it holds an incomplete character") from None
             return content
     raise ValueError("it has too many values")
 

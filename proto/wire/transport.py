@@ -410,6 +410,6 @@ def message_of(read: Callable[[bytes], Any], request: bytes) -> Any:
         raise WireError(
             Code.INVALID_ARGUMENT,
             "the request cannot be read",
-            details="it is no message of this contract",
+            details="it is not a message of this contract",
             resolution="use a client of the same version",
         ) from None

@@ -127,17 +127,17 @@ def read_object(request: Request, body: bytes) -> dict[str, Any]:
         raise Refusal(
             415,
             Code.INVALID_ARGUMENT,
-            f"this is no JSON: Content-Type {kind[:80]!r}",
+            f"the body is not JSON: Content-Type {kind[:80]!r}",
             resolution="send Content-Type: application/json",
         )
     try:
         content = bounded_json(body or b"{}", VALUES_MAX)
     except ValueError as error:
         raise Refusal(
-            400, Code.INVALID_ARGUMENT, "the request is no JSON", details=str(error)[:200]
+            400, Code.INVALID_ARGUMENT, "the request is not JSON", details=str(error)[:200]
         ) from None
     if not isinstance(content, dict):
-        raise Refusal(400, Code.INVALID_ARGUMENT, "the request is no JSON object")
+        raise Refusal(400, Code.INVALID_ARGUMENT, "the request is not a JSON object")
     return content
 
 

@@ -83,7 +83,7 @@ def check_place(section: str, socket: Path) -> None:
         "name a directory where only this account and root write",
     )
     if not why and socket.exists() and not socket.is_socket():
-        why, fix = "something that is no socket is there", f"move {socket} away"
+        why, fix = "another file is there", f"move {socket} away"
     if why:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
@@ -155,7 +155,7 @@ def read_pem(section: str, name: str, path: Path) -> bytes:
     if b"-----BEGIN " not in content:
         raise ConfigError(
             Code.INVALID_ARGUMENT,
-            f"{path} is no PEM file",
+            f"{path} is not a PEM file",
             details=f"[{section}] {name} names it",
             resolution="name a file that begins with -----BEGIN",
         )

@@ -1,4 +1,4 @@
-"""The tool calls of a user, as the audit log tells them to people."""
+"""The tool calls of a user, read from the audit log for people."""
 
 import itertools
 from collections.abc import AsyncIterator, Mapping

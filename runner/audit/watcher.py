@@ -201,7 +201,7 @@ class CallRecorder(GuestWatcher):
     def _begun(self, begun: pb.CallBegun) -> pb.WitnessReply | None:
         call_id = begun.call_id
         if not _ID.fullmatch(call_id) or call_id in self._open or len(self._open) >= OPEN_MAX:
-            return _refused(call_id, "the agent tells of more calls than it can have")
+            return _refused(call_id, "the agent reports more calls than it can have")
         try:
             number = self._audit.note(
                 "begin",

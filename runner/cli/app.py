@@ -69,7 +69,7 @@ _GROUPS: Final = {
         "memory.group",
         "Find, write, correct and forget what an agent remembers; back it up and move it.",
     ),
-    "access": ("operation.access", "Let people in who do not have this account."),
+    "access": ("operation.access", "Manage access for people without this account."),
     "audit": (
         "operation.audit",
         "Show every call of a tool, and check that nobody has changed the record.",
@@ -223,7 +223,7 @@ def stop(
     context: typer.Context,
     everybody: Annotated[bool, typer.Option("--all", help="End the agents of all users.")] = False,
 ) -> None:
-    """End the agent and all that belongs to it. Fine where nothing runs."""
+    """End the agent and all that belongs to it. No error if nothing runs."""
     from runner.cli.operation import lifecycle
 
     if everybody:

@@ -354,7 +354,7 @@ def confirm(question: str, *, what: str, command: str) -> None:
         raise WireError(
             Code.FAILED_PRECONDITION,
             f"nobody can be asked whether to {what}",
-            details="standard input is no terminal",
+            details="standard input is not a terminal",
             resolution=command,
         )
     try:

@@ -109,7 +109,9 @@ def first_day(since: str) -> str:
         if days := _DAYS.fullmatch(since):
             return (today() - timedelta(days=int(days[1]) - 1)).isoformat()
         return date.fromisoformat(since).isoformat()
-    raise typer.BadParameter(f"--since: {since!r} is no day such as 2026-11-22, 7d or all")
+    raise typer.BadParameter(
+        f"--since: {since!r} is not accepted; write a day such as 2026-11-22, 7d or all"
+    )
 
 
 def _show_everybody(options: Options, first: str, *, json: bool) -> None:

@@ -72,7 +72,7 @@ class AccessFile(BaseModel):
             where = ", ".join(".".join(map(str, each["loc"])) or "JSON" for each in error.errors())
             raise ConfigError(
                 Code.INVALID_ARGUMENT,
-                f"{path} is no access file",
+                f"{path} is not an access file",
                 details=f"not as expected: {where}",
                 resolution="ask the person who runs the agent for another one",
             ) from None

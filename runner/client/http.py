@@ -189,7 +189,7 @@ def _object(text: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _no_server(str(error)[:200]) from None
     if not isinstance(content, dict):
-        raise _no_server("an answer is no JSON object")
+        raise _no_server("an answer is not a JSON object")
     return content
 
 
@@ -219,7 +219,7 @@ def _refusal(address: str, status: int, body: bytes) -> WireError:
 def _no_server(details: str) -> WireError:
     return WireError(
         Code.FAILED_PRECONDITION,
-        "what answers is no server of agents, or one of another version",
+        "the server is not one of agents, or has another version",
         details=details,
         resolution=_WHERE,
     )
@@ -252,7 +252,7 @@ def _check_size(held: bytearray) -> None:
 
 
 def _trusting(certificate: str) -> ssl.SSLContext:
-    """Raises `WireError` (INVALID_ARGUMENT) where `certificate` is none."""
+    """Raises `WireError` (INVALID_ARGUMENT) for an invalid `certificate`."""
     try:
         context = ssl.create_default_context(cadata=certificate or None)
     except (ssl.SSLError, ValueError) as error:

@@ -93,7 +93,7 @@ def way_of_others(path: Path, environ: Mapping[str, str] = os.environ) -> str:
             continue
         here /= name
         if stat.S_ISDIR(found.st_mode) and found.st_mode & _FOR_ALL == stat.S_IWOTH:
-            return f"every account can replace what lies in {here}"
+            return f"every account can replace files in {here}"
     return ""
 
 

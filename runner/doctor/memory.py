@@ -81,7 +81,7 @@ def _answers(url: str, ca_pem: str, token: str, *, one_user: bool) -> Finding:
         reason = getattr(error, "reason", error)
         return _unreachable(url, str(reason), certificate=isinstance(reason, ssl.SSLError))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, HTTPException):
-        return problem(_SERVER, f"{url} is no memory server", "correct memory.remote_url")
+        return problem(_SERVER, f"{url} is not a memory server", "correct memory.remote_url")
     if refusal := objection(url, full_text, abilities, one_user=one_user):
         return refused(_SERVER, refusal)
     if said := remark(url, abilities):

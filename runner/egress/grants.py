@@ -80,7 +80,7 @@ def _checked(role: str, grant: egress_pb2.EgressGrant) -> egress_pb2.EgressGrant
     if grant.session_id and not _ID.fullmatch(grant.session_id):
         raise HostError(
             Code.INVALID_ARGUMENT,
-            f"{grant.session_id[:40]!r} is no session's id",
+            f"{grant.session_id[:40]!r} is not a session id",
             resolution="runner sessions list",
         )
     try:
@@ -88,7 +88,7 @@ def _checked(role: str, grant: egress_pb2.EgressGrant) -> egress_pb2.EgressGrant
     except ValueError as error:
         raise HostError(
             Code.INVALID_ARGUMENT,
-            f"{grant.rule[:80]!r} is no rule: {error}",
+            f"{grant.rule[:80]!r} is not a rule: {error}",
             details='accepted: [METHODS ][scheme://]host[:port][/path], or "preset NAME"',
         ) from None
     return egress_pb2.EgressGrant(rule=rule, denied=grant.denied, session_id=grant.session_id)

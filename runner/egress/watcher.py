@@ -163,7 +163,7 @@ class EgressWatcher(GuestWatcher):
 
     def _begun(self, begun: pb.EgressBegun) -> pb.EgressReply:
         if begun.id in self._open or len(self._open) >= OPEN_MAX:
-            return _unrecorded(begun.id, "egress tells of more requests than it can have")
+            return _unrecorded(begun.id, "egress reports more requests than it can have")
         checked = _checked(begun, self._roles)
         try:
             number = self._audit.note("egress", **_fields(checked))

@@ -91,7 +91,7 @@ def names_in(certificate: bytes) -> list[str]:
         return []
     except ValueError as error:
         raise HostError(
-            Code.INVALID_ARGUMENT, "this is no certificate", details=str(error)
+            Code.INVALID_ARGUMENT, "this is not a certificate", details=str(error)
         ) from None
     return [name for name in names.get_values_for_type(x509.DNSName) if "*" not in name]
 

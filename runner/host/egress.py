@@ -126,7 +126,7 @@ class Egress:
             try:
                 channel = await self.supervisor.channel()
             except HostError as error:
-                log.info("egress is told later: %s", error.brief)
+                log.info("egress gets the settings later: %s", error.brief)
                 return False
             await self._configure(channel)
             return True

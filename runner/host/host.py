@@ -258,7 +258,7 @@ class Host:
             taken = await self._guests.egress.reconfigure()
         if self._guests.untold is not None:
             raise self._guests.untold
-        return [] if taken else ["egress does not run now, and takes this up when it does"]
+        return [] if taken else ["egress is not running; the settings apply when it starts"]
 
     async def grant_egress(
         self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool

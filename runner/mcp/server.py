@@ -70,7 +70,7 @@ def build(reach: Reach) -> Server[Any]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell the client what went wrong as the protocol tells it."""
+    """Report an error to the client in the protocol's format."""
     try:
         yield
     except WireError as error:

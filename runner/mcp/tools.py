@@ -29,7 +29,7 @@ _QUESTION: Final = "approval"
 
 Context = ServerRequestContext[Any, Any]
 PROGRESS_S: Final = 1.0
-"""How often a client that wants to know is told that a call still runs."""
+"""How often a client that asked for progress hears that a call still runs."""
 
 _T = TypeVar("_T")
 
@@ -108,7 +108,7 @@ def _result(reply: gateway_pb2.CallToolReply) -> types.CallToolResult:
 
 
 def _failed(error: WireError) -> types.CallToolResult:
-    """What a model is told where an operator must act."""
+    """The model's message where an operator must act."""
     said = [error.brief, error.details, error.resolution and f"to mend it: {error.resolution}"]
     text = types.TextContent(text="; ".join(filter(None, said)))
     return types.CallToolResult(content=[text], is_error=True)

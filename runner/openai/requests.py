@@ -82,11 +82,11 @@ class CallRef:
 
     @classmethod
     def read(cls, param: str, call_id: str) -> "CallRef":
-        """Raises `BadRequest` for an id that is none of ours."""
+        """Raises `BadRequest` for an unknown id."""
         if (match := _CALL_ID.fullmatch(call_id)) is None:
             raise BadRequest(
                 param,
-                f"{call_id[:80]!r} is no call of this agent",
+                f"{call_id[:80]!r} is not a call of this agent",
                 "send the id as it came with the call",
             )
         return cls(f"turn-{uuid.UUID(match[1])}", int(match[2]))
@@ -134,7 +134,7 @@ def json_object(body: bytes) -> Mapping[str, Any]:
     try:
         sent = bounded_json(body, VALUES_MAX)
     except ValueError as error:
-        raise BadRequest("body", f"it is no JSON that is read here: {str(error)[:200]}") from None
+        raise BadRequest("body", f"it is not accepted as JSON: {str(error)[:200]}") from None
     if not isinstance(sent, dict):
         raise BadRequest("body", "it must be a JSON object")
     return sent
@@ -207,7 +207,7 @@ class _Reader:
         else:
             raise BadRequest(
                 f"{param}.role",
-                f"{str(role)[:40]!r} is none of system, developer, user, assistant, tool",
+                f"{str(role)[:40]!r} is not one of system, developer, user, assistant, tool",
             )
 
     def item(self, param: str, sent: object) -> None:
@@ -223,7 +223,7 @@ class _Reader:
         elif kind not in _ECHOED:
             raise BadRequest(
                 f"{param}.type",
-                f"{kind[:40]!r} is none of message, function_call, function_call_output, "
+                f"{kind[:40]!r} is not one of message, function_call, function_call_output, "
                 f"{', '.join(sorted(_ECHOED))}",
             )
 

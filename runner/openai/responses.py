@@ -233,7 +233,7 @@ class ResponseWriter:
 
 
 def seconds(rfc3339: str) -> float:
-    """A time of the gateway as OpenAI's API tells times."""
+    """A time of the gateway in the format of OpenAI's API."""
     return datetime.fromisoformat(rfc3339).timestamp()
 
 

@@ -108,7 +108,7 @@ class OpenAI:
         if request.query_params.get("stream", "false").lower() == "true":
             raise BadRequest(
                 "stream",
-                "a response that exists is told as a whole",
+                "a stored response is returned whole",
                 "ask for it without stream, as often as needed",
             )
         ref = ResponseRef.read(request.path_params["response_id"])

@@ -44,7 +44,7 @@ class ResponseRef:
 
     @classmethod
     def read(cls, response_id: str) -> "ResponseRef":
-        """Raises `WireError` (NOT_FOUND) for an id that is none of ours."""
+        """Raises `WireError` (NOT_FOUND) for an unknown id."""
         if (match := _RESPONSE_ID.fullmatch(response_id)) is None:
             raise unknown(response_id)
         return cls(f"turn-{uuid.UUID(match[1])}", int(match[2] or 0))

@@ -96,7 +96,7 @@ class Guard:
             raise Refusal(
                 421,
                 Code.PERMISSION_DENIED,
-                "this server is not called by that name",
+                "the Host header does not name this server",
                 details=f"Host: {headers.get('host', '')[:100]!r}",
                 resolution="name it in [serve] hosts, or the address of the reverse proxy in "
                 "[serve] url",

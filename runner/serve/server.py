@@ -213,7 +213,7 @@ def check_settings(settings: ServeSettings, access: AccessSettings) -> None:
         except ValueError:
             raise ConfigError(
                 Code.INVALID_ARGUMENT,
-                f"[serve] user_header_from is no address: {settings.user_header_from}",
+                f"[serve] user_header_from is not an address: {settings.user_header_from}",
                 resolution='name an IP address such as 127.0.0.1, or "socket"',
             ) from None
 

@@ -160,7 +160,7 @@ def look(root: Path, user_id: str, uids: GuestUids, holder: Holder) -> UidAssign
     except OSError:
         before = 0
     if before not in uids.users:
-        why = "which all users shared" if before == uids.embedder else "which is none for users"
+        why = "which all users shared" if before == uids.embedder else "which users cannot have"
     elif before in others:
         why = f"which the workspace {others[before]} has too"
     elif whose := holder(before):

@@ -94,7 +94,7 @@ async def test_a_no_is_told_to_the_command_and_counts_for_the_turn(outside: Outs
 async def test_where_nobody_can_be_asked_the_answer_is_no(outside: Outside) -> None:
     done = await asyncio.to_thread(outside.household.run, "ask", outside.fetch)
     assert f"allow http://{outside.place} for this session?" in done.stderr
-    assert "no: standard input is no terminal" in done.stderr
+    assert "no: standard input is not a terminal" in done.stderr
     assert "a person said no" in done.stdout
     assert outside.server.requests == []
 

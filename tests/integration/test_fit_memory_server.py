@@ -150,7 +150,7 @@ def test_the_doctor_bears_what_else_may_listen_there(answer: bytes) -> None:
         config = Config(
             tier="process", workspace_root=NOBODY, memory=MemorySettings(remote_url=url)
         )
-        assert memory(config, "alice", {})[1].what == f"{url} is no memory server"
+        assert memory(config, "alice", {})[1].what == f"{url} is not a memory server"
 
 
 class _Engine:

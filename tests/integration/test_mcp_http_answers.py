@@ -204,7 +204,7 @@ async def test_a_redirect_below_the_address_is_followed(tmp_path: Path, location
         ({"status": 404}, "there is no MCP server at this address: correct mcp.servers.docs.url"),
         ({"status": 405}, "there is no MCP server at this address: correct mcp.servers.docs.url"),
         ({"status": 502, "text": "<html>"}, "it fails (HTTP 502): see its own log"),
-        ({"status": 200, "text": "<html>"}, "what it answered is no message of MCP (text/plain"),
+        ({"status": 200, "text": "<html>"}, "its answer is not an MCP message (text/plain"),
         ({"status": 307, "headers": {"location": "http://[::1/"}}, "it fails (HTTP 307): see its"),
     ],
 )

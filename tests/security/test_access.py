@@ -583,7 +583,7 @@ async def test_an_access_file_that_others_can_read_is_not_used(front: Front) -> 
     ):
         path.write_text(json.dumps(json.loads(front.access(name="n").model_dump_json()) | spoilt))
         front.tokens.revoke("alice", "n")
-        with pytest.raises(ConfigError, match="is no access file") as raised:
+        with pytest.raises(ConfigError, match="is not an access file") as raised:
             AccessFile.read(path)
         assert raised.value.details == f"not as expected: {next(iter(spoilt))}"
     nowhere = altered(front.access(name="n"), address="[::::]:1")

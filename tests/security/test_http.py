@@ -333,7 +333,7 @@ async def test_the_header_of_a_proxy_is_believed_from_the_proxy_only(front: Fron
             assert await save(proxy, **named) == 403  # the proxy's login is no page of ours
         async with httpx.AsyncClient(base_url=beside.server.urls[0], headers=PAGE) as direct:
             reply = await direct.get("/api/me", headers=named)
-            assert (reply.status_code, "not believed" in reply.text) == (403, True)
+            assert (reply.status_code, "accepted only from" in reply.text) == (403, True)
     async with (
         open_beside(front, user_header_from="127.0.0.9", **settings) as beside,
         httpx.AsyncClient(base_url=beside.server.urls[0], headers=PAGE) as direct,

@@ -210,7 +210,7 @@ def chart() -> dict[str, str]:
 
 
 def write() -> None:
-    """Write all files, and remove what is none of them."""
+    """Write all files, and remove all others."""
     for folder, content in (("plain", manifests()), ("chart", chart())):
         place = PLACE / folder
         for name, text in content.items():

@@ -116,7 +116,7 @@ def _place(
         if api_key == NO_KEY:
             raise GuestError(
                 Code.FAILED_PRECONDITION,
-                f"there is no way out to provider {settings.provider!r}",
+                f"no egress guest leads to provider {settings.provider!r}",
                 details="this guest was started without a door at the egress guest",
                 resolution="runner restart",
             )

@@ -221,7 +221,7 @@ def before(request: TurnRequest) -> str:
 
 
 def from_client(told: str) -> str:
-    """The section with what the client's program tells the model; empty for nothing."""
+    """The section with the client program's instructions to the model; may be empty."""
     return f"{_CLIENT}\n{marked(told)}" if told.strip() else ""
 
 

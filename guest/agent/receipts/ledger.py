@@ -142,7 +142,7 @@ def _receipt(
 
 
 def _failure(receipt: Receipt) -> tuple[str, ...] | None:
-    """What is told once of attempts that failed alike; None for one that did not fail."""
+    """One report for attempts that failed alike; None for one that did not fail."""
     alike = receipt.action, receipt.note_id, receipt.reason
     return alike if receipt.outcome == "failed" else None
 

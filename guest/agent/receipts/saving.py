@@ -44,7 +44,7 @@ class Call:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The result without its `Note:` lines; empty where it is no JSON object."""
+        """The result without its `Note:` lines; empty if it is not a JSON object."""
         data = data_of(self.result.text)
         return data if isinstance(data, dict) else {}
 

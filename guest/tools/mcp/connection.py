@@ -154,7 +154,7 @@ class Connection:
 
 
 def _message(line: bytes) -> types.JSONRPCMessage | None:
-    """The message in a line; None if it is none. One that is nested too deeply for what reads it
+    """The message in a line; None if it is not one. One that is nested too deeply for what reads it
     later is an error."""
     try:
         value = parsed_json(line)

@@ -143,13 +143,13 @@ class _Bounded(httpx2.AsyncBaseTransport):
             response.stream = _Cut(response.stream)
             if request.method == "POST":
                 kind = response.headers.get("content-type", "no type")[:_SHOWN_MAX_CHARS]
-                self.refused = f"what it answered is no message of MCP ({visible(kind)})"
+                self.refused = f"its answer is not an MCP message ({visible(kind)})"
                 if response.status_code >= 300:
                     return await self._told(request, response)
         return response
 
     async def _told(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        """An answer that is no success, as a message that says what it is."""
+        """The message for an answer that is not a success."""
         status = response.status_code
         said = _MEANINGS.get(status, f"it fails (HTTP {status}): see its own log")
         with suppress(KeyError, ValueError):

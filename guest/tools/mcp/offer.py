@@ -218,7 +218,7 @@ def _shown(schema: Mapping[str, Any], changed: Mapping[str, str]) -> dict[str, A
 
 
 def _named(name: str, schema: dict[str, Any], changed: Mapping[str, str]) -> dict[str, Any]:
-    """The schema of an argument, which tells its name if that is another one."""
+    """The schema of an argument; names the argument if its own name differs."""
     if name not in changed:
         return schema
     return {**schema, "description": f"{name}: {schema.get('description', '')}".rstrip(": ")}

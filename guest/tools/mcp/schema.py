@@ -38,7 +38,7 @@ def reduced(schema: object) -> dict[str, Any]:
     Raises `SchemaError` if it is not that of an object, or too large.
     """
     if not isinstance(schema, dict):
-        raise SchemaError("the schema of its arguments is no object")
+        raise SchemaError("the schema of its arguments is not an object")
     for longest in _TEXTS_MAX:
         reduction = _Reduction(schema, longest)
         found = reduction.of(schema, 0, ())

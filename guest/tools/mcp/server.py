@@ -349,7 +349,7 @@ class McpServer:
             raise result.refused(error.message, material) from None
         except (ValueError, RecursionError):
             raise ToolError(
-                f"what the MCP server {self._name} answered is no result of a tool, or nested too "
+                f"what the MCP server {self._name} answered is not a tool result, or nested too "
                 "deeply",
                 material=(material,),
             ) from None

@@ -70,7 +70,7 @@ def occurrences(text: str, part: str) -> Iterator[Span]:
         start = text.find(part, start + 1)
 
 
-class SecretSpan(NamedTuple):
+class Secret(NamedTuple):
     """Where a secret stands in a text; `known`: it is one of the secrets of this launch."""
 
     start: int
@@ -78,17 +78,17 @@ class SecretSpan(NamedTuple):
     known: bool
 
 
-def joined(found: Iterable[SecretSpan]) -> list[SecretSpan]:
+def joined(found: Iterable[Secret]) -> list[Secret]:
     """`found`, sorted, with those that touch as one."""
-    merged: list[SecretSpan] = []
+    merged: list[Secret] = []
     for start, end, known in sorted(found):
         if start == end:
             continue
         if merged and start <= merged[-1].end:
             last = merged[-1]
-            merged[-1] = SecretSpan(last.start, max(end, last.end), known or last.known)
+            merged[-1] = Secret(last.start, max(end, last.end), known or last.known)
         else:
-            merged.append(SecretSpan(start, end, known))
+            merged.append(Secret(start, end, known))
     return merged
 
 
@@ -116,10 +116,10 @@ class Scrubber:
             whole = {_in_one_line(secret), raw.hex(), raw.hex().upper(), *_base64_forms(raw)}
             self._cut |= {form for form in whole if len(form) > _PIECE}
 
-    def found(self, text: str) -> list[SecretSpan]:
+    def found(self, text: str) -> list[Secret]:
         """The secrets in `text`: sorted, and no two touch."""
-        known = (SecretSpan(*span, True) for span in self._known(text))
-        others = (SecretSpan(*span, False) for span in (*find_all(text), *self._pieces(text)))
+        known = (Secret(*span, True) for span in self._known(text))
+        others = (Secret(*span, False) for span in (*find_all(text), *self._pieces(text)))
         return joined([*known, *others])
 
     def scrub(self, text: str) -> str:
@@ -128,7 +128,7 @@ class Scrubber:
 
     def scrub_known(self, text: str) -> str:
         """`text` without the known secrets, otherwise unchanged."""
-        known = joined(SecretSpan(*span, True) for span in self._known(text))
+        known = joined(Secret(*span, True) for span in self._known(text))
         return replaced(text, [(one.start, one.end, REDACTED) for one in known]) if known else text
 
     def _known(self, text: str) -> Iterator[Span]:

@@ -33,7 +33,7 @@ def canonical(host: str) -> str:
     if _NUMBER.fullmatch(labels[-1]):
         return _address_4(name)
     if len(name) > _NAME_CHARS_MAX or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError("it is no name of a host")
+        raise ValueError("it is not a host name")
     return name
 
 
@@ -54,7 +54,7 @@ def _a_labels(name: str) -> str:
     try:
         return name.encode("idna").decode("ascii")
     except UnicodeError:
-        raise ValueError("it is no name of a host") from None
+        raise ValueError("it is not a host name") from None
 
 
 def _address_4(text: str) -> str:
@@ -70,7 +70,7 @@ def _address_6(text: str) -> str:
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        raise ValueError("it is no address") from None
+        raise ValueError("it is not an address") from None
     if address.scope_id:
         raise ValueError("it is an address with a zone")
     if address.ipv4_mapped:
@@ -119,7 +119,7 @@ def refusal(address: str, private_networks: Iterable[Network] = (), own: Iterabl
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        return "it is no address"
+        return "it is not an address"
     private = tuple(private_networks)
     ours = frozenset(map(ipaddress.ip_address, own))
     if isinstance(parsed, ipaddress.IPv4Address):

@@ -196,7 +196,7 @@ def _parsed(text: str) -> Rule:
     try:
         return Rule.parse(text)
     except ValueError as error:
-        raise ValueError(f"{text[:80]!r} is no rule: {error}") from None
+        raise ValueError(f"{text[:80]!r} is not a rule: {error}") from None
 
 
 def _preset_with(attempt: Attempt, host: str) -> str:

@@ -175,7 +175,7 @@ async def _approved(approval: gateway_pb2.ApprovalRequested, streams: Streams) -
     """What the person at the terminal says; no if there is none."""
     say(streams.stderr, question(approval, shutil.get_terminal_size().columns))
     if not (streams.stdin.isatty() and streams.stderr.isatty()):
-        say(streams.stderr, "[y/N] no: standard input is no terminal")
+        say(streams.stderr, "[y/N] no: standard input is not a terminal")
         return False
     try:
         return await asyncio.to_thread(typer.confirm, "allow it?", err=True)

@@ -118,7 +118,7 @@ class PlainScreen:
         say(self._stderr, text)
 
     async def ask(self, question: str) -> bool:
-        await self.line(f"{question}\n[y/N] no: standard input is no terminal")
+        await self.line(f"{question}\n[y/N] no: standard input is not a terminal")
         return False
 
     async def offer(self, text: str) -> bool:  # noqa: ARG002 - nobody can edit it

@@ -75,7 +75,7 @@ def _edited(before: str, command: str) -> str:
         raise WireError(
             Code.INVALID_ARGUMENT,
             "no text was given",
-            details="standard input is no terminal, so there is no editor to open",
+            details="standard input is not a terminal, so there is no editor to open",
             resolution=f"{command}; - takes it from standard input",
         )
     return edited(before, name="note-", suffix=".txt", otherwise=command)

@@ -96,7 +96,7 @@ def list_(
     from_material: FromMaterial = False,
     tag: Annotated[str, typer.Option(help="Only with this tag.")] = "",
     superseded: Annotated[
-        bool, typer.Option("--superseded", help="Also notes that count no more.")
+        bool, typer.Option("--superseded", help="Include superseded notes.")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -369,7 +369,7 @@ def restored_by_undo(changes: Sequence[gateway_pb2.Change]) -> int | None:
 
 def _question(note: gateway_pb2.Note, changes: Sequence[gateway_pb2.Change]) -> str:
     if note.superseded:
-        return "It is superseded. Let it count again?"
+        return "This note was superseded. Make it active again?"
     target = restored_by_undo(changes)
     if target == 0:
         return "There is no version before this one. Forget the note? This cannot be undone"

@@ -168,7 +168,7 @@ def _check_listens(config: Config) -> None:
     if config.access.socket is None and not config.access.listen:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
-            "nobody is let in with an access file: [access] has no address",
+            "no access file can be used: [access] sets no address",
             details="neither [access] socket nor [access] listen is set",
             resolution="set in runner.toml, for accounts of this machine: [access] socket = "
             '"/run/oxydra/access.sock" and socket_group = "GROUP"; for others: listen = '

@@ -132,7 +132,7 @@ def _variable(name: str) -> str:
         return name
     raise ConfigError(
         Code.INVALID_ARGUMENT,
-        "--from-env takes the name of an environment variable, and this is none",
+        "--from-env needs the name of an environment variable, not the key itself",
         details="what was given is not shown; if it was the key, others may have seen it",
         resolution="export MODEL_KEY=…, then: runner credentials set --from-env MODEL_KEY",
     )

@@ -163,7 +163,7 @@ def reload(context: typer.Context) -> None:
     """Take up the settings of egress that are in the file now, without restarting anything."""
     for notice in ask_host(context.obj, lambda host: host.reload_egress()):
         typer.echo(one_line(notice))
-    typer.echo("what [egress] says now holds from the next request on")
+    typer.echo("egress settings reloaded; they apply to new requests")
 
 
 def _grant(
@@ -233,7 +233,7 @@ def _parts(url: str) -> tuple[bool, str, int, str]:
     except ValueError as error:
         raise HostError(
             Code.INVALID_ARGUMENT,
-            f"{url[:80]!r} is no URL that egress could let out",
+            f"{url[:80]!r} is not a URL that egress can forward",
             details=str(error),
             resolution="runner egress test https://example.org/",
         ) from None
@@ -269,7 +269,7 @@ def _openable(attempt: Attempt, verdict: Verdict) -> str:
 def _no_rule(text: str, why: str) -> HostError:
     return HostError(
         Code.INVALID_ARGUMENT,
-        f"{text[:80]!r} is no rule: {why}",
+        f"{text[:80]!r} is not a rule: {why}",
         details=f"presets are {', '.join(PRESETS)}",
         resolution="runner egress allow files.example.org, or: runner egress allow preset pypi",
     )

@@ -99,7 +99,7 @@ class Current:
         return "https" if self._reads(role, host, port) else "tunnel"
 
     def is_idle(self, role: Role, rule: Rule) -> bool:
-        """Whether a rule that allows never does, because it would have to see into tunnels."""
+        """True for an allow rule with a path that tunnels, which stay encrypted, never match."""
         tunnels = rule.scheme == "https" or (not rule.scheme and rule.port == _HTTPS_PORT)
         port = rule.port or _HTTPS_PORT
         return rule.reads and tunnels and not self._reads(role, rule.host, port)

@@ -74,7 +74,7 @@ def _moment(text: str) -> datetime:
     except ValueError:
         raise HostError(
             Code.INVALID_ARGUMENT,
-            f"--since {text!r} is no time",
+            f"--since {text!r} is not a time",
             details="accepted: 90s, 15m, 2h, 3d, or a date and time such as 2026-11-20T08:00",
         ) from None
 

@@ -99,7 +99,7 @@ def edit(context: typer.Context) -> None:
         raise HostError(
             Code.FAILED_PRECONDITION,
             "there is no terminal for an editor",
-            details="standard input is no terminal",
+            details="standard input is not a terminal",
             resolution="edit the file itself, then: runner config check",
         )
     path = _file(options)

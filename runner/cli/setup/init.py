@@ -98,7 +98,7 @@ def _answer(name: str, given: str | None, question: str, default: str | None) ->
             raise ConfigError(
                 Code.INVALID_ARGUMENT,
                 f"no {name} was given",
-                details="standard input is no terminal, so nobody can be asked",
+                details="standard input is not a terminal, so nobody can be asked",
                 resolution=f"runner init {_option(name)} …",
             )
         return default

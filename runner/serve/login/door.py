@@ -117,7 +117,7 @@ class Authenticator:
             raise Refusal(
                 403,
                 Code.PERMISSION_DENIED,
-                f"the header {settings.user_header} is not believed from here",
+                f"the header {settings.user_header} is accepted only from [serve] user_header_from",
                 details=f"[serve] user_header_from is {settings.user_header_from}",
                 resolution="log in without that header",
             )
@@ -125,7 +125,7 @@ class Authenticator:
             raise Refusal(
                 403,
                 Code.PERMISSION_DENIED,
-                "the proxy names somebody who is no user here",
+                "the proxy names an unknown user",
                 resolution="ask the person who runs this host",
             )
         return named[0]

@@ -74,7 +74,7 @@ class Links:
 
 
 def not_known() -> WireError:
-    """What is said to who shows a link that is no good."""
+    """The error for an unusable link."""
     return WireError(
         Code.UNAUTHENTICATED,
         "this link is not known",

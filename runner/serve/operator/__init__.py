@@ -1,1 +1,1 @@
-"""What only the operator is told and may do: the host's API, and what guests take."""
+"""The operator's own interface: the host's API, and what guests take."""

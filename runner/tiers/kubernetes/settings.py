@@ -17,7 +17,7 @@ def _address_range(value: str) -> str:
     try:
         return str(ipaddress.ip_network(value))
     except ValueError as error:
-        raise PydanticCustomError("range", "is no range: {why}", {"why": str(error)}) from None
+        raise PydanticCustomError("range", "is not a range: {why}", {"why": str(error)}) from None
 
 
 ObjectName = Annotated[

@@ -60,7 +60,7 @@ class Pods:
         return list(self._pods.values())
 
     def seen(self, pod: Pod) -> None:
-        """Take up a pod that was just created, before the watch tells of it."""
+        """Take up a pod that was just created, before the watch reports it."""
         name = pod["metadata"]["name"]
         if name not in self._pods:
             self._pods[name] = pod
@@ -194,7 +194,7 @@ def reason_of_end(pod: Pod) -> str:
 
 
 def why_waiting(pod: Pod) -> str:
-    """Why its container does not run yet, as far as that is told."""
+    """Why its container does not run yet, if that is known."""
     for condition in pod.get("status", {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] != "True":
             return f"no node takes it: {condition.get('message') or condition.get('reason', '')}"

@@ -181,7 +181,7 @@ def _check_agent(reason: str) -> None:
     if reason:
         raise TierError(
             Code.FAILED_PRECONDITION,
-            "the agent cannot be kept from the network here",
+            "cannot isolate the agent from the network on this machine",
             details=reason,
             resolution="use a Linux kernel with seccomp, or: runner --tier container",
         )

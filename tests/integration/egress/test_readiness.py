@@ -63,7 +63,7 @@ async def test_nothing_goes_out_while_nobody_records_it(
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"shell": pb.EgressPolicy(allow=["ftp://x"])}, "is no rule"),
+        ({"shell": pb.EgressPolicy(allow=["ftp://x"])}, "is not a rule"),
         ({"shell": pb.EgressPolicy(presets=["nonsense"])}, "no such preset"),
         ({"private_networks": ["10.1.2.3/8"]}, "10.1.2.3/8"),
         ({"ca_pem": "nonsense"}, "certificates"),

@@ -186,7 +186,7 @@ async def test_a_memory_is_asked_by_its_name_and_without_a_token(tmp_path: Path)
 
 
 def test_a_key_behind_a_door_is_not_sent_where_there_is_none() -> None:
-    with pytest.raises(GuestError, match="no way out"):
+    with pytest.raises(GuestError, match="no egress guest leads"):
         build_model(settings_of("openai"), NO_KEY)
 
 

@@ -121,7 +121,7 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         (
             "egress",
             credential(hosts=["a..b"]),
-            "bad setting egress.credentials.github.hosts: 'a..b' is no host",
+            "bad setting egress.credentials.github.hosts: 'a..b' is not a host",
         ),
         (
             "egress",
@@ -161,12 +161,12 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         (
             "egress",
             '{"shell": {"allow": ["example.org", "0x7f.1"]}}',
-            "bad setting egress.shell.allow: '0x7f.1' is no rule: it is another spelling of an a",
+            "bad setting egress.shell.allow: '0x7f.1' is not a rule: it is another spelling of an",
         ),
         (
             "egress",
             '{"agent": {"deny": ["example.org/a/../b"]}}',
-            "bad setting egress.agent.deny: 'example.org/a/../b' is no rule: a path has no",
+            "bad setting egress.agent.deny: 'example.org/a/../b' is not a rule: a path has no",
         ),
         (
             "egress",

@@ -86,7 +86,9 @@ async def test_with_caps_nothing_is_reserved(path: Path) -> None:
             await counted.reserve(REQUEST, Amount(10, 5), [Cap("day", "tokens", 100)])
         settings = AgentSettings.model_construct(budget=BudgetSettings(day_tokens=10**6))
         bill = Meter(counted, settings).bill(CONTEXT)
-        with pytest.raises(BudgetError, match="cannot be counted, and it was not sent") as raised:
+        with pytest.raises(
+            BudgetError, match="usage cannot be recorded, so the request was not sent"
+        ) as raised:
             await bill.reserve("answer", TestModel(), [], None, ModelRequestParameters())
         assert raised.value.resolution == "wait"
         database.away = False

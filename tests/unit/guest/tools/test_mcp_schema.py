@@ -46,7 +46,7 @@ def test_references_within_the_schema_are_put_in_their_place() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([], "is no object"),
+        ([], "is not an object"),
         ({"type": "array"}, "no object"),
         (of({f"p{n}": {} for n in range(2000)}), "too large"),
         (of({"": {}}), "a name that cannot be shown"),

@@ -196,8 +196,8 @@ def test_room_for_lines_is_set_aside(place: LogLocation) -> None:
 def test_the_kernel_has_a_line_before_a_kill(place: LogLocation) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from runner.audit.log import AuditLog, Place\n"
-        "log = AuditLog(Place(Path(sys.argv[1]), 'alice'), 365); log.open()\n"
+        "from runner.audit.log import AuditLog, LogLocation\n"
+        "log = AuditLog(LogLocation(Path(sys.argv[1]), 'alice'), 365); log.open()\n"
         "[log.note('begin', call=f'call-{n}', tool='shell_exec') for n in range(50)]\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -84,7 +84,7 @@ def test_nobody_can_approve_without_a_terminal(
     memory.script = says(Event(approval=approval), completed("refused"))
     done = run_command("ask", "run it")
     assert "allow shell_exec" in done.err
-    assert "no: standard input is no terminal" in done.err
+    assert "no: standard input is not a terminal" in done.err
 
 
 def test_it_goes_on_where_it_is_told(memory: FakeGateway, run_command: RunCommand) -> None:

@@ -255,7 +255,7 @@ def test_how_to_open_it_is_said_where_a_rule_would(run_command: RunCommand) -> N
 def test_what_is_no_url(run_command: RunCommand, url: str) -> None:
     done = run_command("egress", "test", url)
     assert done.code == 1
-    assert "is no URL" in done.err
+    assert "is not a URL" in done.err
     assert "runner egress test https://example.org/" in done.err
 
 
@@ -306,7 +306,7 @@ def test_a_grant_is_taken_back(host: Host, run_command: RunCommand) -> None:
 def test_what_is_no_rule(host: Host, run_command: RunCommand, text: str) -> None:
     done = run_command("egress", "allow", text)
     assert done.code == 1
-    assert "is no rule: " in done.err
+    assert "is not a rule: " in done.err
     assert "presets are pypi" in done.err
     assert host.grants == []
 
@@ -314,7 +314,7 @@ def test_what_is_no_rule(host: Host, run_command: RunCommand, text: str) -> None
 @pytest.mark.usefixtures("host")
 def test_the_settings_are_taken_up(run_command: RunCommand) -> None:
     done = run_command("egress", "reload")
-    assert done.out.startswith("egress runs from now on\nwhat [egress] says now holds")
+    assert done.out.startswith("egress runs from now on\negress settings reloaded")
 
 
 @pytest.fixture

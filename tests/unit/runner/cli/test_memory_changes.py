@@ -170,7 +170,7 @@ def test_undoing_a_superseded_note_lets_it_count_again(
 ) -> None:
     memory.holds("note-1", superseded=True, superseded_by="note-2")
     done = run_memory("undo", "1", typed="y\n")
-    assert "It is superseded. Let it count again?" in done.err
+    assert "This note was superseded. Make it active again?" in done.err
     assert (done.code, done.out.strip()) == (0, "note-1 counts again")
     assert not undos(memory)[0].may_forget
 

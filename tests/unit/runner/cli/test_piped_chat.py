@@ -365,7 +365,7 @@ async def test_approvals_are_denied_where_there_is_nobody_to_ask(gateway: FakeGa
     _, out, _ = await chat(gateway, "go\ny\n")
     assert out.startswith(
         "> go\nallow shell_exec?\n  command\n  │ rm -r /shared\n"
-        "[y/N] no: standard input is no terminal\napproved: False\n○ memory unchanged\n\n> y\n"
+        "[y/N] no: standard input is not a terminal\napproved: False\n○ memory unchanged\n\n> y\n"
     )
 
 

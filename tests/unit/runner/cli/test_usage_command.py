@@ -77,7 +77,7 @@ def test_no_requests_and_a_bad_day(memory: FakeGateway, run_command: RunCommand)
     for bad in ("yesterday", "2026-13-01", "999999d", "0.5d", ""):
         refused = run_command("usage", "--since", bad)
         assert refused.code == 2
-        assert "is no day such as 2026-11-22, 7d or all" in refused.err
+        assert "is not accepted; write a day such as 2026-11-22, 7d or all" in refused.err
 
 
 def test_the_line_at_the_end_of_a_turn() -> None:

@@ -127,7 +127,7 @@ async def test_without_a_namespace_the_operator_is_told() -> None:
 
 async def test_without_a_filter_no_agent_starts() -> None:
     driver = ProcessDriver(seclusion=_Seclusion(namespace=False, reason="prctl: no such call"))
-    with pytest.raises(TierError, match="cannot be kept from the network") as raised:
+    with pytest.raises(TierError, match="cannot isolate the agent") as raised:
         await driver.check()
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert raised.value.details == "prctl: no such call"

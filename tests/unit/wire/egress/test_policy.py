@@ -151,8 +151,8 @@ def test_addresses_need_a_rule_that_names_them() -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (egress_pb2.EgressPolicy(allow=["ftp://example.org"]), "'ftp://example.org' is no rule"),
-        (egress_pb2.EgressPolicy(deny=["preset pypi"]), "'preset pypi' is no rule"),
+        (egress_pb2.EgressPolicy(allow=["ftp://example.org"]), "'ftp://example.org' is not a rule"),
+        (egress_pb2.EgressPolicy(deny=["preset pypi"]), "'preset pypi' is not a rule"),
         (egress_pb2.EgressPolicy(presets=["all"]), "no such preset"),
         (
             egress_pb2.EgressPolicy(grants=[egress_pb2.EgressGrant(rule="0x7f.1")]),
