@@ -80,7 +80,7 @@ async def test_a_turn_waits_for_the_clients_tool_and_goes_on_with_its_answer() -
             "is a tool of the agent itself",
         ),
         (tool("a b"), "does not match"),
-        (tool("w", "[]"), "no JSON schema"),
+        (tool("w", "[]"), "not a JSON schema"),
         (tool("w", "{" * 40_000), "over the maximum"),
     ],
 )

@@ -551,7 +551,7 @@ async def test_a_second_server_and_a_bad_place_are_refused(front: Front) -> None
     file = front.directory / "a-file"
     file.write_text("precious")
     error = await fails(changed(socket=file, listen="").model_copy(update=alone))
-    assert "no socket is there" in error.details
+    assert "another file is there" in error.details
     assert file.read_text() == "precious"
     error = await fails(changed(listen="").model_copy(update=alone))
     assert error.details == f"its pid is {os.getpid()}"

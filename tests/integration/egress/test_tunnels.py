@@ -115,9 +115,9 @@ DOUBTS = [
     ("CONNECT {host} HTTP/1.1\r\n\r\n", 400, "no port"),
     ("CONNECT {host}:0 HTTP/1.1\r\n\r\n", 400, "no port"),
     ("CONNECT {host}:70000 HTTP/1.1\r\n\r\n", 400, "no port"),
-    ("CONNECT user@{host}:{port} HTTP/1.1\r\n\r\n", 400, "no host and port"),
-    ("CONNECT https://{host}:{port} HTTP/1.1\r\n\r\n", 400, "no host and port"),
-    ("CONNECT {host}:{port}/path HTTP/1.1\r\n\r\n", 400, "no host and port"),
+    ("CONNECT user@{host}:{port} HTTP/1.1\r\n\r\n", 400, "not a host and port"),
+    ("CONNECT https://{host}:{port} HTTP/1.1\r\n\r\n", 400, "not a host and port"),
+    ("CONNECT {host}:{port}/path HTTP/1.1\r\n\r\n", 400, "not a host and port"),
     ("CONNECT {host}:{port} HTTP/2.0\r\n\r\n", 400, "followed by"),
     ("CONNECT {host}:{port}\r\n\r\n", 400, "followed by"),
     ("CONNECT  {host}:{port} HTTP/1.1\r\n\r\n", 400, "followed by"),
@@ -134,7 +134,7 @@ DOUBTS = [
     ("CONNECT {host}:{port} HTTP/1.1\r\n\r\nearly", 400, "before the tunnel"),
     ("CONNECT {host}:1 HTTP/1.1\r\n\r\n", 403, "not allowed"),
     ("CONNECT other.example.org:{port} HTTP/1.1\r\n\r\n", 403, "not allowed"),
-    ("connect {host}:{port} HTTP/1.1\r\n\r\n", 400, "no HTTP"),
+    ("connect {host}:{port} HTTP/1.1\r\n\r\n", 400, "only HTTP"),
     ("CONNECT {host}:{port} HTTP/1.1\r\n" + "A: " + "b" * 40_000, 431, "more than"),
     (
         "CONNECT {host}:{port} HTTP/1.1\r\n"

@@ -78,7 +78,7 @@ def test_a_key_comes_from_a_pipe_a_variable_a_file_or_the_keyring(
     ("words", "stdin", "why"),
     [
         ((KEY,), "", "a key must not stand in the command line"),
-        (("--from-env", KEY), "", "takes the name of an environment variable"),
+        (("--from-env", KEY), "", "needs the name of an environment variable"),
         (("--key", KEY), "", "a key must not stand in the command line"),
         ((f"--key={KEY}",), "", "a key must not stand in the command line"),
         ((), "", "holds no key"),
