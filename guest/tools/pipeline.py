@@ -90,7 +90,7 @@ class Gate:
 
     def offers(self, tool: Tool) -> bool:
         """Whether `tool` is offered to a model at all."""
-        denied = tool.safety is Safety.PRIVILEGED and self._of(tool) == "deny"
+        denied = tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny"
         return not denied and tool.name not in self._disabled
 
     async def admit(
@@ -99,9 +99,9 @@ class Gate:
         """Return if the call may run; otherwise raise `ToolError` with the reason."""
         if tool.name in self._disabled:
             raise ToolError(f"{tool.name} is switched off by the operator")
-        if tool.safety is not Safety.PRIVILEGED or self._of(tool) == "auto":
+        if tool.safety is not Safety.PRIVILEGED or self._approval_for(tool) == "auto":
             return
-        if self._of(tool) == "deny":
+        if self._approval_for(tool) == "deny":
             raise ToolError(f"{tool.name} is not permitted by the operator")
         if approve is None:
             raise ToolError(f"{tool.name} needs approval, and nobody is here to give it")
@@ -117,7 +117,7 @@ class Gate:
         if approved is not True:
             raise ToolError(f"{tool.name} was not approved by the user")
 
-    def _of(self, tool: Tool) -> Approval:
+    def _approval_for(self, tool: Tool) -> Approval:
         return tool.approval or self._approval
 
 
@@ -225,20 +225,20 @@ class ToolPipeline:
         try:
             output, in_files = await self._run(ctx, name, arguments, approve, record)
         except ToolError as error:
-            self._account(ctx, tool, began, "refused", record)
+            self._log_call(ctx, tool, began, "refused", record)
             text = self._render.error(error, self._reader(ctx))
             summary = self._render.line(str(error))
             material = tuple(map(self._render.line, error.material))
             return ToolResult(text, True, summary, _ms(began), material, error.code)
         except WireError as error:
-            self._account(ctx, tool, began, "failed", record)
+            self._log_call(ctx, tool, began, "failed", record)
             log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))
             raise
         except asyncio.CancelledError:
-            self._account(ctx, tool, began, "cancelled", record)
+            self._log_call(ctx, tool, began, "cancelled", record)
             raise
         except Exception as error:
-            self._account(ctx, tool, began, "failed", record)
+            self._log_call(ctx, tool, began, "failed", record)
             frames = traceback.format_tb(error.__traceback__)
             found = {"type": type(error).__name__, "frames": frames}
             log.error("%s failed unexpectedly", name, extra=_who(ctx, name) | {"error": found})
@@ -252,7 +252,7 @@ class ToolPipeline:
         rendered = self._render.output(output, reader, tool.output_bytes if tool else 0)
         if output.when_shown is not None:
             await output.when_shown(rendered.items)
-        self._account(ctx, tool, began, "ok", record, output)
+        self._log_call(ctx, tool, began, "ok", record, output)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))
         return ToolResult(
@@ -277,7 +277,7 @@ class ToolPipeline:
         tool = self._look_up(name)
         shown = partial(self._render.text, reader=self._reader(ctx))
         checked = check(tool, arguments, shown)
-        await record.begin(self._about(tool, checked))
+        await record.begin(self._audit_subject(tool, checked))
         await self._gate.admit(ctx, tool, self._question(checked), approve)
         check_paths(tool, checked)
         if tool.command:
@@ -362,7 +362,7 @@ class ToolPipeline:
             )
         )
 
-    def _about(self, tool: Tool, checked: Arguments) -> str:
+    def _audit_subject(self, tool: Tool, checked: Arguments) -> str:
         """The command, the path or the note's id of a call, on one line without secrets. Of other
         arguments nothing is told: they may be the text of a note."""
         if tool.command:
@@ -373,7 +373,7 @@ class ToolPipeline:
         fit = (each for each in values if each.startswith("/") or _ID.fullmatch(each))
         return self._render.line(next(fit, ""))
 
-    def _account(
+    def _log_call(
         self,
         ctx: ToolContext,
         tool: Tool | None,

@@ -16,7 +16,7 @@ from wire.identity import Party
 from wire.settings import AccessSettings, ServeSettings
 
 from runner.access.tokens import Tokens
-from runner.config.trust import way_of_others
+from runner.config.trust import writable_by_others
 from runner.errors import ConfigError, HostError, file_errors
 from runner.host.authority import Authority
 from runner.workspace.directories import descriptor, whole_file
@@ -79,7 +79,7 @@ def own_identity(tokens: Tokens) -> Path:
 def check_place(section: str, socket: Path) -> None:
     """Check that a socket may stand there. Changes nothing. Raises `ConfigError`."""
     why, fix = (
-        way_of_others(socket.parent),
+        writable_by_others(socket.parent),
         "name a directory where only this account and root write",
     )
     if not why and socket.exists() and not socket.is_socket():

@@ -62,7 +62,7 @@ class GuestWatcher(ABC):
     def __init__(self, audit: AuditLog, what: str, burst: int, per_second: int) -> None:
         self._audit = audit
         self._what = what
-        self._pace = Pace(burst, per_second)
+        self._pace = RateLimit(burst, per_second)
         self._attending: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -123,7 +123,7 @@ class GuestWatcher(ABC):
             log.error("%s: %s", error.brief, error.details)
 
 
-class Pace:
+class RateLimit:
     """Lets `burst` events pass at once, and `per_second` more each second."""
 
     def __init__(self, burst: int, per_second: int) -> None:
@@ -132,7 +132,7 @@ class Pace:
         self._credit = float(burst)
         self._credited = time.monotonic()
 
-    async def slow_down(self) -> None:
+    async def wait(self) -> None:
         """Wait until the next event may pass."""
         now = time.monotonic()
         earned = (now - self._credited) * self._per_second
@@ -179,7 +179,7 @@ class CallRecorder(GuestWatcher):
         try:
             await call.write(pb.WitnessReply(wants_spans=self._steps is not None))
             async for event in call:
-                await self._pace.slow_down()
+                await self._pace.wait()
                 if (reply := self.recorded(event)) is not None:
                     await call.write(reply)
         finally:

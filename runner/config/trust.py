@@ -54,7 +54,7 @@ def check_owner(path: Path, found: os.stat_result, environ: Mapping[str, str]) -
         why = f"it belongs to the account with uid {found.st_uid}"
     elif found.st_mode & stat.S_IWOTH:
         why = "every account can change it"
-    elif not (why := way_of_others(path, environ)):
+    elif not (why := writable_by_others(path, environ)):
         return
     raise ConfigError(
         Code.PERMISSION_DENIED,
@@ -64,7 +64,7 @@ def check_owner(path: Path, found: os.stat_result, environ: Mapping[str, str]) -
     )
 
 
-def way_of_others(path: Path, environ: Mapping[str, str] = os.environ) -> str:
+def writable_by_others(path: Path, environ: Mapping[str, str] = os.environ) -> str:
     """How another account could put something else at `path`, in words; empty if none can.
 
     Every directory on the way, also where links lead, must belong to us or to root, and if all

@@ -145,7 +145,7 @@ class EgressWatcher(GuestWatcher):
 
         try:
             async for event in call:
-                await self._pace.slow_down()
+                await self._pace.wait()
                 match event.WhichOneof("event"):
                     case "begun":
                         await write(self._begun(event.begun))

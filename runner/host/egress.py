@@ -163,7 +163,7 @@ class Egress:
         nothing."""
         if not self.wanted:
             return shell_pb2.SetEgressRequest()
-        return self.launcher.way_out_of_shell(self._authority, self._handle)
+        return self.launcher.shell_egress_settings(self._authority, self._handle)
 
     def _is_wanted(self) -> bool:
         idle = self.why_idle

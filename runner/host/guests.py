@@ -275,7 +275,7 @@ class Guests:
     async def _adopt(self, role: Role, launch: Launch) -> tuple[Launch, Handle] | None:
         """See `Supervisor`. A guest is adopted once, and only if it would be the same today."""
         left = self._inherited.pop(role, None)
-        if left is None or left.sameness != launch.sameness:
+        if left is None or left.fingerprint != launch.fingerprint:
             return None
         driver = self._driver
         known = (await driver.inspect(left.handle)).running
@@ -376,7 +376,7 @@ class Guests:
         left = dict(self._inherited)  # not adopted yet
         for role, handle in self._handles.items():
             launch = supervisors[role].current
-            left[role] = RunningGuest(handle, launch.peer.token, launch.sameness)
+            left[role] = RunningGuest(handle, launch.peer.token, launch.fingerprint)
         shell, kept = self._launchers.shell, self._launchers.egress.kept
         token = shell.agent_token if shell is not None else self._handover.agent_token
         return replace(self._handover, agent_token=token, kept=kept, guests=left)

@@ -32,7 +32,7 @@ class RunningGuest:
 
     handle: Handle
     token: str = field(repr=False)
-    sameness: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,7 +90,7 @@ class RecoveryState:
                 role: {
                     "handle": left.handle.to_json(),
                     "token": left.token,
-                    "sameness": left.sameness,
+                    "sameness": left.fingerprint,
                 }
                 for role, left in self.guests.items()
             },

@@ -51,7 +51,7 @@ from runner.host.supervisor import Policy
 from runner.logs import host_log
 from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
-from runner.workspace.crowd import thin_out
+from runner.workspace.crowd import quarantine_excess
 from runner.workspace.database_file import adopt_old_database
 from runner.workspace.mounts import SERVED, Role
 from runner.workspace.room import check_room, keep_reserve, make_room, passing
@@ -406,7 +406,7 @@ class Host:
     def _prepare_disk(self) -> None:
         """Make what lies on this machine's disk fit for guests."""
         if not self.no_shell:
-            self.notices += thin_out(self.workspace)
+            self.notices += quarantine_excess(self.workspace)
         if self.config.for_user(self.user_id).memory.db_path == "auto":
             database = self._launchers.agent.db_path
             if notice := adopt_old_database(database, self._working_directory, self.user_id):

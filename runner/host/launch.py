@@ -29,7 +29,7 @@ from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, GuestMounts, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_provider_keys, read_secrets
-from runner.workspace.crowd import thin_out
+from runner.workspace.crowd import quarantine_excess
 from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.mounts import SERVED, Access, BoundMount, Mount, Role
 from runner.workspace.workspace import Workspace
@@ -139,7 +139,7 @@ class _Launcher:
         )
         ours = self._authority.issue(Party.RUNNER)
         peer = Peer(self._placement.reached(socket), party, token, ours, name)
-        return Launch(spec, peer, port, _sameness(spec, message))
+        return Launch(spec, peer, port, _fingerprint(spec, message))
 
     def _directories(self, role: Role) -> dict[str, tuple[int, int]]:
         """See `LaunchSpec.directories`."""
@@ -342,7 +342,7 @@ class ShellLauncher(_Launcher):
         """A new launch with its own token and id. No shell guest may run."""
         self._workspace.provision()
         if self._workspace.here:
-            thin_out(self._workspace, self.crowd_max, mounted=True)
+            quarantine_excess(self._workspace, self.crowd_max, mounted=True)
         settings, socket = self._settings.shell, self._workspace.shell_socket
         seen = GuestMounts(self._workspace.mounts(Role.SHELL), own_files=True)
         place = self._placement.listener(socket, seen, Port.SHELL)
@@ -402,7 +402,7 @@ class EgressLauncher(_Launcher):
         """Where the agent guest finds its door, as a path on the host, with an identity for it."""
         return self._link_to(self._workspace.agent_door, self.kept.agent_token)
 
-    def way_out_of_shell(
+    def shell_egress_settings(
         self, authority_pem: str, handle: Handle | None
     ) -> shell_pb2.SetEgressRequest:
         """What the shell guest is told. It trusts `authority_pem` then. `handle` is that of the
@@ -530,7 +530,7 @@ class Launchers:
             self.shell = ShellLauncher(config, workspace, capabilities, authority)
 
 
-def _sameness(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:
+def _fingerprint(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:
     """A digest that is equal for launches that differ only in what is new in every launch."""
     told = (spec.command, sorted(spec.environment.items()), spec.owner, spec.limits, spec.network)
     digest = hashlib.sha256(repr(told).encode())

@@ -19,7 +19,7 @@ from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
 from wire.transport import unix_endpoint
 
 from runner.config.models import Config
-from runner.config.trust import way_of_others
+from runner.config.trust import writable_by_others
 from runner.config.user_id import USER_ID_MAX_CHARS, check_user_id
 from runner.errors import HostError
 from runner.tiers.base import Handle
@@ -48,7 +48,7 @@ def runtime_base(config: Config) -> Path:
         except PermissionError:
             return fallback
     temporary = platform.is_relative_to(tempfile.gettempdir())
-    unfit = temporary or _too_long(platform) or way_of_others(platform.parent)
+    unfit = temporary or _too_long(platform) or writable_by_others(platform.parent)
     return fallback if unfit else platform
 
 

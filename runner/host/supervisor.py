@@ -91,14 +91,14 @@ class Policy:
 class Launch:
     """One start of a guest: what to run, and how to reach it.
 
-    On another machine it is reached at `port` of where it then is. `sameness` is equal for launches
-    that differ only in what is new in every launch.
+    On another machine it is reached at `port` of where it then is. `fingerprint` is equal for
+    launches that differ only in what is new in every launch.
     """
 
     spec: LaunchSpec
     peer: Peer
     port: Port | None = None
-    sameness: str = ""
+    fingerprint: str = ""
 
     def at(self, handle: Handle) -> "Launch":
         """The launch with the place where its guest is."""

@@ -26,7 +26,9 @@ _ALL: Final = ""
 _AT_ONCE: Final = 10_000
 
 
-def thin_out(workspace: Workspace, most: int = CROWD_MAX, *, mounted: bool = False) -> list[str]:
+def quarantine_excess(
+    workspace: Workspace, most: int = CROWD_MAX, *, mounted: bool = False
+) -> list[str]:
     """Move aside what is too much in `shared` and `tmp`, and all that is in the shell's own `ipc`.
 
     If one directory is the greater part, that is moved, otherwise everything. What is moved stays

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from wire.errors import Code
 
-from runner.config.trust import way_of_others, workspace_around
+from runner.config.trust import workspace_around, writable_by_others
 from runner.errors import ConfigError, WorkspaceError
 from runner.workspace.directories import create_tree
 from runner.workspace.mounts import workspace_directories
@@ -96,7 +96,7 @@ def _check_owner(setting: str, path: Path, workspace: Workspace) -> None:
     ours = {str(workspace.path), os.path.realpath(workspace.path)}
     if around is not None and str(around) not in ours:
         raise _refused(setting, f"it lies in {around}, the workspace of another agent")
-    if around is None and (why := way_of_others(path.parent)):
+    if around is None and (why := writable_by_others(path.parent)):
         raise _refused(setting, why)
     with suppress(OSError):
         if (uid := path.stat().st_uid) not in workspace.accepted:
@@ -137,7 +137,7 @@ def adopt_old_database(new: Path, working_directory: Path, user_id: str) -> str 
         return f"a database at {old} was left alone: agents can write in {around}"
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return f"an old database at {old} was left alone: it is not a plain file of this user"
-    if why := way_of_others(old):
+    if why := writable_by_others(old):
         return f"an old database at {old} was left alone: {why}"
     if why := _of_others(old, user_id):
         return (

@@ -22,7 +22,7 @@ from wire.disk import Entry, MovedError, walk
 from wire.errors import Code
 from wire.text import visible_name
 
-from runner.config.trust import way_of_others
+from runner.config.trust import writable_by_others
 from runner.errors import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -306,7 +306,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _check_way(path: Path) -> None:
-    if why := way_of_others(path.parent):
+    if why := writable_by_others(path.parent):
         raise _refused(path, why, "name a place where only you and root can replace directories")
 
 

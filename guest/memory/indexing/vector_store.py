@@ -12,7 +12,7 @@ import numpy as np
 from guest.embedding.backends import Vectors
 from guest.memory.indexing.vectors import ResidentVectors, Snapshot
 from guest.memory.storage.base import AnswerLost, Database, Row, Statement, apply
-from guest.memory.storage.errors import noticed
+from guest.memory.storage.errors import reading
 
 LOAD_ROWS: Final = 1000
 """Rows per query while loading, so that other work is not blocked."""
@@ -227,7 +227,7 @@ class VectorStore:
             found = (await self._database.execute(_LOAD, which)).rows
             if not found:
                 return
-            with noticed("a vector"):
+            with reading("a vector"):
                 ids, vectors = _unpack(found, resident.dimensions)
             resident.add(ids, vectors)
             last = ids[-1]

@@ -32,7 +32,7 @@ from guest.memory.notes.repository import (
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import Row
 from guest.memory.storage.changes import RETRIES, unexplained
-from guest.memory.storage.errors import noticed
+from guest.memory.storage.errors import reading
 
 CHANGES_MAX: Final = 1000
 
@@ -104,7 +104,7 @@ class NoteHistory:
             material_only=material_only,
             session_id=session_id,
         )
-        with noticed("the history of notes"):
+        with reading("the history of notes"):
             entries = [_entry(row) for row in rows[:limit]]
         return entries, _cursor(change_place(rows[limit - 1])) if len(rows) > limit else ""
 
@@ -166,7 +166,7 @@ class NoteHistory:
         if row is None:
             kept = f": of the {note.key} the last {VERSIONS_KEPT} are" if note.key in FIXED else ""
             raise UndoRefused(f"version {version} of {note.note_id} is not kept{kept}")
-        with noticed("a version of a note"):
+        with reading("a version of a note"):
             said = Versioned.of(row[:VERSIONED_COUNT])
             by, reason, at = cast("tuple[Any, ...]", row[VERSIONED_COUNT:])
             superseded = None if by is None else Superseded(by, reason, at)

@@ -62,7 +62,7 @@ from guest.memory.storage.base import (
     remove_rows,
 )
 from guest.memory.storage.changes import change_was_made
-from guest.memory.storage.errors import noticed
+from guest.memory.storage.errors import reading
 
 log = logging.getLogger(__name__)
 
@@ -790,7 +790,7 @@ def _version_and_kind(row: Row) -> tuple[int, int]:
 
 def note_of(row: Row) -> Note:
     """Read a note from a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
-    with noticed("a note"):
+    with reading("a note"):
         return _read(row)
 
 

@@ -19,8 +19,8 @@ from guest.memory.indexing.vectors import Ids
 from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, neighbours, results
 from guest.memory.search.ranking import (
+    FULL_KEYWORD_SHARE,
     NO_RECENCY,
-    TELLING,
     Evidence,
     Ranked,
     Recency,
@@ -31,7 +31,7 @@ from guest.memory.search.ranking import (
 )
 from guest.memory.search.surroundings import weighed
 from guest.memory.storage.base import Database
-from guest.memory.storage.errors import noticed
+from guest.memory.storage.errors import reading
 
 READ_AGAIN: Final = 30
 """How many results are read once more. On two cores, a small cross-encoder reads as many short
@@ -140,7 +140,10 @@ _CANDIDATES: Final = 64
 
 _NOTES, _CONVERSATION = 0, 1
 
-_TELLING: Final[Mapping[keyword.Index, float]] = {"chunks_fts": TELLING, "conversation_fts": 0.5}
+_KEYWORD_SHARES: Final[Mapping[keyword.Index, float]] = {
+    "chunks_fts": FULL_KEYWORD_SHARE,
+    "conversation_fts": 0.5,
+}
 """Where turns have their neighbours' words, too, a telling word stands in up to five passages."""
 
 
@@ -329,7 +332,7 @@ class Search:
             self._words(index, namespace, terms, among),
             self._meaning(namespace, question, among),
         )
-        return Evidence(matches, similarity, among, matches.words, _TELLING[index])
+        return Evidence(matches, similarity, among, matches.words, _KEYWORD_SHARES[index])
 
     async def _words(
         self, index: keyword.Index, namespace: str, terms: Sequence[str], among: Ids | None
@@ -425,7 +428,7 @@ class Search:
         if evidence:
             passages = [passage for passage, _ in visible]
             scores = weighed(passages, [entry.around for _, entry in visible], evidence)
-        with noticed("the time of an entry"):
+        with reading("the time of an entry"):
             scored = [
                 (recency.adjusted(score, entry.updated_at), passage, entry)
                 for score, (passage, entry) in zip(scores, visible, strict=True)

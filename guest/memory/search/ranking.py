@@ -53,7 +53,7 @@ SEMANTIC_MAX: Final = 256
 _AT_ONCE: Final = 64
 """How many ranked passages are made of arrays at once: few are asked for."""
 
-TELLING: Final = 0.9
+FULL_KEYWORD_SHARE: Final = 0.9
 """If the best keyword match reaches this share of the possible score, keywords count fully. A
 question that shares only unimportant words with its answer has no real keyword match."""
 
@@ -124,7 +124,7 @@ class Evidence:
     similarity: Similarity | None
     only: Ids | None = None
     terms: int = 0
-    telling: float = TELLING
+    telling: float = FULL_KEYWORD_SHARE
 
     @property
     def full_bm25(self) -> float:

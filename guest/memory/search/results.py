@@ -14,7 +14,7 @@ from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
 from guest.memory.search.surroundings import PRECEDING, NeighbourTerms, worth_of_turn
 from guest.memory.storage.base import Database, Row
-from guest.memory.storage.errors import noticed
+from guest.memory.storage.errors import reading
 
 _NOTES: Final = f"""
 SELECT chunks.chunk_id, notes.note_id,
@@ -120,7 +120,7 @@ async def notes(
         ),
     )
     found = {}
-    with noticed("the passages before another"):
+    with reading("the passages before another"):
         for row in result.rows:
             chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
             session_id, preceding = cast("tuple[str, str | None]", row[-2:])
@@ -133,7 +133,7 @@ async def notes(
 def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
     _, note_id, text, tags, created, updated, version, key, *rest = cast("tuple[Any, ...]", row)
     kind, confidence, actor, link, material, superseded, shortened, *_ = rest
-    with noticed("a note"):
+    with reading("a note"):
         return Hit(
             note_id=note_id,
             text=text,
@@ -181,7 +181,7 @@ async def conversation(
         ),
     )
     found = {}
-    with noticed("the passages before another"):
+    with reading("the passages before another"):
         for row in result.rows:
             chunk_id, _, body, created, session_id, _, role, _, preceding = cast(
                 "tuple[Any, ...]", row
@@ -232,5 +232,5 @@ async def allowed(database: Database, namespace: str, tags: Sequence[str], only:
             *arguments,
         ),
     )
-    with noticed("the tags of a note"):
+    with reading("the tags of a note"):
         return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)

@@ -14,7 +14,7 @@ from guest.memory.storage.base import ConstraintViolated
 
 
 @contextmanager
-def noticed(what: str) -> Iterator[None]:
+def reading(what: str) -> Iterator[None]:
     """Treat any failure while reading `what` from rows as damage of the database.
 
     Raises `StorageError` DATA_LOSS, without the content: it may be private.

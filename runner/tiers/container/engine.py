@@ -12,7 +12,7 @@ import docker.errors
 import requests
 from wire.errors import Code
 
-from runner.config.trust import way_of_others
+from runner.config.trust import writable_by_others
 from runner.errors import TierError
 
 FAILURES: Final = (docker.errors.DockerException, requests.RequestException, OSError)
@@ -105,7 +105,9 @@ def find_socket(
         return Path(host.removeprefix(_UNIX))
     runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
     found = [Path(each.format(runtime=runtime)) for each in sockets]
-    return next((path for path in found if _is_there(path) and not way_of_others(path)), found[0])
+    return next(
+        (path for path in found if _is_there(path) and not writable_by_others(path)), found[0]
+    )
 
 
 def _is_there(path: Path) -> bool:

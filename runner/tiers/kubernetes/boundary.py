@@ -22,7 +22,7 @@ from runner.boundary.check import check_boundary, check_ways_out
 from runner.errors import TierError
 from runner.tiers.base import Boundary, Confinement, LaunchSpec
 from runner.tiers.kubernetes.cluster import Cluster
-from runner.tiers.kubernetes.enforcement import require_enforced, until_broken, until_enforced
+from runner.tiers.kubernetes.enforcement import require_enforced, until_enforced, watch_policies
 from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, selector
 from runner.tiers.kubernetes.pods import role_in
 from runner.tiers.kubernetes.surroundings import (
@@ -88,7 +88,7 @@ class PodBoundary(Boundary):
             spec = await self._spec(launch, {}, "")
             return await check_boundary(channel, spec._replace(checks=POLICED_CHECKS))
 
-        return await until_broken(run, changed=changed)
+        return await watch_policies(run, changed=changed)
 
     async def _spec(
         self, launch: LaunchSpec, tokens: Mapping[str, str], canary: str

@@ -51,7 +51,7 @@ async def until_enforced(
         await asyncio.sleep(pause_s)
 
 
-async def until_broken(
+async def watch_policies(
     run: Callable[[], Awaitable[control_pb2.BoundaryReport]],
     *,
     changed: asyncio.Event | None = None,

@@ -11,7 +11,7 @@ import pytest
 from wire.errors import WireError
 
 from runner.config.models import Config
-from runner.config.trust import way_of_others
+from runner.config.trust import writable_by_others
 from runner.errors import ConfigError
 from runner.host.runtime import Runtime, runtime_base
 from runner.tiers.container.engine import find_socket
@@ -127,10 +127,10 @@ def test_places_of_ours_of_root_and_of_who_called_sudo_are_taken(tmp_path: Path)
     (tmp_path / "shared").chmod(0o1777)
     (tmp_path / "shared" / "ours").mkdir()
     (tmp_path / "link").symlink_to("shared")
-    assert way_of_others(tmp_path / "link" / "ours" / "to" / "come", {}) == ""
+    assert writable_by_others(tmp_path / "link" / "ours" / "to" / "come", {}) == ""
     theirs = _directory_of_another(tmp_path)
-    assert way_of_others(theirs, {"SUDO_UID": str(STRANGER)}) == ""
-    assert way_of_others(theirs, {"SUDO_UID": "1"}) != ""
+    assert writable_by_others(theirs, {"SUDO_UID": str(STRANGER)}) == ""
+    assert writable_by_others(theirs, {"SUDO_UID": "1"}) != ""
 
 
 SETTINGS = [

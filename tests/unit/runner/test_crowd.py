@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.workspace.crowd import thin_out
+from runner.workspace.crowd import quarantine_excess
 from runner.workspace.workspace import Workspace
 from tests.support.ordinary_user import ordinary_user
 
@@ -39,7 +39,7 @@ def test_what_can_be_looked_through_stays(workspace: Workspace, mounted: bool) -
     for place in ("shared", "tmp"):
         files(workspace.path / place / "some", 40)
         files(workspace.path / place, 50)
-    assert thin_out(workspace, 100, mounted=mounted) == []
+    assert quarantine_excess(workspace, 100, mounted=mounted) == []
     for place in ("shared", "tmp"):
         assert len(names(workspace.path / place)) == 51
 
@@ -54,7 +54,7 @@ def test_one_directory_that_is_too_much_is_moved_aside_and_named(
     files(directory / "another", 200)
     files(directory / "small", 3)
     (directory / "precious").write_text("x")
-    notices = thin_out(workspace, 100, mounted=mounted)
+    notices = quarantine_excess(workspace, 100, mounted=mounted)
     assert names(directory) == {"small", "precious"}
     moved = {path.name for aside in asides(workspace, place) for path in aside.iterdir()}
     assert moved == {"crowd\n", "another"}
@@ -66,7 +66,7 @@ def test_what_lies_side_by_side_is_moved_aside_at_one_stroke(workspace: Workspac
     directory = workspace.path / "shared"
     files(directory, 200)
     before = directory.stat().st_ino
-    (notice,) = thin_out(workspace, 100)
+    (notice,) = quarantine_excess(workspace, 100)
     (aside,) = asides(workspace, "shared")
     assert aside.stat().st_ino == before
     assert f"{directory} was moved aside to {aside}" in notice
@@ -79,7 +79,7 @@ def test_a_directory_that_the_agent_has_mounted_stays_and_is_emptied(workspace: 
     directory = workspace.path / "tmp"
     files(directory, 200)
     before = directory.stat().st_ino
-    (notice,) = thin_out(workspace, 100, mounted=True)
+    (notice,) = quarantine_excess(workspace, 100, mounted=True)
     (aside,) = asides(workspace, "tmp")
     assert (directory.stat().st_ino, names(directory)) == (before, set())
     assert len(names(aside)) == 200
@@ -91,8 +91,8 @@ def test_directories_and_sockets_count_ten_times(workspace: Workspace, mounted: 
     for number in range(11):
         (workspace.path / "shared" / f"{number}").mkdir()
         os.mkfifo(workspace.path / "tmp" / f"{number}")
-    assert thin_out(workspace, 110, mounted=mounted) == []
-    assert len(thin_out(workspace, 109, mounted=mounted)) == 2
+    assert quarantine_excess(workspace, 110, mounted=mounted) == []
+    assert len(quarantine_excess(workspace, 109, mounted=mounted)) == 2
 
 
 @pytest.mark.parametrize("mounted", [False, True])
@@ -102,13 +102,13 @@ def test_nothing_is_left_where_the_shell_has_only_its_socket(
     directory = workspace.path / "ipc" / "shell"
     files(directory, 3)
     files(directory / "deep" / "down", 3)
-    (notice,) = thin_out(workspace, mounted=mounted)
+    (notice,) = quarantine_excess(workspace, mounted=mounted)
     (aside,) = asides(workspace, "ipc/shell")
     assert names(aside) == {"0", "1", "2", "deep"}
     assert str(aside) in notice
     workspace.provision()
     assert names(directory) == set()
-    assert thin_out(workspace, mounted=mounted) == []
+    assert quarantine_excess(workspace, mounted=mounted) == []
 
 
 @pytest.mark.root
@@ -121,7 +121,7 @@ def test_closed_directories_are_moved_too() -> None:
         files(directory, 200)
         files(directory / "closed", 3)
         (directory / "closed").chmod(0o000)
-        thin_out(workspace, 100, mounted=True)
+        quarantine_excess(workspace, 100, mounted=True)
         (aside,) = asides(workspace, "shared")
         assert names(directory) == set()
         assert len(names(aside)) == 201
@@ -132,6 +132,8 @@ def test_where_nothing_can_be_moved_it_is_said(workspace: Workspace) -> None:
     files(workspace.path / "shared", 200)
     subprocess.run(["rm", "-rf", workspace.path / "tmp"], check=True)
     (workspace.path / "tmp").symlink_to("shared")
-    (said, moved) = sorted(thin_out(workspace, 100), key=lambda notice: "cannot" not in notice)
+    (said, moved) = sorted(
+        quarantine_excess(workspace, 100), key=lambda notice: "cannot" not in notice
+    )
     assert "tmp holds too much, which cannot be moved aside" in said
     assert "shared was moved aside" in moved

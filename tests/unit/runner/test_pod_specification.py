@@ -14,7 +14,7 @@ from runner.boundary.check import AGENT, PROOF
 from runner.boundary.spec import host_addresses
 from runner.errors import TierError
 from runner.tiers.base import Confinement, Network, Port
-from runner.tiers.kubernetes.enforcement import require_enforced, until_broken, until_enforced
+from runner.tiers.kubernetes.enforcement import require_enforced, until_enforced, watch_policies
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.pods import pod_of
 from runner.tiers.kubernetes.policies import policies
@@ -216,7 +216,7 @@ async def test_the_proof_may_be_late_but_is_no_matter_of_the_network(guest: str)
 
 async def test_policies_are_looked_at_again_until_they_fail_twice() -> None:
     run = reports(ENFORCED, UNENFORCED, ENFORCED, UNENFORCED, UNENFORCED)
-    found = await until_broken(run, every_s=0, pause_s=0)
+    found = await watch_policies(run, every_s=0, pause_s=0)
     assert found == report(UNENFORCED)
 
 
@@ -230,7 +230,7 @@ async def test_a_run_that_proves_nothing_ends_nobody() -> None:
             raise away.pop()
         return await asked()
 
-    assert await until_broken(run, every_s=0, pause_s=0) == report(UNENFORCED)
+    assert await watch_policies(run, every_s=0, pause_s=0) == report(UNENFORCED)
 
 
 async def test_policies_are_looked_at_when_pods_change() -> None:
@@ -241,7 +241,7 @@ async def test_policies_are_looked_at_when_pods_change() -> None:
         return report(UNENFORCED if told else ENFORCED)
 
     told = False
-    watching = asyncio.create_task(until_broken(run, changed=changed, pause_s=0))
+    watching = asyncio.create_task(watch_policies(run, changed=changed, pause_s=0))
     await asyncio.sleep(0)
     assert runs.empty()
     changed.set()
