@@ -65,12 +65,11 @@ def told(error: WireError) -> dict[str, Any]:
 
 
 def answer(error: WireError) -> JSONResponse:
-    """The answer to a request that failed. The connection closes, because the request may not have
-    been read to its end."""
+    """The answer to a request that failed. It does not close the connection: what is still sent of
+    the request is read and dropped, so that a client which sends all of it before it reads gets
+    the answer. `runner.serve.connections` bounds how long."""
     status = error.status if isinstance(error, Refusal) else STATUS_OF[error.code]
-    headers = {"Connection": "close"}
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(told(error), status, headers)
 
 

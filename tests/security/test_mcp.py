@@ -236,7 +236,7 @@ async def test_what_is_too_large_is_refused(world: World) -> None:
         reply = (await world.post(http, "tools/call", large)).json()
         assert reply["result"]["isError"]
         assert "arguments_json" in json.dumps(reply)
-        huge = {"name": "memory_save", "arguments": {"content": "x" * 4_200_000}}
+        huge = {"name": "memory_save", "arguments": {"content": "x" * 30_000_000}}
         assert (await world.post(http, "tools/call", huge)).status_code == 413
 
 
