@@ -1,10 +1,10 @@
 /** Starts the console: who is logged in, and then the page that the address names. */
 
-import { Failure, login, me as askMe } from "./api.js";
+import { AWAY, Failure, login, me as askMe } from "./api.js";
 import { Layout } from "./components/layout.js";
 import { Login } from "./components/login.js";
 import { FailureNotice, Loading } from "./components/notices.js";
-import { signedOut } from "./connection.js";
+import { backOff, signedOut } from "./connection.js";
 import { pagesOf } from "./pages.js";
 import { go, route } from "./router.js";
 import { useStore } from "./store.js";
@@ -38,14 +38,14 @@ function App() {
   const over = useStore(signedOut);
 
   const begin = useCallback(async () => {
-    setProblem(null);
-    try {
-      setMe(await askMe());
-      signedOut.set(false);
-    } catch (error) {
-      setProblem(/** @type {Failure} */ (error));
+    for (let tries = 1, away = true; away; tries += 1) {
+      const failure = await askMe().then(setMe, (error) => error);
+      setProblem(failure || null);
+      if (!failure) signedOut.set(false);
+      setReady(true);
+      away = failure?.code === AWAY;
+      if (away) await backOff(tries);
     }
-    setReady(true);
   }, []);
 
   useEffect(() => {

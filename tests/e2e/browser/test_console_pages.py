@@ -284,9 +284,10 @@ def test_usage_and_findings_are_shown_with_figures_and_fixes(
     expect(page.locator(".findings li").nth(3)).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    "part", ["src/store.js", "src/pages/chat/turn.js", "styles/layout.css", "src/main.js"]
-)
+PARTS = ("src/store.js", "src/pages/chat/turn.js", "styles/layout.css", "src/main.js")
+
+
+@pytest.mark.parametrize("part", [*(f"assets/{part}" for part in PARTS), "api/me"])
 def test_a_part_that_does_not_arrive_is_fetched_again(new_window: NewWindow, part: str) -> None:
     """Chromium drops what it is fetching when an interface of the machine comes or goes."""
     window = new_window()
@@ -299,7 +300,7 @@ def test_a_part_that_does_not_arrive_is_fetched_again(new_window: NewWindow, par
             dropped.append(route)
             route.abort()
 
-    window.page.route(f"**/assets/{part}", drop_the_first)
+    window.page.route(f"**/{part}", drop_the_first)
     page = window.enter("bob", "#/chat")
     page.get_by_role("textbox", name="Message").wait_for()
     assert dropped
