@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,8 @@ async def test_a_server_started_anew_keeps_what_it_holds_and_a_removed_one_leave
 def test_the_proxy_takes_no_plain_request_and_leads_nowhere_else(deployed: Deployed) -> None:
     with socket.create_connection(("127.0.0.1", deployed.port), timeout=10) as plain:
         plain.sendall(b"GET /health HTTP/1.1\r\nHost: alice\r\n\r\n")
-        assert not plain.recv(4096).startswith(b"HTTP/1.1 2")
+        with suppress(ConnectionResetError):  # nothing of the request was taken
+            assert not plain.recv(4096).startswith(b"HTTP/1.1 2")
     for host in ("..", "127.0.0.1", "bridge", "-", "%2e", "a_b.memory.localhost", "x" * 64, ""):
         command = ["curl", "--silent", "--insecure", "--header", f"Host: {host}"]
         command += ["--write-out", "%{http_code}", "--output", "/dev/null"]
