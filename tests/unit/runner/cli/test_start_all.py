@@ -37,7 +37,7 @@ def nursery_of(launch: Callable[[Options], Launched]) -> Callable[[Options], obj
     """What makes a nursery that launches so."""
 
     class Nursery:
-        def __enter__(self) -> "Nursery":
+        def __enter__(self) -> "HostSpawner":
             return self
 
         def __exit__(self, *_: object) -> None:
@@ -65,7 +65,7 @@ async def test_as_many_hosts_start_at_once_as_there_are_cores(
             both.wait()
         return Launched(len(started), ["a notice"])
 
-    monkeypatch.setattr(lifecycle, "Nursery", nursery_of(launch))
+    monkeypatch.setattr(lifecycle, "HostSpawner", nursery_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 0
     assert sorted(started) == list(USERS)
     first, *told = capsys.readouterr().out.splitlines()
@@ -86,7 +86,7 @@ async def test_a_host_that_fails_is_named_and_the_others_start(
             )
         return Launched(1, [])
 
-    monkeypatch.setattr(lifecycle, "Nursery", nursery_of(launch))
+    monkeypatch.setattr(lifecycle, "HostSpawner", nursery_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 1
     out, err = capsys.readouterr()
     assert err.startswith("bob: the disk is full")
@@ -106,7 +106,7 @@ async def test_a_failure_that_nobody_has_thought_of_ends_no_other_start(
             raise failure
         return Launched(1, [])
 
-    monkeypatch.setattr(lifecycle, "Nursery", nursery_of(launch))
+    monkeypatch.setattr(lifecycle, "HostSpawner", nursery_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 1
     out, err = capsys.readouterr()
     assert err == f"alice: {type(failure).__name__}: {failure}\n"
