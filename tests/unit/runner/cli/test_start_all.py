@@ -33,10 +33,10 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     return Options(config_file=file, insecure=True)
 
 
-def nursery_of(launch: Callable[[Options], Launched]) -> Callable[[Options], object]:
+def spawner_of(launch: Callable[[Options], Launched]) -> Callable[[Options], object]:
     """What makes a nursery that launches so."""
 
-    class Nursery:
+    class HostSpawner:
         def __enter__(self) -> "HostSpawner":
             return self
 
@@ -46,7 +46,7 @@ def nursery_of(launch: Callable[[Options], Launched]) -> Callable[[Options], obj
         def launch(self, options: Options) -> Launched:
             return launch(options)
 
-    return lambda _: Nursery()
+    return lambda _: HostSpawner()
 
 
 async def test_as_many_hosts_start_at_once_as_there_are_cores(
@@ -65,7 +65,7 @@ async def test_as_many_hosts_start_at_once_as_there_are_cores(
             both.wait()
         return Launched(len(started), ["a notice"])
 
-    monkeypatch.setattr(lifecycle, "HostSpawner", nursery_of(launch))
+    monkeypatch.setattr(lifecycle, "HostSpawner", spawner_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 0
     assert sorted(started) == list(USERS)
     first, *told = capsys.readouterr().out.splitlines()
@@ -86,7 +86,7 @@ async def test_a_host_that_fails_is_named_and_the_others_start(
             )
         return Launched(1, [])
 
-    monkeypatch.setattr(lifecycle, "HostSpawner", nursery_of(launch))
+    monkeypatch.setattr(lifecycle, "HostSpawner", spawner_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 1
     out, err = capsys.readouterr()
     assert err.startswith("bob: the disk is full")
@@ -106,7 +106,7 @@ async def test_a_failure_that_nobody_has_thought_of_ends_no_other_start(
             raise failure
         return Launched(1, [])
 
-    monkeypatch.setattr(lifecycle, "HostSpawner", nursery_of(launch))
+    monkeypatch.setattr(lifecycle, "HostSpawner", spawner_of(launch))
     assert await lifecycle.start_all(options, detach=True) == 1
     out, err = capsys.readouterr()
     assert err == f"alice: {type(failure).__name__}: {failure}\n"
