@@ -16,7 +16,9 @@ from runner.errors import ConfigError
 
 GROUP: Final = "oxydra.tiers"
 DEFAULT: Final = "container"
-NAMES: Final = tuple(sorted(entry_points(group=GROUP).names))
+_FOUND: Final = entry_points(group=GROUP)
+"""Read once: each time, the metadata of all installed packages is looked at."""
+NAMES: Final = tuple(sorted(_FOUND.names))
 if TYPE_CHECKING:
     TierName = str
 else:
@@ -26,7 +28,7 @@ else:
 @cache
 def installed(name: str) -> Any:
     """The `runner.tiers.base.Tier` of this name. Raises `ConfigError` if it is not installed."""
-    for found in entry_points(group=GROUP, name=name):
+    for found in _FOUND.select(name=name):
         return found.load()()
     raise ConfigError(
         Code.FAILED_PRECONDITION,
