@@ -1,4 +1,4 @@
-"""The agents of all users, as whoever relays calls to them reaches them."""
+"""The agents of all users, as calls from outside reach them."""
 
 import asyncio
 import logging

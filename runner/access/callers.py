@@ -24,7 +24,7 @@ from google.protobuf.message import Message
 from wire.errors import Code, WireError
 
 from runner.access.agents import Agents, Replies
-from runner.access.scopes import METHODS, Method, Scope, path_of
+from runner.access.scopes import METHODS, Method, Scope
 from runner.access.tokens import Token, Tokens
 from runner.client.calls import CallChannel
 from runner.config.models import Config
@@ -245,7 +245,7 @@ class Callers:
         caller.check_user(user_id)
 
         def begin(described: MethodDescriptor, request: Message) -> CallersReplies:
-            method = METHODS[path_of(described)]
+            method = METHODS[described.name]
             return self.call(caller, user_id, method, request.SerializeToString())
 
         return CallChannel(begin)

@@ -13,7 +13,7 @@ from wire.tools import MEMORY_TOOLS
 from wire.transport import message_of
 from wire.v1 import gateway_pb2
 
-_SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
+from runner.client.calls import SERVICE
 
 
 class Scope(StrEnum):
@@ -73,7 +73,7 @@ class Method:
         has_channel = "channel" in described.input_type.fields_by_name
         return cls(
             described.name,
-            path_of(described),
+            f"/{SERVICE.full_name}/{described.name}",
             _needed(described),
             GetMessageClass(described.output_type),
             GetMessageClass(described.input_type) if has_channel else None,
@@ -126,12 +126,7 @@ def _check(what: str, needed: frozenset[Scope], scopes: frozenset[Scope]) -> Non
         )
 
 
-def path_of(method: MethodDescriptor) -> str:
-    """As a call of gRPC names a method."""
-    return f"/{_SERVICE.full_name}/{method.name}"
-
-
 METHODS: Final[Mapping[str, Method]] = {
-    method.path: method for method in map(Method.of, _SERVICE.methods)
+    method.name: method for method in map(Method.of, SERVICE.methods)
 }
-"""Every method of the gateway, by path."""
+"""Every method of the gateway, by name."""

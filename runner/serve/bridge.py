@@ -32,7 +32,7 @@ from runner.access.exchange import (
     told,
     whole,
 )
-from runner.access.scopes import METHODS, path_of
+from runner.access.scopes import METHODS
 from runner.client.calls import IGNORED_HEADER, SERVICE, body_max_bytes
 from runner.serve.login.door import Authenticator
 
@@ -65,7 +65,7 @@ class Bridge:
                 "the gateway has no such method",
                 details=request.path_params["method"][:80],
             )
-        method = METHODS[path_of(described)]
+        method = METHODS[described.name]
         method.check(caller.scopes)
         limit = body_max_bytes(described)
         if int(request.headers.get("content-length") or limit) <= SMALL:

@@ -17,7 +17,7 @@ def test_somebody_has_decided_on_every_method_of_the_gateway() -> None:
         *("Witness", "Ask", "TryWaysOut"),
     }
     for described in SERVICE.methods:
-        method = METHODS[f"/{SERVICE.full_name}/{described.name}"]
+        method = METHODS[described.name]
         assert method.needed is None or not described.client_streaming, "it passes on one request"
 
 
@@ -36,18 +36,18 @@ def test_a_method_is_open_to_who_has_all_its_scopes(method: Method) -> None:
 def test_every_request_that_names_a_channel_gets_the_tokens() -> None:
     with_channel = {method.name for method in METHODS.values() if method.with_channel}
     assert with_channel >= {"CreateSession", "StartTurn", "CallTool", "SaveNote", "EditNote"}
-    start_turn = METHODS["/wire.v1.Gateway/StartTurn"]
+    start_turn = METHODS["StartTurn"]
     forged = gateway_pb2.RunTurnRequest(session_id="s", text="hi", channel="cli")
     sent = start_turn.through("access-laptop", ALL, forged.SerializeToString())
     forged.channel = "access-laptop"
     assert gateway_pb2.RunTurnRequest.FromString(sent) == forged
     with pytest.raises(WireError, match="cannot be read"):
         start_turn.through("access-laptop", ALL, b"\xff\xff")
-    list_notes = METHODS["/wire.v1.Gateway/ListNotes"]
+    list_notes = METHODS["ListNotes"]
     assert list_notes.through("access-laptop", ALL, b"\xff\xff") == b"\xff\xff"
 
 
-CALL_TOOL = METHODS["/wire.v1.Gateway/CallTool"]
+CALL_TOOL = METHODS["CallTool"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_list_of_tools_has_those_that_may_be_called() -> None:
     )
 
     def shown(*scopes: Scope) -> list[str]:
-        list_tools = METHODS["/wire.v1.Gateway/ListTools"]
+        list_tools = METHODS["ListTools"]
         answer = list_tools.back(frozenset(scopes), reply.SerializeToString())
         return [tool.name for tool in gateway_pb2.ListToolsReply.FromString(answer).tools]
 
