@@ -65,9 +65,9 @@ def told(error: WireError) -> dict[str, Any]:
 
 
 def answer(error: WireError) -> JSONResponse:
-    """The answer to a request that failed. It does not close the connection: what is still sent of
-    the request is read and dropped, so that a client which sends all of it before it reads gets
-    the answer. `runner.serve.connections` bounds how long."""
+    """The answer to a request that failed. It does not close the connection of a caller who was let
+    in: what is still sent of the request is read and dropped, so that a client which sends all of
+    it before it reads gets the answer. `runner.serve.connections` bounds how long."""
     status = error.status if isinstance(error, Refusal) else STATUS_OF[error.code]
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(told(error), status, headers)

@@ -236,7 +236,11 @@ class Connection(H11Protocol):
         if self._key and not self.transport.is_closing():
             self._leave()
             self._wait()
-        elif self.conn.trailing_data[0] or self._crowd.is_large:  # it has had its turn
+        elif (  # it has had its turn, and nothing more is read of a stranger
+            self.conn.their_state is h11.SEND_BODY
+            or self.conn.trailing_data[0]
+            or self._crowd.is_large
+        ):
             self.transport.close()
         super().on_response_complete()
 

@@ -570,6 +570,26 @@ async def test_a_stranger_that_asks_on_and_on_has_to_come_again(
             writer.close()
 
 
+@pytest.mark.attempt(
+    "sending the body of a refused request without end",
+    stopped_by="of somebody who is not let in, nothing more is read",
+)
+async def test_a_refused_stranger_is_hung_up_on_and_not_read(server: HttpServer) -> None:
+    address, _, port = host(server).rpartition(":")
+    _, writer = await asyncio.open_connection(address, int(port))
+    head = "POST /api/users/alice/ListNotes HTTP/1.1\r\nContent-Length: 1000000000000\r\n"
+    writer.write(f"{head}Host: {host(server)}\r\n\r\n".encode())
+    sent = 0
+    with suppress(ConnectionError):
+        async with asyncio.timeout(60):
+            while True:
+                writer.write(bytes(65_536))
+                await writer.drain()
+                sent += 65_536
+    assert sent < 16 * 1024 * 1024  # buffers of both sides hold some
+    writer.close()
+
+
 async def begun_handshake(trusting: ssl.SSLContext) -> bytes:
     """What a client says first; half of it, so that nothing is answered."""
     out = ssl.MemoryBIO()
