@@ -10,6 +10,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive
@@ -71,6 +73,11 @@ def answer(error: WireError) -> JSONResponse:
     status = error.status if isinstance(error, Refusal) else STATUS_OF[error.code]
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(told(error), status, headers)
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message of the gateway as JSON has it."""
+    return MessageToDict(message, preserving_proto_field_name=True)
 
 
 def bearer(request: Request) -> str | None:

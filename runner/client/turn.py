@@ -25,6 +25,7 @@ class TurnSoFar:
         calls: The calls of the agent's tools, in the order in which they began.
         done: What it took, and the whole answer, once there is one or the part of one.
         problem: Why it failed or is incomplete; empty if it did not, or is not.
+        expires_at: Until when the client can answer the newest call of its own; empty: none came.
     """
 
     def __init__(self, session_id: str = "") -> None:
@@ -34,6 +35,7 @@ class TurnSoFar:
         self.calls: list[ToolCall] = []
         self.done: pb.TurnCompleted | None = None
         self.problem = ""
+        self.expires_at = ""
         self._said: list[str] = []
 
     @property
@@ -62,6 +64,8 @@ class TurnSoFar:
                 return self.calls[-1]
             case "tool_finished":
                 return self._finish(event.tool_finished)
+            case "client_call":
+                self.expires_at = event.client_call.expires_at
             case "completed":
                 self.done, self.receipts = event.completed, list(event.completed.receipts)
             case "incomplete":

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from wire.v1 import gateway_pb2 as pb
 
+from runner.access.exchange import plain
 from runner.client.turn import TurnSoFar
 from runner.openai.requests import Asked, CallRef
-from runner.openai.turns import ResponseRef, own_field, plain
+from runner.openai.turns import ResponseRef, own_field
 
 _REASONS: Final = {"length": "length", "filtered": "content_filter"}
 
@@ -36,7 +37,6 @@ class ChatWriter:
         self._calls: list[dict[str, Any]] = []
         self._finish = "stop"
         self._usage: dict[str, Any] | None = None
-        self._expires_at = ""
         self.failed: pb.TurnFailed | None = None
 
     def begin(self, session_id: str = "") -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ class ChatWriter:
         own = own_field(self._ref, self._turn)
         finished = [call.finished for call in self._turn.calls if call.finished.tool]
         own["calls"] = [plain(each) for each in finished]
-        return own | ({"expires_at": self._expires_at} if self._expires_at else {})
+        return own
 
     def _added(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
         kind = event.WhichOneof("event")
@@ -102,7 +102,6 @@ class ChatWriter:
             "function": {"name": asked.tool, "arguments": asked.arguments_json},
         }
         self._calls.append(call)
-        self._expires_at = asked.expires_at
         return {"index": 0, **call}
 
     def _account(self, done: pb.TurnCompleted) -> None:

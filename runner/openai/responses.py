@@ -29,7 +29,6 @@ class ResponseWriter:
         self._number = 0
         self._text: str | None = None
         self._places: dict[int, int] = {}
-        self._expires_at = ""
         self.response: dict[str, Any] = {
             "id": ref.response_id,
             "object": "response",
@@ -171,8 +170,6 @@ class ResponseWriter:
         )
         self._output[-1].update(arguments=arguments, status="completed")
         yield self._item_done(len(self._output) - 1)
-        self._expires_at = call.expires_at
-        self._tell()
 
     def _account(self, done: pb.TurnCompleted) -> None:
         self.response["usage"] = {
@@ -198,10 +195,7 @@ class ResponseWriter:
 
     def _tell(self) -> None:
         """Write what is known of the turn into the response."""
-        own = own_field(self._ref, self._turn)
-        self.response["oxydra"] = own | (
-            {"expires_at": self._expires_at} if self._expires_at else {}
-        )
+        self.response["oxydra"] = own_field(self._ref, self._turn)
         if self._turn.session_id:
             self.response["conversation"] = {"id": self._turn.session_id}
 

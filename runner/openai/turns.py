@@ -7,14 +7,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 from wire.branches import branch_of, told_in, told_so
 from wire.errors import Code, WireError
 from wire.settings import OpenAISettings
 from wire.v1 import gateway_pb2 as pb
 
 from runner.access.callers import Caller
+from runner.access.exchange import plain
 from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id
 from runner.client.turn import TurnSoFar
@@ -64,15 +63,12 @@ def own_field(ref: ResponseRef, turn: TurnSoFar) -> dict[str, Any]:
     }
     if turn.session_id:
         own["session_id"] = turn.session_id
+    if turn.expires_at:
+        own["expires_at"] = turn.expires_at
     if turn.done is not None:
         own["notices"] += [turn.problem] if turn.problem else []
         own |= {"cost_usd": turn.done.cost_usd, "answered_by": turn.done.model}
     return own
-
-
-def plain(message: Message) -> dict[str, Any]:
-    """A message of the gateway as JSON has it."""
-    return MessageToDict(message, preserving_proto_field_name=True)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message_factory import GetMessageClass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -28,6 +28,7 @@ from runner.access.exchange import (
     SMALL,
     UNBUFFERED,
     kept_alive,
+    plain,
     read_object,
     told,
     whole,
@@ -85,14 +86,14 @@ class Bridge:
             reply = await replies.read()
         finally:
             replies.cancel()
-        return JSONResponse(_plain(reply or method.reply()), headers=headers)
+        return JSONResponse(plain(reply or method.reply()), headers=headers)
 
 
 async def _lines(replies: CallersReplies) -> AsyncGenerator[bytes, None]:
     """Replies as they come. Who leaves ends the call."""
     try:
         while (reply := await replies.read()) is not None:
-            yield _json(_plain(reply))
+            yield _json(plain(reply))
     except WireError as error:
         yield _json(told(error))
     except Exception:
@@ -124,10 +125,6 @@ def _unknown(kind: Descriptor, content: Mapping[str, Any]) -> list[str]:
     known = {*kind.fields_by_name, *kind.fields_by_camelcase_name}
     names = [name for name in content if name not in known]
     return [re.sub(r"[^A-Za-z0-9_.-]", "?", name[:40]) for name in names[:_IGNORED_MAX]]
-
-
-def _plain(message: Any) -> dict[str, Any]:
-    return MessageToDict(message, preserving_proto_field_name=True)
 
 
 def _json(content: Any) -> bytes:

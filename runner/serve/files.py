@@ -10,7 +10,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import grpc
-from google.protobuf.json_format import MessageToDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -18,7 +17,7 @@ from wire.errors import WireError
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.access.callers import Callers
-from runner.access.exchange import pieces
+from runner.access.exchange import pieces, plain
 from runner.serve.login.door import Authenticator
 
 log = logging.getLogger(__name__)
@@ -86,7 +85,7 @@ class Files:
             message.data = piece
         message.last = True
         reply = await agent.WriteFile(message)
-        return JSONResponse(MessageToDict(reply.file, preserving_proto_field_name=True))
+        return JSONResponse(plain(reply.file))
 
     def _agent(self, request: Request) -> Any:
         caller = self._door.caller(request)

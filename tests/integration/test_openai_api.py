@@ -365,6 +365,7 @@ async def test_a_chat_has_the_client_run_its_tool(sdk: Any, agents: HttpAgents) 
     before = len(await sessions(agents))
     first = await sdk.chat.completions.create(model=MODEL, messages=talk, tools=tools)
     assert first.choices[0].finish_reason == "tool_calls"
+    assert first.model_extra["oxydra"]["expires_at"]
     (call,) = first.choices[0].message.tool_calls or []
     talk += [
         first.choices[0].message.to_dict(),
