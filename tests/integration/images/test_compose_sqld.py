@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,6 +112,9 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         docker("run", "--detach", "--name", proxy, *options, sqld_image.build_proxy())
         docker("network", "connect", networks["memory"], proxy)
         port = int(docker("port", proxy, "8443").rpartition(":")[2])
+        answers = ["curl", "--silent", "--insecure", f"https://127.0.0.1:{port}/health"]
+        answers += ["--retry", "60", "--retry-delay", "1", "--retry-all-errors"]
+        subprocess.run(answers, capture_output=True, check=True)  # the engine accepts before it
         yield Deployed(port, authority.pem, environment, users)
     finally:
         for user in users:
@@ -210,8 +212,7 @@ async def test_a_server_started_anew_keeps_what_it_holds_and_a_removed_one_leave
 def test_the_proxy_takes_no_plain_request_and_leads_nowhere_else(deployed: Deployed) -> None:
     with socket.create_connection(("127.0.0.1", deployed.port), timeout=10) as plain:
         plain.sendall(b"GET /health HTTP/1.1\r\nHost: alice\r\n\r\n")
-        with suppress(ConnectionResetError):  # nothing of the request was taken
-            assert not plain.recv(4096).startswith(b"HTTP/1.1 2")
+        assert not plain.recv(4096).startswith(b"HTTP/1.1 2")
     for host in ("..", "127.0.0.1", "bridge", "-", "%2e", "a_b.memory.localhost", "x" * 64, ""):
         command = ["curl", "--silent", "--insecure", "--header", f"Host: {host}"]
         command += ["--write-out", "%{http_code}", "--output", "/dev/null"]
