@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testcontainers.core.config import testcontainers_config
@@ -46,7 +47,10 @@ def container() -> DockerContainer:
     command = ["sqld", "--no-welcome", "--http-listen-addr=0.0.0.0:8080"]
     command += ["--admin-listen-addr=0.0.0.0:9090", "--enable-namespaces"]
     server = DockerContainer(sqld_image.build()).with_command(command)
-    return server.with_exposed_ports(8080, 9090).start()
+    # Of IPv4 alone: an engine may give IPv6 another port, and tell that one first.
+    ports: dict[str, Any] = dict.fromkeys(("8080", "9090"), ("127.0.0.1",))
+    server.ports = ports
+    return server.start()
 
 
 @asynccontextmanager
