@@ -102,7 +102,7 @@ async def _until_healthy(channel: object, process: asyncio.subprocess.Process) -
 async def one_turn(gateway: "gateway_pb2_grpc.GatewayAsyncStub") -> None:
     session = await gateway.CreateSession(gateway_pb2.CreateSessionRequest(channel="bench"))
     turn = await gateway.StartTurn(
-        gateway_pb2.RunTurnRequest(
+        gateway_pb2.StartTurnRequest(
             session_id=session.session_id, text="remember that benches are honest", channel="bench"
         )
     )

@@ -14,8 +14,8 @@ from wire.v1 import egress_pb2
 
 from egress.credentials.credentials import Credentials, host_and_port
 from egress.interception.interception import Interception
-from egress.outside.dialing import Dialer, OutboundClients, Proxy
-from egress.outside.upstreams import Upstreams
+from egress.outbound.dialing import Dialer, OutboundClients, Proxy
+from egress.outbound.upstreams import Upstreams
 from egress.refusals import not_ready
 
 

@@ -26,7 +26,7 @@ from wire.v1.bootstrap_pb2 import ServiceEnvelope
 from egress.admission.admission import Admission
 from egress.admission.allowance import Allowance
 from egress.configuration import Configuration, State
-from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX, EgressListener
+from egress.proxy.listener import CONNECTION_BYTES, CONNECTIONS_MAX, EgressListener
 from egress.watch import Watch
 
 _Context = grpc.aio.ServicerContext[Any, Any]

@@ -163,18 +163,18 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
     from guest import composition
     from guest.agent.models.models import Models
     from guest.agent.models.providers import build_model
-    from guest.door import NO_KEY
+    from guest.egress_client import NO_KEY
     from guest.embedding.client import RemoteEmbedder
     from guest.memory.memory import Memory
-    from guest.rooms import PeerClient
+    from guest.peers import PeerClient
     from guest.tools.files.roots import Roots
     from guest.tools.shell.client import ShellClient
 
     _imported()
     agent = config.settings.agent
-    rooms: dict[Party, PeerClient] = {}
+    peers: dict[Party, PeerClient] = {}
     if config.door is not None:
-        rooms[Party.EGRESS] = config.door
+        peers[Party.EGRESS] = config.door
         _close_later(stack, "door", config.door.close)
     no_shell = config.shell.unavailable_reason
     build = partial(build_model, no_shell_reason=no_shell, door=config.door)
@@ -184,7 +184,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
         models.choose()  # a model that cannot be built is refused before anything is opened
     embedder = None
     if config.embedder.peer is not None:
-        rooms[Party.EMBEDDER] = embedder = RemoteEmbedder(config.embedder.peer)
+        peers[Party.EMBEDDER] = embedder = RemoteEmbedder(config.embedder.peer)
         _close_later(stack, "embedder", embedder.close)
     memory = await Memory.open(config.memory, embedder, config.user_id)
     _close_later(stack, "memory", memory.close)
@@ -196,7 +196,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
     stack.callback(roots.close)
     shell = None
     if config.shell.peer is not None:
-        rooms[Party.SHELL] = shell = ShellClient(config.shell.peer)
+        peers[Party.SHELL] = shell = ShellClient(config.shell.peer)
         _close_later(stack, "shell", shell.close)
     servers = None
     mcp = config.settings.mcp
@@ -213,7 +213,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
         servers = McpServers(mcp, shell, config.paths.internal, config.secrets.servers, config.door)
         _close_later(stack, "MCP servers", servers.close)
     service = composition.gateway(
-        config, models=models, memory=memory, roots=roots, shell=shell, servers=servers, rooms=rooms
+        config, models=models, memory=memory, roots=roots, shell=shell, servers=servers, peers=peers
     )
     served = {Party.RUNNER, Party.CLI}
     server = Server(config.endpoint, config.token, config.identity, served, on_call=lease.renew)

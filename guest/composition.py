@@ -26,7 +26,7 @@ from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
-from guest.rooms import PeerAddresses, PeerClient
+from guest.peers import PeerAddresses, PeerClient
 from guest.tools.base import Approve, Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
@@ -70,9 +70,9 @@ def gateway(
     roots: Roots,
     shell: ShellClient | None,
     servers: Servers | None = None,
-    rooms: Mapping[Party, PeerClient] | None = None,
+    peers: Mapping[Party, PeerClient] | None = None,
 ) -> GatewayService:
-    """The gateway service; `close` it before the parts passed in. `rooms` are the clients of other
+    """The gateway service; `close` it before the parts passed in. `peers` are the clients of other
     guests, who may move."""
     settings = config.settings
     scrubber = Scrubber(config.redacted)
@@ -116,7 +116,7 @@ def gateway(
         shell_state=shell.state if shell else None,
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
-        rooms=PeerAddresses(rooms or {}, scrubber.learn),
+        peers=PeerAddresses(peers or {}, scrubber.learn),
     )
 
 

@@ -19,7 +19,7 @@ from wire.settings import TIER_PATTERN, LogLevel, UserSettings, from_json
 from wire.tools import VIRTUAL_ROOTS
 from wire.v1 import bootstrap_pb2
 
-from guest.door import EgressClient
+from guest.egress_client import EgressClient
 from guest.errors import GuestError
 from guest.memory.models import MemoryConfig, RemoteConfig
 

@@ -129,8 +129,8 @@ class CallReporter:
 
     def __init__(self, *, required: bool) -> None:
         self._required = required
-        self._events: deque[pb.WitnessEvent] = deque()
-        self._answers: dict[str, asyncio.Future[pb.WitnessReply]] = {}
+        self._events: deque[pb.CallReport] = deque()
+        self._answers: dict[str, asyncio.Future[pb.CallReportReply]] = {}
         self._readable = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self._lost = 0
@@ -150,7 +150,7 @@ class CallReporter:
         """
         if not (self._required and begun.must_be_recorded):
             return self.tell(begun)
-        event = pb.WitnessEvent(begun=begun)
+        event = pb.CallReport(begun=begun)
         answer = self._answers[begun.call_id] = asyncio.get_running_loop().create_future()
         self._put(event, always=True)
         try:
@@ -171,15 +171,15 @@ class CallReporter:
 
     def tell(self, begun: pb.CallBegun) -> bool:
         """Tell of a call without waiting; false if nobody will know of it."""
-        return self._required and self._put(pb.WitnessEvent(begun=begun))
+        return self._required and self._put(pb.CallReport(begun=begun))
 
     def end(self, ended: pb.CallEnded) -> None:
         """Tell how a call that was told of has ended."""
-        self._put(pb.WitnessEvent(ended=ended), always=True)
+        self._put(pb.CallReport(ended=ended), always=True)
 
     async def stream(
-        self, replies: AsyncIterator[pb.WitnessReply]
-    ) -> AsyncIterator[pb.WitnessEvent]:
+        self, replies: AsyncIterator[pb.CallReportReply]
+    ) -> AsyncIterator[pb.CallReport]:
         """The events for a runner that answers with `replies`, until it leaves, another stream
         takes this one's place, or this is closed."""
         if self._reader is not None:
@@ -193,9 +193,9 @@ class CallReporter:
                 self._readable.clear()
                 if self._lost:
                     lost, self._lost = self._lost, 0
-                    yield pb.WitnessEvent(lost_calls=lost)
+                    yield pb.CallReport(lost_calls=lost)
                 while (batch := self.spans.take()) is not None:
-                    yield pb.WitnessEvent(spans=batch)
+                    yield pb.CallReport(spans=batch)
                 if self._closed and not self._events:
                     return
                 if not (self._events or reader.done() or self._closed):
@@ -210,7 +210,7 @@ class CallReporter:
         self._closed = True
         self._readable.set()
 
-    async def _read(self, replies: AsyncIterator[pb.WitnessReply]) -> None:
+    async def _read(self, replies: AsyncIterator[pb.CallReportReply]) -> None:
         async for reply in replies:
             if not reply.call_id:
                 self.spans.wanted = reply.wants_spans
@@ -227,7 +227,7 @@ class CallReporter:
         self._due = None
         self._readable.set()
 
-    def _put(self, event: pb.WitnessEvent, *, always: bool = False) -> bool:
+    def _put(self, event: pb.CallReport, *, always: bool = False) -> bool:
         if len(self._events) >= CALLS_MAX and not always:
             self._lost += 1
             return False

@@ -229,7 +229,7 @@ class EditorAgent:
     async def prompt(self, session_id: str, prompt: list[Block], **_: Any) -> schema.PromptResponse:
         text, material = _read(prompt)
         turn_id = new_turn_id()
-        request = pb.RunTurnRequest(
+        request = pb.StartTurnRequest(
             session_id=session_id, text=text, turn_id=turn_id, material=material
         )
         try:

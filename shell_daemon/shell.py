@@ -23,10 +23,10 @@ from wire.identity import Identity, Party
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from shell_daemon import limits
+from shell_daemon.command_network import CommandNetwork
 from shell_daemon.execution import Execution
 from shell_daemon.guards import DiskGuard, MemoryGuard
 from shell_daemon.limits import Settings
-from shell_daemon.outside import CommandNetwork
 from shell_daemon.processes.pool import Processes
 from shell_daemon.program import Program, Programs
 
@@ -244,11 +244,11 @@ class Shell(shell_pb2_grpc.ShellServicer):
             program = self._program(request)
             with self._outside.opened(
                 request.session_id, request.turn_id, execution.tell_refused
-            ) as way_out:
+            ) as route:
                 environment = {
                     **self._settings.environment(),
                     "PWD": str(limits.path_of(directory)),
-                    **way_out,
+                    **route,
                     **request.environment,
                 }
                 await execution.run(self._processes, program, directory, request.stdin, environment)

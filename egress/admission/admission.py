@@ -20,7 +20,7 @@ from egress.admission.allowance import Allowance
 from egress.admission.questions import Questions
 from egress.admission.record import Caller, Record, RequestEntry
 from egress.configuration import Configuration, State
-from egress.outside.upstreams import Upstream
+from egress.outbound.upstreams import Upstream
 from egress.refusals import Refused, not_ready
 from egress.watch import NotReady, Watch
 

@@ -28,7 +28,7 @@ from wire.settings import AgentSettings, PriceSettings
 from guest.agent.budget import Clock, Limits, local_time
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
-from guest.door import name_in
+from guest.egress_client import name_in
 from guest.errors import BudgetError, StorageError
 from guest.memory.models import at
 from guest.memory.search.tokens import tokens_of

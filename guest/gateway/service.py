@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 from wire.identity import Party
+from wire.network_probe import try_all
 from wire.providers import NAMES
 from wire.settings import ToolsSettings
 from wire.tools import TOOLS
 from wire.transport import require
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
-from wire.ways_out import try_all
 
 from guest.agent.budget import Limits
 from guest.agent.models.models import Models
 from guest.agent.turn import Answer, Pipeline
-from guest.door import NO_KEY
+from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
 from guest.gateway.files import Files
@@ -32,7 +32,7 @@ from guest.gateway.turns.registry import Loop, Turn, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
-from guest.rooms import PeerAddresses
+from guest.peers import PeerAddresses
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch import CallReporter
 
@@ -93,7 +93,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         approval_wait_s: float = ToolsSettings().approval_wait_s,
         notices: Callable[[], list[str]] = list,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
-        rooms: PeerAddresses | None = None,
+        peers: PeerAddresses | None = None,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -105,7 +105,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
-        self._rooms = rooms or PeerAddresses({}, scrubber.learn)
+        self._peers = peers or PeerAddresses({}, scrubber.learn)
         self._witness = witness or CallReporter(required=False)
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
@@ -197,7 +197,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def _shell(self) -> str:
         return self._info.shell if self._shell_state is None else await self._shell_state()
 
-    async def _start(self, request: pb.RunTurnRequest) -> Turn:
+    async def _start(self, request: pb.StartTurnRequest) -> Turn:
         text = "" if request.retry else validation.turn_text(request.text)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
@@ -224,7 +224,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             time_zone=validation.time_zone(request.time_zone),
         )
 
-    async def StartTurn(self, request: pb.RunTurnRequest, context: Context) -> pb.Turn:
+    async def StartTurn(self, request: pb.StartTurnRequest, context: Context) -> pb.Turn:
         return self._shown((await self._start(request)).to_message())
 
     async def FollowTurn(
@@ -306,24 +306,24 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._models.set_key(request.provider, "" if request.missing else NO_KEY)
         return pb.SetProviderKeyReply()
 
-    async def Witness(
-        self, request_iterator: AsyncIterator[pb.WitnessReply], context: Context
-    ) -> AsyncIterator[pb.WitnessEvent]:
+    async def ReportCalls(
+        self, request_iterator: AsyncIterator[pb.CallReportReply], context: Context
+    ) -> AsyncIterator[pb.CallReport]:
         require(context, Party.RUNNER)
         async for event in self._witness.stream(request_iterator):
             yield event
 
-    async def TryWaysOut(
-        self, request: pb.TryWaysOutRequest, context: Context
-    ) -> pb.TryWaysOutReply:
+    async def ProbeNetwork(
+        self, request: pb.ProbeNetworkRequest, context: Context
+    ) -> pb.ProbeNetworkReply:
         require(context, Party.RUNNER)
-        ways = await asyncio.to_thread(try_all, validation.ways_out(request.spec))
-        return pb.TryWaysOutReply(ways=[pb.WayOut(**way._asdict()) for way in ways])
+        ways = await asyncio.to_thread(try_all, validation.network_spec(request.spec))
+        return pb.ProbeNetworkReply(ways=[pb.ProbedRoute(**way._asdict()) for way in ways])
 
-    async def SetRooms(self, request: pb.SetRoomsRequest, context: Context) -> pb.SetRoomsReply:
+    async def SetPeers(self, request: pb.SetPeersRequest, context: Context) -> pb.SetPeersReply:
         require(context, Party.RUNNER)
-        self._rooms.set(request)
-        return pb.SetRoomsReply()
+        self._peers.set(request)
+        return pb.SetPeersReply()
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskReply:
         require(context, Party.RUNNER)

@@ -18,9 +18,9 @@ from wire.limits import (
     TAGS_MAX,
     TURN_TEXT_MAX_CHARS,
 )
+from wire.network_probe import Spec
 from wire.text import shortened
 from wire.v1 import gateway_pb2 as pb
-from wire.ways_out import Spec
 from wire.zones import zone
 
 from guest.agent.turn import ClientTool, FromClient
@@ -79,14 +79,14 @@ def time_zone(value: str) -> str:
     return value
 
 
-def untraced(request: pb.RunTurnRequest) -> None:
+def untraced(request: pb.StartTurnRequest) -> None:
     """Check that a request without a trace asks for nothing that would leave one."""
     for field in ("session_id", "retry", "attachments", "client_tools", "material"):
         if getattr(request, field):
             raise _bad(field, "it must be empty where untraced is set")
 
 
-def from_client(request: pb.RunTurnRequest, taken: Collection[str]) -> FromClient:
+def from_client(request: pb.StartTurnRequest, taken: Collection[str]) -> FromClient:
     """What the client's program adds to a turn. None of its tools may have a name that is
     `taken`."""
     if len(request.client_tools) > CLIENT_TOOLS_MAX:
@@ -247,7 +247,7 @@ async def largest_page(
     return reply
 
 
-def ways_out(content: bytes) -> Spec:
+def network_spec(content: bytes) -> Spec:
     """What the runner says for a trial of the ways out."""
     try:
         return Spec.from_json(content)

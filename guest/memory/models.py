@@ -10,7 +10,7 @@ from wire.limits import USER_ID_PATTERN
 from wire.settings import MemorySettings
 
 if TYPE_CHECKING:
-    from guest.door import EgressClient
+    from guest.egress_client import EgressClient
 
 RATIONALE_MAX_CHARS: Final = 2_000
 HIT_TEXT_MAX_CHARS: Final = 1200

@@ -9,8 +9,8 @@ only: the probe runs without any other package, and its start delays every cold 
 import json
 from typing import Any, Final, NamedTuple
 
+from wire.network_probe import Target
 from wire.text import parsed_json
-from wire.ways_out import Target
 
 CHECKS: Final = (
     "identity",

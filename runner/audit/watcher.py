@@ -175,9 +175,9 @@ class CallRecorder(GuestWatcher):
 
     async def hear(self, channel: grpc.aio.Channel, token: str) -> None:
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
-        call = gateway.Witness(metadata=((TOKEN_METADATA_KEY, token),))
+        call = gateway.ReportCalls(metadata=((TOKEN_METADATA_KEY, token),))
         try:
-            await call.write(pb.WitnessReply(wants_spans=self._steps is not None))
+            await call.write(pb.CallReportReply(wants_spans=self._steps is not None))
             async for event in call:
                 await self._pace.wait()
                 if (reply := self.recorded(event)) is not None:
@@ -185,7 +185,7 @@ class CallRecorder(GuestWatcher):
         finally:
             call.cancel()
 
-    def recorded(self, event: pb.WitnessEvent) -> pb.WitnessReply | None:
+    def recorded(self, event: pb.CallReport) -> pb.CallReportReply | None:
         """Record one event; returns what the guest waits to hear."""
         match event.WhichOneof("event"):
             case "begun":
@@ -198,7 +198,7 @@ class CallRecorder(GuestWatcher):
                 self._note("lost", count=event.lost_calls)
         return None
 
-    def _begun(self, begun: pb.CallBegun) -> pb.WitnessReply | None:
+    def _begun(self, begun: pb.CallBegun) -> pb.CallReportReply | None:
         call_id = begun.call_id
         if not _ID.fullmatch(call_id) or call_id in self._open or len(self._open) >= OPEN_MAX:
             return _refused(call_id, "the agent reports more calls than it can have")
@@ -219,7 +219,7 @@ class CallRecorder(GuestWatcher):
                 return _refused(call_id, error.brief, error.details, error.resolution)
             return None
         self._open[call_id] = _Open(number, time.monotonic())
-        return pb.WitnessReply(call_id=call_id) if begun.must_be_recorded else None
+        return pb.CallReportReply(call_id=call_id) if begun.must_be_recorded else None
 
     def _ended(self, ended: pb.CallEnded) -> None:
         begun = self._open.pop(ended.call_id, None)
@@ -246,8 +246,8 @@ class CallRecorder(GuestWatcher):
         self._open.clear()
 
 
-def _refused(call_id: str, why: str, details: str = "", resolution: str = "") -> pb.WitnessReply:
-    return pb.WitnessReply(
+def _refused(call_id: str, why: str, details: str = "", resolution: str = "") -> pb.CallReportReply:
+    return pb.CallReportReply(
         call_id=call_id, refused=why, details=details, resolution=resolution or "runner logs"
     )
 

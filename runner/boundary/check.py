@@ -24,11 +24,11 @@ from typing import Any, Final, TypeVar
 import grpc
 from wire.boundary import KERNELS, POLICIES, BoundarySpec
 from wire.errors import Code, WireError
+from wire.network_probe import POLICED_PATIENCE_S, WAYS, Spec, Target, connect
 from wire.status import answered, from_rpc_error
 from wire.text import parsed_json, visible_name
 from wire.transport import was_cancelled
 from wire.v1 import control_pb2, gateway_pb2, gateway_pb2_grpc, shell_pb2, shell_pb2_grpc
-from wire.ways_out import POLICED_PATIENCE_S, WAYS, Spec, Target, connect
 
 from runner.boundary.directories import beacons, reachable
 from runner.errors import TierError
@@ -97,9 +97,9 @@ async def check_ways_out(
     stub: Any = gateway_pb2_grpc.GatewayStub(channel)
     try:
         async with _listeners(spec) as complete:
-            request = gateway_pb2.TryWaysOutRequest(spec=complete.to_json())
+            request = gateway_pb2.ProbeNetworkRequest(spec=complete.to_json())
             reply, unproven = await asyncio.gather(
-                answered(stub.TryWaysOut(request, timeout=_WAYS_OUT_S)),
+                answered(stub.ProbeNetwork(request, timeout=_WAYS_OUT_S)),
                 _unproven(spec, spec.policed, AGENT),
             )
         ways = {way.name: way for way in reply.ways}
@@ -144,10 +144,10 @@ async def admit(channel: grpc.aio.Channel, token: str) -> None:
     await answered(stub.Admit(shell_pb2.AdmitRequest(token=token), timeout=_CONNECTION_S))
 
 
-async def set_egress(channel: grpc.aio.Channel, way_out: shell_pb2.SetEgressRequest) -> None:
+async def set_egress(channel: grpc.aio.Channel, route: shell_pb2.SetEgressRequest) -> None:
     """Say how commands get out. Raises `WireError`."""
     stub: Any = shell_pb2_grpc.ShellStub(channel)
-    await answered(stub.SetEgress(way_out, timeout=_CONNECTION_S))
+    await answered(stub.SetEgress(route, timeout=_CONNECTION_S))
 
 
 def _report(checks: Sequence[control_pb2.BoundaryCheck]) -> control_pb2.BoundaryReport:
@@ -158,7 +158,9 @@ def _report(checks: Sequence[control_pb2.BoundaryCheck]) -> control_pb2.Boundary
     )
 
 
-def _way_out(name: str, way: gateway_pb2.WayOut | None, known: str) -> control_pb2.BoundaryCheck:
+def _way_out(
+    name: str, way: gateway_pb2.ProbedRoute | None, known: str
+) -> control_pb2.BoundaryCheck:
     if way is None:
         return _failed(AGENT + name, "the agent did not report it")
     if not (way.shut or known):

@@ -9,7 +9,7 @@ from typing import Final
 
 import psutil
 from wire.boundary import CANARY, BoundarySpec, Mark, PrivatePath, SharedDirectory, mark_of
-from wire.ways_out import Spec
+from wire.network_probe import Spec
 
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.beneath import directory_beneath

@@ -73,7 +73,7 @@ Reconnect = Callable[[], Awaitable[GatewayClient]]
 
 
 async def started(
-    agent: GatewayClient, request: gateway_pb2.RunTurnRequest, reconnect: Reconnect
+    agent: GatewayClient, request: gateway_pb2.StartTurnRequest, reconnect: Reconnect
 ) -> GatewayClient:
     """Start a turn once, whatever becomes of the connection; returns the connection to follow it
     by. The request needs a `turn_id`: where it is known already, it has begun."""

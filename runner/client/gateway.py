@@ -150,7 +150,7 @@ class GatewayClient:
         request = gateway_pb2.ForgetSessionRequest(session_id=session_id)
         await _call(self._stub.ForgetSession, request, None)
 
-    async def start_turn(self, request: gateway_pb2.RunTurnRequest) -> gateway_pb2.Turn:
+    async def start_turn(self, request: gateway_pb2.StartTurnRequest) -> gateway_pb2.Turn:
         """Start a turn, which goes on whether anybody follows it or not. Sets the channel of
         `request`.
 
@@ -180,7 +180,7 @@ class GatewayClient:
     ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
         """Start a turn and follow it, on this connection alone. `model` is "provider:model", or a
         model of the configured provider; empty: the configured one."""
-        request = gateway_pb2.RunTurnRequest(
+        request = gateway_pb2.StartTurnRequest(
             session_id=session_id, text=text, turn_id=turn_id or new_turn_id(), model=model
         )
         await self.start_turn(request)
@@ -359,9 +359,9 @@ class GatewayClient:
         request = gateway_pb2.SetProviderKeyRequest(provider=provider, missing=missing)
         await _call(self._stub.SetProviderKey, request)
 
-    async def set_rooms(self, rooms: gateway_pb2.SetRoomsRequest) -> None:
+    async def set_peers(self, peers: gateway_pb2.SetPeersRequest) -> None:
         """Tell the guest where the guests beside it are. Only the runner may."""
-        await _call(self._stub.SetRooms, rooms)
+        await _call(self._stub.SetPeers, peers)
 
     async def back_up_memory(self) -> gateway_pb2.BackupMemoryReply:
         """Write a consistent, checked copy of the memory into the workspace."""

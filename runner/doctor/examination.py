@@ -9,11 +9,11 @@ from wire.installation import adding
 
 from runner.config.models import Config
 from runner.config.user_id import DEFAULT_USER_ID, check_user_id
-from runner.doctor import database, engine, kernel, memory, places, settings
+from runner.doctor import database, directories, engine, kernel, memory, settings
 from runner.doctor.finding import Finding, ok, problem, refused
 from runner.host.runtime import runtime_base
 from runner.tiers.drivers import tier_of
-from runner.workspace.room import existing
+from runner.workspace.disk_space import existing
 
 
 def examine(
@@ -64,12 +64,12 @@ def _checks(
         lambda: engine.servers(own, user_id, config.container, environ) if in_containers else [],
         lambda: [] if in_containers else [settings.packages(own)],
         lambda: [settings.access(config)],
-        lambda: [places.workspace(config, user_id)],
-        lambda: [places.guest_uids(config, user_id)] if own_uids else [],
-        lambda: [places.runtime_directory(config, user_id)],
-        lambda: [places.file_system(config.workspace_root)],
-        lambda: [places.room("disk", config.workspace_root)],
-        lambda: [places.room("runtime disk", base)] if len(disks) > 1 else [],
+        lambda: [directories.workspace(config, user_id)],
+        lambda: [directories.guest_uids(config, user_id)] if own_uids else [],
+        lambda: [directories.runtime_directory(config, user_id)],
+        lambda: [directories.file_system(config.workspace_root)],
+        lambda: [directories.free_space("disk", config.workspace_root)],
+        lambda: [directories.free_space("runtime disk", base)] if len(disks) > 1 else [],
         lambda: [database.database(config, user_id)],
         lambda: memory.memory(config, user_id, environ),
         lambda: [settings.model(config.embedder, config.tier, environ)],
@@ -92,9 +92,9 @@ def _elsewhere(
         lambda: [settings.credential(own.agent, environ)],
         lambda: [settings.egress(user_id, own, environ)],
         lambda: [settings.access(config)],
-        lambda: [places.workspace(config, user_id)],
-        lambda: [places.runtime_directory(config, user_id)],
-        lambda: [places.room("disk", config.workspace_root)],
+        lambda: [directories.workspace(config, user_id)],
+        lambda: [directories.runtime_directory(config, user_id)],
+        lambda: [directories.free_space("disk", config.workspace_root)],
         lambda: memory.memory(config, user_id, environ),
         lambda: _of_tier(config, user_id),
     )
@@ -129,5 +129,5 @@ def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list
         kernel.virtual_machines(needed=own_kernel and not facts.is_gvisor(runtime)),
     ]
     if (directory := Path(facts.info.get("DockerRootDir") or "")).is_dir() and needed:
-        findings.append(places.room("engine's disk", directory))
+        findings.append(directories.free_space("engine's disk", directory))
     return findings

@@ -10,7 +10,7 @@ from wire.errors import WireError
 from wire.installation import adding, adding_model
 from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
-from runner.access.places import check_files
+from runner.access.sockets import check_files
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, refused, warning

@@ -202,7 +202,7 @@ class Egress:
         await self._configured()
 
 
-class WaysOut:
+class EgressGuests:
     """The two egress guests of one user. What one of them suffers, the other does not."""
 
     def __init__(self, agents: Egress, commands: Egress) -> None:
@@ -248,8 +248,8 @@ class WaysOut:
         grants = self.agents.launcher.kept.grants
         changed = grants.withdraw(role, grant) if withdraw else grants.add(role, grant)
         if changed:
-            (way_out,) = (each for each in self if SERVED[each.role] == role)
-            await way_out.reconfigure()
+            (guest,) = (each for each in self if SERVED[each.role] == role)
+            await guest.reconfigure()
         return changed
 
     async def described(self) -> control_pb2.GetEgressReply:

@@ -24,9 +24,9 @@ from runner.boundary.check import admit, set_egress, together
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
-from runner.host.egress import Egress, WaysOut
-from runner.host.handover import RecoveryState, RunningGuest
+from runner.host.egress import Egress, EgressGuests
 from runner.host.launch import Launchers
+from runner.host.recovery import RecoveryState, RunningGuest
 from runner.host.runtime import Runtime, save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
 from runner.tiers.base import Boundary, Handle, Port, TierDriver
@@ -103,7 +103,7 @@ class Guests:
                 adopt=partial(self._adopt, Role.SHELL),
                 guard=partial(self._guard, Role.SHELL),
             )
-        self.egress = WaysOut(
+        self.egress = EgressGuests(
             *(
                 Egress(
                     driver.beside,
@@ -219,7 +219,7 @@ class Guests:
             raise NeedsOperator(error) from None
         await self._watcher.attend(self.agent.current.peer)
         if self._placement.addressed:
-            await GatewayClient(channel, "host").set_rooms(self._where())
+            await GatewayClient(channel, "host").set_peers(self._where())
 
     async def _try_ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         report = await self._boundary.of_agent(channel, self.agent.current.spec)
@@ -256,12 +256,12 @@ class Guests:
         if not self._placement.addressed or (channel := self.agent.connection) is None:
             return
         try:
-            await GatewayClient(channel, "host").set_rooms(self._where())
+            await GatewayClient(channel, "host").set_peers(self._where())
         except WireError as error:  # its own supervisor finds out what is wrong with it
             log.error("the agent does not hear where the other guests are: %s", error)
 
-    def _where(self) -> gateway_pb2.SetRoomsRequest:
-        request = gateway_pb2.SetRoomsRequest(embedder=self._embedder())
+    def _where(self) -> gateway_pb2.SetPeersRequest:
+        request = gateway_pb2.SetPeersRequest(embedder=self._embedder())
         egress = self._launchers.egress.link
         request.egress.CopyFrom(self._link(Role.EGRESS, Port.AGENT_DOOR, egress))
         if self._launchers.shell is not None:
@@ -291,11 +291,11 @@ class Guests:
             channel = self._admitted
             if channel is None or self.shell is None or channel is not self.shell.connection:
                 return  # the next shell is told once it is admitted
-            way_out = self.egress.commands.for_shell()
-            if not (way_out.door or self._shell_has_door):
+            route = self.egress.commands.for_shell()
+            if not (route.door or self._shell_has_door):
                 return
-            await set_egress(channel, way_out)
-            self._shell_has_door = bool(way_out.door)
+            await set_egress(channel, route)
+            self._shell_has_door = bool(route.door)
             self.untold = None
 
     async def _egress_configured(self) -> None:
@@ -387,8 +387,8 @@ class Guests:
     def _supervisors(self) -> dict[Role, Supervisor]:
         """Of all guests, by their roles."""
         shell = {} if self.shell is None else {Role.SHELL: self.shell}
-        ways_out = {each.role: each.supervisor for each in self.egress}
-        return {Role.AGENT: self.agent, **shell, **ways_out}
+        egress_guests = {each.role: each.supervisor for each in self.egress}
+        return {Role.AGENT: self.agent, **shell, **egress_guests}
 
 
 def changed_while_running(setting: str) -> HostError:

@@ -44,17 +44,17 @@ from runner.host.guests import (
     memory_status,
     not_restartable,
 )
-from runner.host.handover import RecoveryState
 from runner.host.launch import AGENT_COMMAND, Launchers
+from runner.host.recovery import RecoveryState
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
 from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
-from runner.workspace.crowd import quarantine_excess
 from runner.workspace.database_file import adopt_old_database
+from runner.workspace.disk_space import check_free_space, keep_reserve, passing, release_reserve
 from runner.workspace.mounts import SERVED, Role
-from runner.workspace.room import check_room, keep_reserve, make_room, passing
+from runner.workspace.overflow import quarantine_excess
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -361,8 +361,8 @@ class Host:
         own = config.for_user(self.user_id)
         self.notices += await asyncio.to_thread(driver.notices, own, self.user_id, self._environ)
         if self.workspace.here:
-            make_room(self._launchers.agent.db_path, self.workspace)
-        check_room(self._runtime.base)
+            release_reserve(self._launchers.agent.db_path, self.workspace)
+        check_free_space(self._runtime.base)
 
         self._runtime.create()
         stack.enter_context(host_lock(self._runtime.lock))

@@ -29,9 +29,9 @@ from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, GuestMounts, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_provider_keys, read_secrets
-from runner.workspace.crowd import quarantine_excess
 from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.mounts import SERVED, Access, BoundMount, Mount, Role
+from runner.workspace.overflow import quarantine_excess
 from runner.workspace.workspace import Workspace
 
 EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)

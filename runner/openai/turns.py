@@ -127,7 +127,7 @@ class Answers:
             return await self._go_on(caller, gateway, asked, asked.call)
         if self._leaves_no_trace(asked):
             turn_id = new_turn_id()
-            request = pb.RunTurnRequest(
+            request = pb.StartTurnRequest(
                 text=asked.question,
                 turn_id=turn_id,
                 model=asked.agent_model,
@@ -217,7 +217,7 @@ class Answers:
         earlier: str,
     ) -> Answering:
         turn_id = new_turn_id()
-        request = pb.RunTurnRequest(
+        request = pb.StartTurnRequest(
             session_id=session_id,
             text=asked.question,
             turn_id=turn_id,

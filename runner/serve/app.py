@@ -19,7 +19,7 @@ from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
 from runner.serve.files import Files
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
-from runner.serve.login.door import Authenticator
+from runner.serve.login.authenticator import Authenticator
 from runner.serve.mcp import Mcp
 from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.samples import Samples

@@ -35,7 +35,7 @@ from runner.access.exchange import (
 )
 from runner.access.scopes import METHODS
 from runner.client.calls import IGNORED_HEADER, SERVICE, body_max_bytes
-from runner.serve.login.door import Authenticator
+from runner.serve.login.authenticator import Authenticator
 
 log = logging.getLogger(__name__)
 

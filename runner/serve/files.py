@@ -18,7 +18,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.access.callers import Callers
 from runner.access.exchange import pieces, plain
-from runner.serve.login.door import Authenticator
+from runner.serve.login.authenticator import Authenticator
 
 log = logging.getLogger(__name__)
 

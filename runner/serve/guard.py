@@ -25,7 +25,7 @@ from wire.text import bounded_json
 
 from runner.access.exchange import SMALL, VALUES_MAX, Refusal, answer, bearer, whole
 from runner.serve.connections import HEAD_MAX_BYTES
-from runner.serve.login.door import BY_ACCESS, HEADER
+from runner.serve.login.authenticator import BY_ACCESS, HEADER
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from runner.access.callers import Callers
 from runner.access.exchange import read_object, whole
 from runner.client.gateway import GatewayClient
 from runner.mcp.server import Context, build
-from runner.serve.login.door import Authenticator
+from runner.serve.login.authenticator import Authenticator
 
 _BODY_BYTES: Final = 4 * 1024 * 1024
 

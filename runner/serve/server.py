@@ -21,9 +21,9 @@ from wire.errors import Code, WireError
 from wire.settings import AccessSettings, ServeSettings
 
 from runner.access.callers import Callers
-from runner.access.places import (
+from runner.access.sockets import (
     check_files,
-    clear_place,
+    clear_socket,
     open_to_group,
     own_identity,
     read_pem,
@@ -34,7 +34,7 @@ from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
 from runner.serve.connections import Crowd, Listener, is_local, raise_descriptors
-from runner.serve.login.door import BY_ACCESS, BY_SOCKET, Authenticator
+from runner.serve.login.authenticator import BY_ACCESS, BY_SOCKET, Authenticator
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
 from runner.serve.mcp import Mcp
@@ -291,7 +291,7 @@ def _tcp(listen: str) -> Iterator[socket.socket]:
 
 @contextmanager
 def _unix(section: str, path: Path, group: str) -> Iterator[socket.socket]:
-    clear_place(section, path)
+    clear_socket(section, path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         try:
             made.bind(os.fspath(path))

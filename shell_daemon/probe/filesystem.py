@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from wire.ways_out import require_tried
+from wire.network_probe import require_tried
 
 from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import BoundaryHit, World, opened, refused

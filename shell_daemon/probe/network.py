@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Final
 
-from wire.ways_out import POLICED, Route, Spec, try_all
+from wire.network_probe import POLICED, Route, Spec, try_all
 
 from shell_daemon.probe.walk import foreign_socket, is_served_outside, walk
 from shell_daemon.probe.world import BoundaryHit, World

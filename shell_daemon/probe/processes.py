@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from wire.ways_out import require_tried
+from wire.network_probe import require_tried
 
 from shell_daemon.probe.libc import trace
 from shell_daemon.probe.world import BoundaryHit, World, fields, opened, refused

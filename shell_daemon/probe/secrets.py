@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from wire.boundary import CANARY, Mark
-from wire.ways_out import require_tried
+from wire.network_probe import require_tried
 
 from shell_daemon.probe.walk import TEXTS, place_of, walk
 from shell_daemon.probe.world import BoundaryHit, World

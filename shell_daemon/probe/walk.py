@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from wire import disk
-from wire.ways_out import require_tried
+from wire.network_probe import require_tried
 
 from shell_daemon.probe.world import Budget, World
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wire.boundary import CROWD_MAX, BoundarySpec, SharedDirectory
-from wire.ways_out import require_tried
+from wire.network_probe import require_tried
 
 _READ_MAX_BYTES = 1024 * 1024
 _GVISOR: Final = "BOOT_IMAGE=/vmlinuz-4.4.0-gvisor"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.workspace.room import passing
+from runner.workspace.disk_space import passing
 from tests.support.commands.household import Household
 from tests.support.guests.engine import bridge_address
 from tests.support.servers import sqld

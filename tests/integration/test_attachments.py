@@ -127,11 +127,11 @@ async def test_nothing_but_a_file_in_shared_is_attached(path: str, code: Code) -
         (gateways.path / "shared/link.png").symlink_to("../vault/key.png")
         alice = await gateways.serve("alice")
         await alice.session("s")
-        request = pb.RunTurnRequest(session_id="s", text="look", attachments=[path])
+        request = pb.StartTurnRequest(session_id="s", text="look", attachments=[path])
         refused = await refusal(alice.stub.StartTurn(request))
         assert refused.code is code
         assert refused.brief.startswith("bad attachments: ") == (code is Code.INVALID_ARGUMENT)
-        many = pb.RunTurnRequest(session_id="s", text="look", attachments=["/shared/a"] * 17)
+        many = pb.StartTurnRequest(session_id="s", text="look", attachments=["/shared/a"] * 17)
         assert "maximum of 16" in (await refusal(alice.stub.StartTurn(many))).brief
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
         assert not history.events

@@ -31,7 +31,7 @@ async def callers(front: Front) -> AsyncIterator[Callers]:
         yield made
 
 
-async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+async def waits(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIterator[Event]:
     yield text("begun")
     await asyncio.Event().wait()
 

@@ -50,7 +50,7 @@ async def test_a_turn_waits_for_the_clients_tool_and_goes_on_with_its_answer() -
     async with agent(call(city="Ulm"), "It is sunny.") as alice:
         session_id = await alice.session()
         turn = await alice.stub.StartTurn(
-            pb.RunTurnRequest(session_id=session_id, text="how is it?", client_tools=[WEATHER])
+            pb.StartTurnRequest(session_id=session_id, text="how is it?", client_tools=[WEATHER])
         )
         asked = await until(alice.stub, turn.turn_id, "client_call")
         assert (asked.client_call.tool, asked.client_call.arguments_json) == (
@@ -86,7 +86,7 @@ async def test_a_turn_waits_for_the_clients_tool_and_goes_on_with_its_answer() -
 )
 async def test_bad_tools_of_a_client_are_refused(given: pb.ToolDescription, why: str) -> None:
     async with agent() as alice:
-        request = pb.RunTurnRequest(
+        request = pb.StartTurnRequest(
             session_id=await alice.session(), text="hi", client_tools=[given]
         )
         refused = await refusal(alice.stub.StartTurn(request))
@@ -96,7 +96,7 @@ async def test_bad_tools_of_a_client_are_refused(given: pb.ToolDescription, why:
 
 async def test_a_request_without_a_trace_leaves_no_session_and_no_turn() -> None:
     async with agent("A title") as alice:
-        request = pb.RunTurnRequest(text="make a title", untraced=True, instructions="Be brief.")
+        request = pb.StartTurnRequest(text="make a title", untraced=True, instructions="Be brief.")
         events = [event async for event in run_turn(alice.stub, request)]
         assert events[-1].completed.text == "A title"
         assert not (await alice.stub.ListSessions(pb.ListSessionsRequest())).sessions

@@ -177,7 +177,7 @@ async def test_no_path_of_the_host_is_in_a_prompt(tmp_path: Path) -> None:
             await guest.SaveNote(pb.SaveNoteRequest(text=text), NOBODY)
         assert not (await call(guest, "scratch_note", mode="replace", content=path)).is_error
         await guest.CreateSession(pb.CreateSessionRequest(session_id="s"), NOBODY)
-        request = pb.RunTurnRequest(session_id="s", text="where does the report lie?")
+        request = pb.StartTurnRequest(session_id="s", text="where does the report lie?")
         events = [event async for event in run_turn(guest, request, cast("Context", Caller()))]
     assert events[-1].WhichOneof("event") == "completed"
     assert "the report lies in /shared/report.md" in told[0]

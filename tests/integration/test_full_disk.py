@@ -25,7 +25,7 @@ from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from runner.errors import WorkspaceError
-from runner.workspace.room import keep_reserve, make_room
+from runner.workspace.disk_space import keep_reserve, release_reserve
 from runner.workspace.workspace import Workspace
 from tests.support.memory.migrations import COPY, LATER, LATEST
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened, rows
@@ -234,7 +234,7 @@ def test_what_an_agent_has_put_in_the_place_of_the_reserve_is_left_alone(disk: P
         os.truncate(precious, 4096)
         occupy(disk, 0)
         with pytest.raises(WorkspaceError, match="no room left"):
-            make_room(path, workspace)
+            release_reserve(path, workspace)
         (disk / "filler").unlink()
         assert precious.stat().st_size == 4096
 
@@ -295,11 +295,11 @@ async def test_a_start_on_a_full_disk_uses_the_reserve_and_then_names_the_larges
     free = os.statvfs(disk)
     with stroke.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
-    make_room(path, workspace)
+    release_reserve(path, workspace)
     path.with_name(path.name + RESERVE_SUFFIX).write_bytes(b"")
     occupy(disk, 0)
     with pytest.raises(WorkspaceError, match="no room left") as caught:
-        make_room(path, workspace)
+        release_reserve(path, workspace)
     assert "shared/deep/at\\none stroke" in caught.value.details
     stroke.unlink()
-    make_room(path, workspace)
+    release_reserve(path, workspace)

@@ -41,10 +41,10 @@ def longer(limit: int) -> str:
         ("session_id", pb.RenameSessionRequest(title="x")),
         ("session_id", pb.ArchiveSessionRequest()),
         ("session_id", pb.ForgetSessionRequest(session_id="../x")),
-        ("text", pb.RunTurnRequest(session_id="s", text=longer(TURN_TEXT_MAX_CHARS))),
-        ("session_id", pb.RunTurnRequest(text="hi")),
-        ("turn_id", pb.RunTurnRequest(session_id="s", text="x", turn_id="/")),
-        ("channel", pb.RunTurnRequest(session_id="s", text="x", channel="/")),
+        ("text", pb.StartTurnRequest(session_id="s", text=longer(TURN_TEXT_MAX_CHARS))),
+        ("session_id", pb.StartTurnRequest(text="hi")),
+        ("turn_id", pb.StartTurnRequest(session_id="s", text="x", turn_id="/")),
+        ("channel", pb.StartTurnRequest(session_id="s", text="x", channel="/")),
         ("turn_id", pb.CancelTurnRequest()),
         ("approval_id", pb.DecideRequest()),
         ("name", pb.CallToolRequest()),
@@ -112,7 +112,7 @@ def about(note_id: str, session_id: str) -> list[Message]:
         pb.ArchiveSessionRequest(session_id=session_id, archived=True),
         pb.ForgetSessionRequest(session_id=session_id),
         pb.CreateSessionRequest(parent_session_id=session_id),
-        pb.RunTurnRequest(session_id=session_id, text="hi"),
+        pb.StartTurnRequest(session_id=session_id, text="hi"),
         pb.CallToolRequest(name="file_list", session_id=session_id),
     ]
 
@@ -157,7 +157,7 @@ async def test_another_users_token_opens_nothing(gateways: Gateways, alice: Clie
         thief = Client(gateway_pb2_grpc.GatewayStub(channel), alice.address, bob.token)
         for request in (
             pb.HelloRequest(),
-            pb.RunTurnRequest(session_id="s", text="hi"),
+            pb.StartTurnRequest(session_id="s", text="hi"),
             pb.ListNotesRequest(),
         ):
             assert (await refusal(call(thief, request))).code is Code.UNAUTHENTICATED

@@ -143,7 +143,7 @@ async def test_no_turn_starts_in_a_session_that_is_being_forgotten(gateways: Gat
     alice = await gateways.serve("alice")
     await alice.session("s")
     with gateways.memory.in_use.held("s", "its removal"):
-        call = run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi"))
+        call = run_turn(alice.stub, pb.StartTurnRequest(session_id="s", text="hi"))
         assert (await refusal(call)).brief == "session 's' is busy with its removal"
     assert await alice.answer("s", "help")
 

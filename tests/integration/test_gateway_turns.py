@@ -28,11 +28,11 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
     async with open_gateways(with_model=FunctionModel(stream_function=_slow_words)) as gateways:
         alice = await gateways.serve("alice")
         await alice.session("s")
-        request = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
+        request = pb.StartTurnRequest(session_id="s", text="hi", turn_id="t1")
         stream = aiter(run_turn(alice.stub, request))
         assert (await anext(stream)).WhichOneof("event") == "started"
         assert (await anext(stream)).text.text == "so far. And"
-        busy = await refusal(run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi")))
+        busy = await refusal(run_turn(alice.stub, pb.StartTurnRequest(session_id="s", text="hi")))
         assert busy.code is Code.CONFLICT
         assert "t1" in busy.brief
         assert busy.resolution
@@ -42,7 +42,7 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         assert not (await alice.stub.CancelTurn(again)).cancelled
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
         assert [event.text for event in history.events] == ["hi", "so far. And"]
-        used = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
+        used = pb.StartTurnRequest(session_id="s", text="hi", turn_id="t1")
         assert (await refusal(run_turn(alice.stub, used))).code is Code.ALREADY_EXISTS
 
 
@@ -72,7 +72,7 @@ async def test_leaving_the_stream_cancels_nothing_and_anybody_follows() -> None:
         assert [event.index for event in whole] == [0, 1, 2, 3]
         assert rest == whole[2:]
         assert rest[-1].completed.text == "so far. And all."
-        again = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
+        again = pb.StartTurnRequest(session_id="s", text="hi", turn_id="t1")
         refused = await refusal(alice.stub.StartTurn(again))
         assert (refused.code, "FollowTurn" in refused.resolution) == (Code.ALREADY_EXISTS, True)
 
@@ -118,7 +118,7 @@ async def test_a_turn_is_answered_for_by_its_record() -> None:
         assert (receipt.action, receipt.durable) == ("saved", True)
         (failed,) = await _followed(relaunched, "t3", 1)
         assert failed.failed.code == "internal"
-        used = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
+        used = pb.StartTurnRequest(session_id="s", text="hi", turn_id="t1")
         assert (await refusal(relaunched.stub.StartTurn(used))).code is Code.ALREADY_EXISTS
         await relaunched.stub.ForgetSession(pb.ForgetSessionRequest(session_id="s"))
         missing = relaunched.stub.FollowTurn(pb.FollowTurnRequest(turn_id="t1"))
@@ -160,7 +160,7 @@ async def test_an_approval_travels_to_the_user_and_back(approved: bool) -> None:
         alice = await gateways.serve("alice")
         await alice.session("s")
         seen = []
-        async for event in run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="go")):
+        async for event in run_turn(alice.stub, pb.StartTurnRequest(session_id="s", text="go")):
             seen.append(event.WhichOneof("event"))
             if event.WhichOneof("event") == "approval":
                 asked = event.approval
@@ -193,7 +193,7 @@ async def test_two_clients_decide_at_once_and_a_wait_takes_no_time_of_the_turn()
     ) as gateways:
         alice, bob = await gateways.serve("alice"), await gateways.serve("bob")
         await alice.session("s")
-        request = pb.RunTurnRequest(session_id="s", text="go", turn_id="t1", channel="web")
+        request = pb.StartTurnRequest(session_id="s", text="go", turn_id="t1", channel="web")
         await alice.stub.StartTurn(request)
         await asyncio.sleep(2.2)
         (waiting,) = (await alice.stub.ListTurns(pb.ListTurnsRequest())).turns

@@ -28,7 +28,7 @@ from tests.support.gateway.gateways import run_turn
 from tests.support.guests.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.guests.shell_backends import Daemon, new_root
 from tests.support.scratch import SCRATCH
-from tests.support.servers.door import hanging, served
+from tests.support.servers.egress_listener import hanging, served
 from tests.support.settings import DOOR_TOKEN, TOKEN, configure, envelope_for, with_provider
 
 GUARD_S = 60
@@ -110,7 +110,7 @@ async def say(
     stub: "gateway_pb2_grpc.GatewayAsyncStub", text: str, session: str = "s"
 ) -> pb.TurnEvent:
     await stub.CreateSession(pb.CreateSessionRequest(session_id=session))
-    request = pb.RunTurnRequest(session_id=session, text=text)
+    request = pb.StartTurnRequest(session_id=session, text=text)
     return [event async for event in run_turn(stub, request)][-1]
 
 
@@ -235,7 +235,7 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
     process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
     async with served(guest.place / "door", hanging), guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
-        call = run_turn(stub, pb.RunTurnRequest(session_id="s", text="are you there?"))
+        call = run_turn(stub, pb.StartTurnRequest(session_id="s", text="are you there?"))
         stream = aiter(call)
         assert (await anext(stream)).WhichOneof("event") == "started"
         while not (await stub.GetSession(pb.GetSessionRequest(session_id="s"))).events:
@@ -260,7 +260,9 @@ async def test_a_turn_of_a_killed_guest_is_interrupted_and_says_so(guest: Guest)
     process = guest.spawn("--bootstrap-stdin")
     async with served(guest.place / "door", hanging), guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
-        await stub.StartTurn(pb.RunTurnRequest(session_id="s", text="are you there?", turn_id="t"))
+        await stub.StartTurn(
+            pb.StartTurnRequest(session_id="s", text="are you there?", turn_id="t")
+        )
         while not (await stub.GetSession(pb.GetSessionRequest(session_id="s"))).events:
             await asyncio.sleep(0.01)
         (running,) = (await stub.ListTurns(pb.ListTurnsRequest())).turns

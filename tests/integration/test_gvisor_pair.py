@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from wire.boundary import CHECKS, KERNEL_OF_GVISOR
-from wire.ways_out import WAYS
+from wire.network_probe import WAYS
 
 from runner.testing import UserPair
 from tests.support.guests.engine import engine_objects

@@ -43,12 +43,12 @@ def fresh(front: Front) -> None:
     front.alice.script = echo
 
 
-async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+async def waits(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIterator[Event]:
     yield text("begun")
     await asyncio.Event().wait()
 
 
-async def breaks(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+async def breaks(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIterator[Event]:
     yield text("begun")
     raise RuntimeError("a bug")
 

@@ -100,7 +100,7 @@ async def test_calls_of_half_an_answer_are_not_made() -> None:
 async def test_a_question_without_an_answer_is_asked_again_once() -> None:
     failing, well = openai_server.error("401 Unauthorized"), openai_server.says("Tea.")
     async with talk(OPENAI, failing, well, well) as (alice, server):
-        nothing = pb.RunTurnRequest(session_id="s", retry=True)
+        nothing = pb.StartTurnRequest(session_id="s", retry=True)
         (ended,) = [event async for event in run_turn(alice.stub, nothing)][-1:]
         assert "nothing to try again" in ended.failed.message
         assert (await alice.say("s", "what now?"))[-1].failed.code == Code.FAILED_PRECONDITION
@@ -110,5 +110,5 @@ async def test_a_question_without_an_answer_is_asked_again_once() -> None:
         await alice.say("s", "", retry=True)
         roles = [one["role"] for one in openai_server.untimed(server.requests[-1])]
         assert roles[-3:] == ["user", "assistant", "user"]
-        refused = await refusal(run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text=" ")))
+        refused = await refusal(run_turn(alice.stub, pb.StartTurnRequest(session_id="s", text=" ")))
         assert refused.code is Code.INVALID_ARGUMENT

@@ -1,4 +1,4 @@
-"""MCP servers with an address: the official SDK's server, reached by the door."""
+"""MCP servers with an address: the official SDK's server, reached by the egress_listener."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from wire.settings import McpSettings
 from guest.tools.mcp.connection import MESSAGE_MAX_BYTES
 from guest.tools.mcp.server import McpServers
 from tests.support.ports import free_port
-from tests.support.servers import door
+from tests.support.servers import egress_listener
 from tests.support.servers.mcp_servers import GUARD_S, Served
 from tests.support.settings import DOOR_TOKEN
 
@@ -45,11 +45,13 @@ def program(port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @asynccontextmanager
-async def served(directory: Path, handler: door.Handler, **settings: Any) -> AsyncIterator[Served]:
+async def served(
+    directory: Path, handler: egress_listener.Handler, **settings: Any
+) -> AsyncIterator[Served]:
     """The tools of the server `docs` as an agent without a shell has them."""
     docs = {"url": "http://mcp.example/mcp", "timeout_s": GUARD_S, **settings}
     configured = McpSettings.model_validate({"servers": {"docs": docs}})
-    async with door.served(directory / "door", handler) as opened:
+    async with egress_listener.served(directory / "egress_listener", handler) as opened:
         running = McpServers(configured, None, directory, {}, opened)
         running.start()
         try:
@@ -61,7 +63,7 @@ async def served(directory: Path, handler: door.Handler, **settings: Any) -> Asy
 async def test_its_tools_are_called_like_those_of_a_command(tmp_path: Path) -> None:
     port = free_port()
     seen: list[web.BaseRequest] = []
-    inner = door.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
+    inner = egress_listener.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         seen.append(request)
@@ -81,7 +83,7 @@ async def test_its_tools_are_called_like_those_of_a_command(tmp_path: Path) -> N
 
 async def test_a_server_that_has_gone_and_comes_back_is_found_again(tmp_path: Path) -> None:
     port = free_port()
-    handler = door.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
+    handler = egress_listener.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
     async with served(tmp_path, handler) as agent:
         with program(port) as first:
             await agent.until("docs_distance")
@@ -100,7 +102,7 @@ async def test_a_server_that_has_gone_and_comes_back_is_found_again(tmp_path: Pa
 
 async def test_an_answer_that_is_too_long_is_broken_off(tmp_path: Path) -> None:
     port = free_port()
-    handler = door.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
+    handler = egress_listener.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
     with program(port):
         async with served(tmp_path, handler) as agent:
             await agent.until("docs_long")
@@ -120,13 +122,15 @@ async def test_an_answer_that_is_too_long_is_broken_off(tmp_path: Path) -> None:
 async def test_a_door_that_does_not_let_it_out_is_named(
     tmp_path: Path, status: int, kind: str, why: str
 ) -> None:
-    async with served(tmp_path, door.refusing(status, kind, why)) as agent:
+    async with served(tmp_path, egress_listener.refusing(status, kind, why)) as agent:
         assert why in await agent.notice("egress guest")
 
 
 async def test_a_door_that_nobody_serves_is_named(tmp_path: Path) -> None:
     configured = McpSettings.model_validate({"servers": {"docs": {"url": "http://mcp.example"}}})
-    running = McpServers(configured, None, tmp_path, {}, door.door_at(tmp_path / "nobody"))
+    running = McpServers(
+        configured, None, tmp_path, {}, egress_listener.egress_at(tmp_path / "nobody")
+    )
     running.start()
     notice = await Served(running, None).notice("egress guest")  # type: ignore[arg-type]
     await running.close()

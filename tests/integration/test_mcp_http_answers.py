@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tests.integration.test_mcp_http import served
 from tests.support.ports import free_port
-from tests.support.servers import door
+from tests.support.servers import egress_listener
 from tests.support.servers.mcp_servers import Served
 
 ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {}}}}
@@ -81,12 +81,12 @@ def _result(asked: Any, result: Any, headers: dict[str, str] | None = None) -> w
 
 @asynccontextmanager
 async def agent_of(server: Server, directory: Path, **settings: Any) -> AsyncIterator[Served]:
-    """An agent that reaches the server by the door."""
+    """An agent that reaches the server by the egress_listener."""
     runner = web.ServerRunner(web.Server(server.handle), shutdown_timeout=0.1)
     await runner.setup()
     port = free_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()
-    handler = door.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
+    handler = egress_listener.forwarding({"mcp-docs": f"http://127.0.0.1:{port}/mcp"})
     try:
         async with served(directory, handler, **settings) as agent:
             yield agent

@@ -27,7 +27,7 @@ async def test_a_turn_ends_in_time_though_nobody_reads_what_it_says() -> None:
     async with open_gateways(with_model=model, turn_timeout_s=3) as gateways:
         alice = await gateways.serve("alice")
         await alice.session("s")
-        paused = run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1"))
+        paused = run_turn(alice.stub, pb.StartTurnRequest(session_id="s", text="hi", turn_id="t1"))
         reading = aiter(paused)
         assert (await anext(reading)).WhichOneof("event") == "started"
         async with asyncio.timeout(60):
@@ -40,7 +40,7 @@ async def test_a_turn_ends_in_time_though_nobody_reads_what_it_says() -> None:
                 event async for event in alice.stub.FollowTurn(pb.FollowTurnRequest(turn_id="t1"))
             ]
         assert other[-1].failed.code == "timeout"
-        await alice.stub.StartTurn(pb.RunTurnRequest(session_id="s", text="hi", turn_id="t2"))
+        await alice.stub.StartTurn(pb.StartTurnRequest(session_id="s", text="hi", turn_id="t2"))
         assert (await alice.stub.CancelTurn(pb.CancelTurnRequest(turn_id="t2"))).cancelled
         events = [event async for event in reading]
         assert events[-1].failed.code == "timeout"

@@ -82,7 +82,7 @@ async def test_a_message_keeps_the_time_and_zone_that_it_was_sent_in() -> None:
         assert second[: len(first)] == first
         assert second[-2]["content"].endswith("(Asia/Kathmandu, UTC+05:45)")
         assert third[-2]["content"].endswith("(Asia/Tokyo, UTC+09:00)")
-        request = pb.RunTurnRequest(session_id="s", text="hi", time_zone="Mars/Olympus")
+        request = pb.StartTurnRequest(session_id="s", text="hi", time_zone="Mars/Olympus")
         refused = await refusal(run_turn(alice.stub, request))
         assert refused.code is Code.INVALID_ARGUMENT
         assert "time_zone" in str(refused)
@@ -97,7 +97,7 @@ async def test_a_turn_may_ask_for_another_model() -> None:
         assert server.requests[0].body["model"] == "larger"
         assert (await alice.say("s", "hi"))[0].started.model == "openai:test-model"
         refused = await refusal(
-            run_turn(alice.stub, pb.RunTurnRequest(session_id="s", text="hi", model="google:g"))
+            run_turn(alice.stub, pb.StartTurnRequest(session_id="s", text="hi", model="google:g"))
         )
         assert refused.code is Code.FAILED_PRECONDITION
         assert "accepted: offline, openai:MODEL" in refused.brief

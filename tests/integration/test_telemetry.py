@@ -114,7 +114,7 @@ async def turn(agent: Any, text: str) -> trace.SpanContext:
     place = trace.SpanContext.below(None)
     session = await agent.CreateSession(pb.CreateSessionRequest(channel="chat"))
     trace.here.set(place)
-    request = pb.RunTurnRequest(session_id=session.session_id, text=text, channel="chat")
+    request = pb.StartTurnRequest(session_id=session.session_id, text=text, channel="chat")
     async for event in run_turn(agent, request):
         assert not event.HasField("failed")
     trace.here.set(None)

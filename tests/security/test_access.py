@@ -77,7 +77,7 @@ def altered(access: AccessFile, **fields: Any) -> AccessFile:
     return access.model_copy(update=fields)
 
 
-async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+async def waits(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIterator[Event]:
     """A turn that goes on until its caller leaves."""
     yield text("begun")
     await asyncio.Event().wait()
@@ -117,7 +117,7 @@ async def test_who_has_a_token_is_let_in_as_its_user(front: Front, tcp: bool) ->
     access = front.access(tcp=tcp)
     async with stub_of(access) as stub:
         assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
-        request = pb.RunTurnRequest(session_id="s", text="hi", turn_id=f"t-{tcp}", channel="cli")
+        request = pb.StartTurnRequest(session_id="s", text="hi", turn_id=f"t-{tcp}", channel="cli")
         await stub.StartTurn(request)
         turn = stub.FollowTurn(pb.FollowTurnRequest(turn_id=f"t-{tcp}"))
         events = [event async for event in turn]
@@ -146,7 +146,7 @@ async def test_a_token_leads_to_no_other_user(front: Front) -> None:
 async def test_a_turn_outlives_who_left_and_belongs_to_its_user(front: Front) -> None:
     front.alice.script = waits
     async with stub_of(front.access("alice")) as stub:
-        request = pb.RunTurnRequest(session_id="s", text="hi", turn_id="left", channel="cli")
+        request = pb.StartTurnRequest(session_id="s", text="hi", turn_id="left", channel="cli")
         await stub.StartTurn(request)
         following = pb.FollowTurnRequest(turn_id="left")
         call = stub.FollowTurn(following)
@@ -446,7 +446,7 @@ async def test_who_does_not_read_slows_the_agent(front: Front) -> None:
     made = 0
     size, pieces = 256 * 1024, 400
 
-    async def much(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+    async def much(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIterator[Event]:
         nonlocal made
         for _ in range(pieces):
             made += 1

@@ -115,7 +115,7 @@ async def test_calls_through_every_door_are_recorded_and_nothing_that_they_say(
         session = await agent.CreateSession(pb.CreateSessionRequest(channel="chat"))
         turn = run_turn(
             agent,
-            pb.RunTurnRequest(
+            pb.StartTurnRequest(
                 session_id=session.session_id, text=f"remember {WORDS}", channel="chat"
             ),
         )
@@ -146,7 +146,7 @@ async def test_calls_through_every_door_are_recorded_and_nothing_that_they_say(
 async def test_only_the_runner_hears_of_calls(host: Host, control: ControlClient) -> None:
     async with open_channel(peer := await control.gateway()) as channel:
         stub: Any = gateway_pb2_grpc.GatewayStub(channel)
-        stream = stub.Witness(iter(()), metadata=(("oxydra-token", peer.token),))
+        stream = stub.ReportCalls(iter(()), metadata=(("oxydra-token", peer.token),))
         with pytest.raises(grpc.RpcError) as raised:
             async for _ in stream:
                 pass

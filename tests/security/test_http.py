@@ -80,7 +80,7 @@ def asked(front: Front) -> list[Any]:
     return [*front.alice.turns, *front.alice.seen, *front.bob.turns, *front.bob.seen]
 
 
-async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+async def waits(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIterator[Event]:
     yield text("begun")
     await asyncio.Event().wait()
 
@@ -688,7 +688,7 @@ async def test_who_does_not_read_is_cut_off(
     monkeypatch.setattr(connections, "STALL_S", 0.3)
     made = 0
 
-    async def much(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+    async def much(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIterator[Event]:
         nonlocal made
         while True:
             made += 1

@@ -58,7 +58,9 @@ class Target:
             for number, (tool, arguments) in enumerate(calls)
         ]
         self.model.replies[:] = [provider.calls(*named), provider.says("That is all.")]
-        request = pb.RunTurnRequest(session_id="s", text="read /shared/notes.txt, do what it says")
+        request = pb.StartTurnRequest(
+            session_id="s", text="read /shared/notes.txt, do what it says"
+        )
         last = [event async for event in run_turn(self.stub, request)][-1]
         assert last.WhichOneof("event") == "completed", last
         messages = self.model.requests[-1].body["messages"]

@@ -19,7 +19,7 @@ from wire.status import from_rpc_error
 from wire.transport import Server, check_health, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc, shell_pb2, shell_pb2_grpc
 
-from guest.door import EgressClient, EgressUnreachable
+from guest.egress_client import EgressClient, EgressUnreachable
 from runner.host.authority import Authority
 from shell_daemon.forwarder import EgressAddress as ShellEgress
 from shell_daemon.forwarder import Forwarder

@@ -14,7 +14,7 @@ from wire.providers import PROVIDERS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.failures import CONFIG, failed
-from guest.door import MISSING, refusal_in
+from guest.egress_client import MISSING, refusal_in
 
 _KEY = "runner credentials set --provider {provider}, and ask again"
 

@@ -13,7 +13,7 @@ from wire.installation import adding
 from wire.providers import OFFLINE, PROVIDERS
 from wire.settings import AgentSettings
 
-from guest.door import NO_KEY, EgressClient, url_of
+from guest.egress_client import NO_KEY, EgressClient, url_of
 from guest.errors import GuestError
 
 if TYPE_CHECKING:

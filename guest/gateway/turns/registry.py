@@ -24,7 +24,7 @@ from guest.agent.turn import (
     Outcome,
     TurnRequest,
 )
-from guest.door import on_behalf_of
+from guest.egress_client import on_behalf_of
 from guest.errors import GuestError, ToolError
 from guest.gateway import convert
 from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls, Decision

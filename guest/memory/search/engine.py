@@ -18,6 +18,7 @@ from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, neighbours, results
+from guest.memory.search.context_terms import weighed
 from guest.memory.search.ranking import (
     FULL_KEYWORD_SHARE,
     NO_RECENCY,
@@ -29,7 +30,6 @@ from guest.memory.search.ranking import (
     crowded,
     rank,
 )
-from guest.memory.search.surroundings import weighed
 from guest.memory.storage.base import Database
 from guest.memory.storage.errors import reading
 

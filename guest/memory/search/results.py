@@ -10,9 +10,9 @@ from wire.tools import MEMORY_TOOLS
 
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Filter, Hit, Only
+from guest.memory.search.context_terms import PRECEDING, NeighbourTerms, worth_of_turn
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
-from guest.memory.search.surroundings import PRECEDING, NeighbourTerms, worth_of_turn
 from guest.memory.storage.base import Database, Row
 from guest.memory.storage.errors import reading
 

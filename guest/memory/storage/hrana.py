@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from guest.door import CUT, REFUSED, UNTRUSTED, EgressClient
+from guest.egress_client import CUT, REFUSED, UNTRUSTED, EgressClient
 from guest.memory.storage.base import Result, Statement, Value
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from wire.errors import Code
 
-from guest.door import url_of
+from guest.egress_client import url_of
 from guest.errors import ChangeUnknownError, StorageError
 from guest.memory.models import RemoteConfig
 from guest.memory.storage import base

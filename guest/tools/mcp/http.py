@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from wire.text import parsed_json, visible
 
-from guest.door import REFUSED, EgressClient, refusal, refusal_in, url_of
+from guest.egress_client import REFUSED, EgressClient, refusal, refusal_in, url_of
 from guest.tools.mcp.connection import (
     MESSAGE_MAX_BYTES,
     TOOLS_CHANGED,

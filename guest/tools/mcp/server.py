@@ -23,7 +23,7 @@ from wire.settings import McpServerSettings, McpSettings
 from wire.text import visible, visible_name
 from wire.zones import variable
 
-from guest.door import EgressClient
+from guest.egress_client import EgressClient
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput

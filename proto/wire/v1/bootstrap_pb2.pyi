@@ -367,7 +367,7 @@ Global___Secrets: _TypeAlias = Secrets  # noqa: Y015
 @_typing.final
 class Link(_message.Message):
     """Where another guest listens. Without endpoint and token there is none; with a token alone it is
-    being started, and SetRooms at the gateway says where it is.
+    being started, and SetPeers at the gateway says where it is.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

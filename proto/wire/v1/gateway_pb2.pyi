@@ -394,7 +394,7 @@ class HistoryEvent(_message.Message):
 Global___HistoryEvent: _TypeAlias = HistoryEvent  # noqa: Y015
 
 @_typing.final
-class RunTurnRequest(_message.Message):
+class StartTurnRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
@@ -466,7 +466,7 @@ class RunTurnRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RunTurnRequest: _TypeAlias = RunTurnRequest  # noqa: Y015
+Global___StartTurnRequest: _TypeAlias = StartTurnRequest  # noqa: Y015
 
 @_typing.final
 class FollowTurnRequest(_message.Message):
@@ -1255,7 +1255,7 @@ class ResolveModelRequest(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """as in RunTurnRequest"""
+    """as in StartTurnRequest"""
     def __init__(
         self,
         *,
@@ -3084,7 +3084,7 @@ class SetProviderKeyReply(_message.Message):
 Global___SetProviderKeyReply: _TypeAlias = SetProviderKeyReply  # noqa: Y015
 
 @_typing.final
-class WitnessEvent(_message.Message):
+class CallReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BEGUN_FIELD_NUMBER: _builtins.int
@@ -3115,10 +3115,10 @@ class WitnessEvent(_message.Message):
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
-Global___WitnessEvent: _TypeAlias = WitnessEvent  # noqa: Y015
+Global___CallReport: _TypeAlias = CallReport  # noqa: Y015
 
 @_typing.final
-class WitnessReply(_message.Message):
+class CallReportReply(_message.Message):
     """The runner's word on events, in their order."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3151,7 +3151,7 @@ class WitnessReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WitnessReply: _TypeAlias = WitnessReply  # noqa: Y015
+Global___CallReportReply: _TypeAlias = CallReportReply  # noqa: Y015
 
 @_typing.final
 class CallBegun(_message.Message):
@@ -3411,12 +3411,12 @@ class AskReply(_message.Message):
 Global___AskReply: _TypeAlias = AskReply  # noqa: Y015
 
 @_typing.final
-class TryWaysOutRequest(_message.Message):
+class ProbeNetworkRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
     spec: _builtins.bytes
-    """JSON of wire.ways_out.Spec"""
+    """JSON of wire.network_probe.Spec"""
     def __init__(
         self,
         *,
@@ -3428,19 +3428,19 @@ class TryWaysOutRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TryWaysOutRequest: _TypeAlias = TryWaysOutRequest  # noqa: Y015
+Global___ProbeNetworkRequest: _TypeAlias = ProbeNetworkRequest  # noqa: Y015
 
 @_typing.final
-class TryWaysOutReply(_message.Message):
+class ProbeNetworkReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WAYS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def ways(self) -> _containers.RepeatedCompositeFieldContainer[Global___WayOut]: ...
+    def ways(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProbedRoute]: ...
     def __init__(
         self,
         *,
-        ways: _abc.Iterable[Global___WayOut] | None = ...,
+        ways: _abc.Iterable[Global___ProbedRoute] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -3448,10 +3448,10 @@ class TryWaysOutReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TryWaysOutReply: _TypeAlias = TryWaysOutReply  # noqa: Y015
+Global___ProbeNetworkReply: _TypeAlias = ProbeNetworkReply  # noqa: Y015
 
 @_typing.final
-class WayOut(_message.Message):
+class ProbedRoute(_message.Message):
     """One way out of a guest, as it was found."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3475,10 +3475,10 @@ class WayOut(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WayOut: _TypeAlias = WayOut  # noqa: Y015
+Global___ProbedRoute: _TypeAlias = ProbedRoute  # noqa: Y015
 
 @_typing.final
-class SetRoomsRequest(_message.Message):
+class SetPeersRequest(_message.Message):
     """Each as in the envelope; absent: it stays as it is. A link without endpoint: it is being started."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3505,10 +3505,10 @@ class SetRoomsRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SetRoomsRequest: _TypeAlias = SetRoomsRequest  # noqa: Y015
+Global___SetPeersRequest: _TypeAlias = SetPeersRequest  # noqa: Y015
 
 @_typing.final
-class SetRoomsReply(_message.Message):
+class SetPeersReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -3520,7 +3520,7 @@ class SetRoomsReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SetRoomsReply: _TypeAlias = SetRoomsReply  # noqa: Y015
+Global___SetPeersReply: _TypeAlias = SetPeersReply  # noqa: Y015
 
 SCOPE_FIELD_NUMBER: _builtins.int
 scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]

@@ -73,7 +73,7 @@ class GatewayStub:
                 _registered_method=True)
         self.StartTurn = channel.unary_unary(
                 '/wire.v1.Gateway/StartTurn',
-                request_serializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
+                request_serializer=wire_dot_v1_dot_gateway__pb2.StartTurnRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.Turn.FromString,
                 _registered_method=True)
         self.FollowTurn = channel.unary_stream(
@@ -236,25 +236,25 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.FromString,
                 _registered_method=True)
-        self.Witness = channel.stream_stream(
-                '/wire.v1.Gateway/Witness',
-                request_serializer=wire_dot_v1_dot_gateway__pb2.WitnessReply.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_gateway__pb2.WitnessEvent.FromString,
+        self.ReportCalls = channel.stream_stream(
+                '/wire.v1.Gateway/ReportCalls',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.CallReportReply.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.CallReport.FromString,
                 _registered_method=True)
         self.Ask = channel.unary_unary(
                 '/wire.v1.Gateway/Ask',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.AskRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.AskReply.FromString,
                 _registered_method=True)
-        self.TryWaysOut = channel.unary_unary(
-                '/wire.v1.Gateway/TryWaysOut',
-                request_serializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.FromString,
+        self.ProbeNetwork = channel.unary_unary(
+                '/wire.v1.Gateway/ProbeNetwork',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ProbeNetworkRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ProbeNetworkReply.FromString,
                 _registered_method=True)
-        self.SetRooms = channel.unary_unary(
-                '/wire.v1.Gateway/SetRooms',
-                request_serializer=wire_dot_v1_dot_gateway__pb2.SetRoomsRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_gateway__pb2.SetRoomsReply.FromString,
+        self.SetPeers = channel.unary_unary(
+                '/wire.v1.Gateway/SetPeers',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.SetPeersRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.SetPeersReply.FromString,
                 _registered_method=True)
 
 
@@ -529,7 +529,7 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Witness(self, request_iterator, context):
+    def ReportCalls(self, request_iterator, context):
         """What happens in the guest, for the runner alone, which records it where no guest can reach it.
         A later stream takes the place of an earlier one.
         """
@@ -545,14 +545,14 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def TryWaysOut(self, request, context):
+    def ProbeNetwork(self, request, context):
         """Tries every way out of this guest; for the runner alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SetRooms(self, request, context):
+    def SetPeers(self, request, context):
         """Where the guests beside this one are from now on; for the runner alone. What is under way with
         one that was replaced goes on with it as long as it answers.
         """
@@ -600,7 +600,7 @@ def add_GatewayServicer_to_server(servicer, server):
             ),
             'StartTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.StartTurn,
-                    request_deserializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.FromString,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.StartTurnRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.Turn.SerializeToString,
             ),
             'FollowTurn': grpc.unary_stream_rpc_method_handler(
@@ -763,25 +763,25 @@ def add_GatewayServicer_to_server(servicer, server):
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.SerializeToString,
             ),
-            'Witness': grpc.stream_stream_rpc_method_handler(
-                    servicer.Witness,
-                    request_deserializer=wire_dot_v1_dot_gateway__pb2.WitnessReply.FromString,
-                    response_serializer=wire_dot_v1_dot_gateway__pb2.WitnessEvent.SerializeToString,
+            'ReportCalls': grpc.stream_stream_rpc_method_handler(
+                    servicer.ReportCalls,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.CallReportReply.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.CallReport.SerializeToString,
             ),
             'Ask': grpc.unary_unary_rpc_method_handler(
                     servicer.Ask,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.AskRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.AskReply.SerializeToString,
             ),
-            'TryWaysOut': grpc.unary_unary_rpc_method_handler(
-                    servicer.TryWaysOut,
-                    request_deserializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.SerializeToString,
+            'ProbeNetwork': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProbeNetwork,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ProbeNetworkRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ProbeNetworkReply.SerializeToString,
             ),
-            'SetRooms': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetRooms,
-                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SetRoomsRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_gateway__pb2.SetRoomsReply.SerializeToString,
+            'SetPeers': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPeers,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SetPeersRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.SetPeersReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1000,7 +1000,7 @@ class Gateway:
             request,
             target,
             '/wire.v1.Gateway/StartTurn',
-            wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.StartTurnRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.Turn.FromString,
             options,
             channel_credentials,
@@ -1877,7 +1877,7 @@ class Gateway:
             _registered_method=True)
 
     @staticmethod
-    def Witness(request_iterator,
+    def ReportCalls(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -1890,9 +1890,9 @@ class Gateway:
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/wire.v1.Gateway/Witness',
-            wire_dot_v1_dot_gateway__pb2.WitnessReply.SerializeToString,
-            wire_dot_v1_dot_gateway__pb2.WitnessEvent.FromString,
+            '/wire.v1.Gateway/ReportCalls',
+            wire_dot_v1_dot_gateway__pb2.CallReportReply.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.CallReport.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1931,7 +1931,7 @@ class Gateway:
             _registered_method=True)
 
     @staticmethod
-    def TryWaysOut(request,
+    def ProbeNetwork(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1944,9 +1944,9 @@ class Gateway:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/wire.v1.Gateway/TryWaysOut',
-            wire_dot_v1_dot_gateway__pb2.TryWaysOutRequest.SerializeToString,
-            wire_dot_v1_dot_gateway__pb2.TryWaysOutReply.FromString,
+            '/wire.v1.Gateway/ProbeNetwork',
+            wire_dot_v1_dot_gateway__pb2.ProbeNetworkRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ProbeNetworkReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1958,7 +1958,7 @@ class Gateway:
             _registered_method=True)
 
     @staticmethod
-    def SetRooms(request,
+    def SetPeers(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1971,9 +1971,9 @@ class Gateway:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/wire.v1.Gateway/SetRooms',
-            wire_dot_v1_dot_gateway__pb2.SetRoomsRequest.SerializeToString,
-            wire_dot_v1_dot_gateway__pb2.SetRoomsReply.FromString,
+            '/wire.v1.Gateway/SetPeers',
+            wire_dot_v1_dot_gateway__pb2.SetPeersRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.SetPeersReply.FromString,
             options,
             channel_credentials,
             insecure,

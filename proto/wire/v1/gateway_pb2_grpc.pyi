@@ -43,7 +43,7 @@ class GatewayStub:
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ArchiveSessionRequest, _gateway_pb2.Session]
     ForgetSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ForgetSessionRequest, _gateway_pb2.ForgetSessionReply]
     """Removes a session with everything that was said in it; no byte of it stays."""
-    StartTurn: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.Turn]
+    StartTurn: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.StartTurnRequest, _gateway_pb2.Turn]
     """Begins a turn. It belongs to the agent from then on and goes on whether anybody follows it or
     not. A session runs one turn at a time.
     """
@@ -104,7 +104,7 @@ class GatewayStub:
     """A new token for the remote memory; kept only if the server accepts it."""
     SetProviderKey: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]
     """Whether the egress guest has a key of a model's provider, from the next request on."""
-    Witness: _grpc.StreamStreamMultiCallable[_gateway_pb2.WitnessReply, _gateway_pb2.WitnessEvent]
+    ReportCalls: _grpc.StreamStreamMultiCallable[_gateway_pb2.CallReportReply, _gateway_pb2.CallReport]
     """What happens in the guest, for the runner alone, which records it where no guest can reach it.
     A later stream takes the place of an earlier one.
     """
@@ -112,9 +112,9 @@ class GatewayStub:
     """Asks a person, as a call that needs approval does, and waits for the answer; for the runner
     alone. Cancelling withdraws the question.
     """
-    TryWaysOut: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.TryWaysOutRequest, _gateway_pb2.TryWaysOutReply]
+    ProbeNetwork: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ProbeNetworkRequest, _gateway_pb2.ProbeNetworkReply]
     """Tries every way out of this guest; for the runner alone."""
-    SetRooms: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetRoomsRequest, _gateway_pb2.SetRoomsReply]
+    SetPeers: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetPeersRequest, _gateway_pb2.SetPeersReply]
     """Where the guests beside this one are from now on; for the runner alone. What is under way with
     one that was replaced goes on with it as long as it answers.
     """
@@ -134,7 +134,7 @@ class GatewayAsyncStub(GatewayStub):
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ArchiveSessionRequest, _gateway_pb2.Session]  # type: ignore[assignment]
     ForgetSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ForgetSessionRequest, _gateway_pb2.ForgetSessionReply]  # type: ignore[assignment]
     """Removes a session with everything that was said in it; no byte of it stays."""
-    StartTurn: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.Turn]  # type: ignore[assignment]
+    StartTurn: _aio.UnaryUnaryMultiCallable[_gateway_pb2.StartTurnRequest, _gateway_pb2.Turn]  # type: ignore[assignment]
     """Begins a turn. It belongs to the agent from then on and goes on whether anybody follows it or
     not. A session runs one turn at a time.
     """
@@ -195,7 +195,7 @@ class GatewayAsyncStub(GatewayStub):
     """A new token for the remote memory; kept only if the server accepts it."""
     SetProviderKey: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]  # type: ignore[assignment]
     """Whether the egress guest has a key of a model's provider, from the next request on."""
-    Witness: _aio.StreamStreamMultiCallable[_gateway_pb2.WitnessReply, _gateway_pb2.WitnessEvent]  # type: ignore[assignment]
+    ReportCalls: _aio.StreamStreamMultiCallable[_gateway_pb2.CallReportReply, _gateway_pb2.CallReport]  # type: ignore[assignment]
     """What happens in the guest, for the runner alone, which records it where no guest can reach it.
     A later stream takes the place of an earlier one.
     """
@@ -203,9 +203,9 @@ class GatewayAsyncStub(GatewayStub):
     """Asks a person, as a call that needs approval does, and waits for the answer; for the runner
     alone. Cancelling withdraws the question.
     """
-    TryWaysOut: _aio.UnaryUnaryMultiCallable[_gateway_pb2.TryWaysOutRequest, _gateway_pb2.TryWaysOutReply]  # type: ignore[assignment]
+    ProbeNetwork: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ProbeNetworkRequest, _gateway_pb2.ProbeNetworkReply]  # type: ignore[assignment]
     """Tries every way out of this guest; for the runner alone."""
-    SetRooms: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetRoomsRequest, _gateway_pb2.SetRoomsReply]  # type: ignore[assignment]
+    SetPeers: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetPeersRequest, _gateway_pb2.SetPeersReply]  # type: ignore[assignment]
     """Where the guests beside this one are from now on; for the runner alone. What is under way with
     one that was replaced goes on with it as long as it answers.
     """
@@ -268,7 +268,7 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def StartTurn(
         self,
-        request: _gateway_pb2.RunTurnRequest,
+        request: _gateway_pb2.StartTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.Turn, _abc.Awaitable[_gateway_pb2.Turn]]:
         """Begins a turn. It belongs to the agent from then on and goes on whether anybody follows it or
@@ -525,11 +525,11 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """Whether the egress guest has a key of a model's provider, from the next request on."""
 
     @_abc_1.abstractmethod
-    def Witness(
+    def ReportCalls(
         self,
-        request_iterator: _MaybeAsyncIterator[_gateway_pb2.WitnessReply],
+        request_iterator: _MaybeAsyncIterator[_gateway_pb2.CallReportReply],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.WitnessEvent], _abc.AsyncIterator[_gateway_pb2.WitnessEvent]]:
+    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.CallReport], _abc.AsyncIterator[_gateway_pb2.CallReport]]:
         """What happens in the guest, for the runner alone, which records it where no guest can reach it.
         A later stream takes the place of an earlier one.
         """
@@ -545,19 +545,19 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def TryWaysOut(
+    def ProbeNetwork(
         self,
-        request: _gateway_pb2.TryWaysOutRequest,
+        request: _gateway_pb2.ProbeNetworkRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_gateway_pb2.TryWaysOutReply, _abc.Awaitable[_gateway_pb2.TryWaysOutReply]]:
+    ) -> _typing.Union[_gateway_pb2.ProbeNetworkReply, _abc.Awaitable[_gateway_pb2.ProbeNetworkReply]]:
         """Tries every way out of this guest; for the runner alone."""
 
     @_abc_1.abstractmethod
-    def SetRooms(
+    def SetPeers(
         self,
-        request: _gateway_pb2.SetRoomsRequest,
+        request: _gateway_pb2.SetPeersRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_gateway_pb2.SetRoomsReply, _abc.Awaitable[_gateway_pb2.SetRoomsReply]]:
+    ) -> _typing.Union[_gateway_pb2.SetPeersReply, _abc.Awaitable[_gateway_pb2.SetPeersReply]]:
         """Where the guests beside this one are from now on; for the runner alone. What is under way with
         one that was replaced goes on with it as long as it answers.
         """

@@ -69,7 +69,7 @@ async def ask(
             if not session_id:
                 session_id = (await agent.create_session()).session_id
             view = _EventLines(streams.stdout) if as_json else _Answer(streams, options.mended)
-            request = gateway_pb2.RunTurnRequest(
+            request = gateway_pb2.StartTurnRequest(
                 session_id=session_id, text=text, turn_id=new_turn_id(), model=model
             )
             try:
@@ -157,7 +157,7 @@ class _EventLines:
 
 
 async def _shown(
-    request: gateway_pb2.RunTurnRequest, connection: Connection, view: _View, streams: Streams
+    request: gateway_pb2.StartTurnRequest, connection: Connection, view: _View, streams: Streams
 ) -> int:
     done = False
     agent = await started(connection.client, request, connection.open)

@@ -161,7 +161,7 @@ class Conversation:
             await self.new_session("")
         self.last_message = text or self.last_message
         turn_id = new_turn_id()
-        request = gateway_pb2.RunTurnRequest(
+        request = gateway_pb2.StartTurnRequest(
             session_id=self.session_id, text=text, turn_id=turn_id, model=self.model, retry=retry
         )
         return await self._shown(turn_id, request)
@@ -187,7 +187,9 @@ class Conversation:
             return []
         return await self.client.list_turns(self.session_id, running_only=True)
 
-    async def _shown(self, turn_id: str, request: gateway_pb2.RunTurnRequest | None = None) -> bool:
+    async def _shown(
+        self, turn_id: str, request: gateway_pb2.StartTurnRequest | None = None
+    ) -> bool:
         """Show a turn to its end: the one that `request` starts, or one that runs."""
         self._turn_id, self.last_turn, self._reconnected = turn_id, TurnSoFar(), False
         begun = request is None

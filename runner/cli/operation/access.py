@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import typer
 from wire.errors import Code
 
-from runner.access.places import SERVER_NAME, own_authority, read_pem
 from runner.access.scopes import Scope
+from runner.access.sockets import SERVER_NAME, own_authority, read_pem
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.files import refuse_existing
 from runner.cli.options import AsJson, Options

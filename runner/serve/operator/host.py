@@ -37,7 +37,7 @@ from runner.doctor.finding import State
 from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, Runtime, lock_holder
-from runner.serve.login.door import Authenticator
+from runner.serve.login.authenticator import Authenticator
 from runner.serve.operator.samples import Samples
 from runner.workspace.workspace import Workspace
 

@@ -76,7 +76,7 @@ def sweep_ended(client: docker.APIClient, settled: timedelta = SETTLED) -> None:
                 remove(client, found["Id"])
 
 
-def make_room(client: docker.APIClient, name: str, place: ObjectNames) -> None:
+def free_name(client: docker.APIClient, name: str, place: ObjectNames) -> None:
     """Remove what an earlier runner of `place` left under `name`.
 
     Raises `TierError` if the name belongs to somebody else.
@@ -134,7 +134,7 @@ class Containers:
         place = ObjectNames.of_launch(spec)
         with self._engine.client() as client, contextlib.ExitStack() as undo:
             _check_image(client, image)
-            make_room(client, place.container(spec.role), place)
+            free_name(client, place.container(spec.role), place)
             network = str(Network.NONE)
             if spec.network is Network.OUTBOUND:
                 undo.callback(self._networks.release, client, place, spec.launch_id)

@@ -15,23 +15,23 @@ from urllib.parse import urlsplit
 import grpc
 from wire.boundary import POLICED_CHECKS, BoundarySpec
 from wire.errors import Code
+from wire.network_probe import Target
 from wire.v1 import control_pb2
-from wire.ways_out import Target
 
 from runner.boundary.check import check_boundary, check_ways_out
 from runner.errors import TierError
 from runner.tiers.base import Boundary, Confinement, LaunchSpec
 from runner.tiers.kubernetes.cluster import Cluster
-from runner.tiers.kubernetes.enforcement import require_enforced, until_enforced, watch_policies
-from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, selector
-from runner.tiers.kubernetes.pods import role_in
-from runner.tiers.kubernetes.surroundings import (
+from runner.tiers.kubernetes.cluster_network import (
     OTHERS_MAX,
     ClusterAddresses,
     Neighbours,
+    pod_network_spec,
     pod_spec,
-    pod_ways_out,
 )
+from runner.tiers.kubernetes.enforcement import require_enforced, until_enforced, watch_policies
+from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, selector
+from runner.tiers.kubernetes.pods import role_in
 from runner.tiers.kubernetes.watching import Pod
 from runner.workspace.mounts import Role
 
@@ -97,7 +97,7 @@ class PodBoundary(Boundary):
         return pod_spec(launch, promised, tokens=tokens, canary=canary, surroundings=around)
 
     async def _ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        return await check_ways_out(channel, pod_ways_out(await self._around(Role.AGENT)))
+        return await check_ways_out(channel, pod_network_spec(await self._around(Role.AGENT)))
 
     async def _around(self, role: Role) -> ClusterAddresses:
         """What there is besides the user's guest of `role`, as the API server knows it now."""

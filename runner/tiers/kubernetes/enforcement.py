@@ -10,8 +10,8 @@ from typing import Final
 
 from wire.boundary import POLICED_CHECKS
 from wire.errors import Code, WireError
+from wire.network_probe import POLICED
 from wire.v1 import control_pb2
-from wire.ways_out import POLICED
 
 from runner.boundary.check import AGENT, PROOF, require_passed
 from runner.errors import TierError

@@ -26,7 +26,7 @@ from runner.tiers.output import OutputLog
 from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import HOW, Cgroup, ControlGroups
-from runner.tiers.process.seclusion import NetworkIsolation
+from runner.tiers.process.network_isolation import NetworkIsolation
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import SERVED, Role
 

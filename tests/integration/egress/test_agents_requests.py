@@ -16,7 +16,7 @@ from wire.v1 import egress_pb2 as pb
 
 from guest.agent.models import errors
 from guest.agent.models.providers import build_model
-from guest.door import NO_KEY, EgressClient, on_behalf_of
+from guest.egress_client import NO_KEY, EgressClient, on_behalf_of
 from tests.support import parties
 from tests.support.egress.program import AGENT_TOKEN, Egress, running
 from tests.support.servers import openai_server as provider

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from wire.v1 import egress_pb2 as pb
 
-from egress.doors.client_hello import HELLO_MAX, HelloReader
-from egress.outside.dialing import INFORMATIONAL_MAX
+from egress.outbound.dialing import INFORMATIONAL_MAX
+from egress.proxy.client_hello import HELLO_MAX, HelloReader
 from tests.support.egress.hellos import extension, hello, in_records
 from tests.support.egress.program import Egress
 

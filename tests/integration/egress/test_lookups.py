@@ -11,7 +11,7 @@ import pytest
 from wire.identity import Party
 from wire.v1 import egress_pb2 as pb
 
-from egress.outside.dialing import ADDRESSES_MAX, Dialer, OutboundClients
+from egress.outbound.dialing import ADDRESSES_MAX, Dialer, OutboundClients
 from tests.support.egress.origins import names, origin
 from tests.support.egress.program import Egress
 from tests.support.internet.arrivals import Arrivals
@@ -19,7 +19,7 @@ from tests.support.internet.names import Names
 
 LOOKUPS = """
 import asyncio, ssl
-from egress.outside.dialing import Dialer
+from egress.outbound.dialing import Dialer
 
 async def look():
     dialer = Dialer((), (), ssl.create_default_context())

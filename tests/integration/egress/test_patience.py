@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from wire.v1 import egress_pb2 as pb
 
-from egress.doors.door import CONNECTION_BYTES, CONNECTIONS_MAX
+from egress.proxy.listener import CONNECTION_BYTES, CONNECTIONS_MAX
 from tests.support.egress.origins import Certificates, names, origin
 from tests.support.egress.program import Egress, head
 

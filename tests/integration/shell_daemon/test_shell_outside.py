@@ -12,11 +12,11 @@ from wire.identity import Party
 from wire.v1 import shell_pb2
 
 from runner.host.authority import Authority
+from shell_daemon.command_network import CommandNetwork
 from shell_daemon.forwarder import refusal_in
 from shell_daemon.limits import Settings
-from shell_daemon.outside import CommandNetwork
 from tests.support import parties
-from tests.support.guests.door import TOKEN, fake_door
+from tests.support.guests.egress_listener import TOKEN, fake_egress
 from tests.support.guests.shell_backends import Daemon, Guest, OverGrpc, ready_daemon
 
 CURL = "curl -sS --max-time 30 -w ' %{http_code}' "
@@ -60,7 +60,7 @@ async def test_only_the_runner_says_how_commands_get_out(pair: Pair) -> None:
 
 
 async def test_a_request_reaches_the_door_with_its_session_and_turn(pair: Pair) -> None:
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         await pair.set(door.request())
         said = await pair.says(CURL + URL, session_id="chat-1", turn_id="turn-7")
         assert said == "hello 200"
@@ -81,7 +81,7 @@ async def test_why_something_did_not_go_out_is_told_whatever_the_client_says(pai
         await reader.readuntil(b"\r\n\r\n")
         writer.write(REFUSAL)
 
-    async with fake_door(pair.root, refuse) as door:
+    async with fake_egress(pair.root, refuse) as door:
         await pair.set(door.request())
         quiet = "curl -s --max-time 30 https://files.example.org/ 2>/dev/null"
         assert await pair.says(f"{quiet}; {quiet}") == (
@@ -109,7 +109,7 @@ async def test_the_port_and_its_connections_end_with_the_command(pair: Pair) -> 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with fake_door(pair.root, wait) as door:
+    async with fake_egress(pair.root, wait) as door:
         await pair.set(door.request())
         keep = "exec 3<>/dev/tcp/127.0.0.1/${http_proxy##*:}; echo GET >&3; echo $http_proxy >port;"
         await pair.guest.start("a", f"{keep} sleep 1000")
@@ -125,7 +125,7 @@ async def test_the_port_and_its_connections_end_with_the_command(pair: Pair) -> 
 
 
 async def test_an_empty_door_closes_the_way_out_again(pair: Pair) -> None:
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         await pair.set(door.request(environment={"TOKEN": "placeholder"}))
         running = f"until [ -e go ]; do sleep 0.01; done; {CURL + URL}"
         await pair.guest.start("a", running)
@@ -148,7 +148,7 @@ async def test_no_door_is_an_answer_that_says_so(pair: Pair) -> None:
 @pytest.mark.parametrize("other", [Party.AGENT, None])
 async def test_nothing_is_sent_to_what_is_not_egress(pair: Pair, other: Party | None) -> None:
     strange = parties.identity(other) if other else Authority.new().issue(Party.EGRESS)
-    async with fake_door(pair.root, identity=strange) as door:
+    async with fake_egress(pair.root, identity=strange) as door:
         await pair.set(door.request())
         assert "is not egress" in await pair.says(CURL + URL)
         assert door.greetings in ([], [""])
@@ -168,7 +168,7 @@ async def test_a_large_answer_and_a_large_request_arrive_whole(pair: Pair) -> No
             writer.write(b"a" * 1_000_000)
             await writer.drain()
 
-    async with fake_door(pair.root, serve) as door:
+    async with fake_egress(pair.root, serve) as door:
         await pair.set(door.request())
         send = f"head -c {size} /dev/zero | curl -sS -H Expect: --data-binary @- {URL} | wc -c"
         assert await pair.says(send) == str(size)
@@ -186,7 +186,7 @@ async def test_a_client_that_has_said_all_still_gets_its_answer(pair: Pair) -> N
         "int(os.environ['http_proxy'].rpartition(':')[2]))); s.sendall(b'all\\n'); "
         "s.shutdown(socket.SHUT_WR); print(s.recv(100), s.recv(100))"
     )
-    async with fake_door(pair.root, serve) as door:
+    async with fake_egress(pair.root, serve) as door:
         await pair.set(door.request())
         assert await pair.says(f'python3 -c "{script}"') == "b'late' b''"
 
@@ -198,14 +198,14 @@ async def test_a_refusal_in_the_middle_of_a_request_is_read(pair: Pair) -> None:
         while await reader.read(1 << 20):  # as the real door, which lets a client finish
             pass
 
-    async with fake_door(pair.root, refuse) as door:
+    async with fake_egress(pair.root, refuse) as door:
         await pair.set(door.request())
         send = f"head -c 5000000 /dev/zero | {CURL} -H Expect: --data-binary @- {URL}"
         assert await pair.says(send) == "no 403"
 
 
 async def test_many_requests_at_once(pair: Pair) -> None:
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         await pair.set(door.request())
         many = f"for i in $(seq 300); do echo {URL}; done | xargs -P 50 -n 6 curl -sS"
         assert await pair.says(many) == "hello" * 300
@@ -213,7 +213,7 @@ async def test_many_requests_at_once(pair: Pair) -> None:
 
 async def test_commands_trust_the_authority_besides_the_systems(pair: Pair) -> None:
     authority = Authority.new().public
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         await pair.set(door.request(authority_pem=authority))
         bundle = Path(await pair.says("echo $SSL_CERT_FILE"))
         assert bundle.read_text().endswith(authority)
@@ -260,7 +260,7 @@ async def test_no_name_that_a_command_takes_first_keeps_certificates_out(tmp_pat
 
 
 async def test_files_and_variables_of_commands_are_replaced(pair: Pair) -> None:
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         files = {".netrc": b"one", ".config/tool/token": b"two"}
         await pair.set(door.request(environment={"GITHUB_TOKEN": "p1"}, files=files))
         said = await pair.says(
@@ -273,7 +273,7 @@ async def test_files_and_variables_of_commands_are_replaced(pair: Pair) -> None:
 
 
 async def test_the_next_daemon_removes_the_files_of_the_last(pair: Pair) -> None:
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         await pair.set(door.request(files={".netrc": b"one", ".config/token": b"two"}))
     (pair.root / "tmp/mine").write_text("a user's")
     CommandNetwork(
@@ -306,7 +306,7 @@ async def test_a_list_that_a_command_has_spoilt_removes_nothing_else(
 ) -> None:
     (pair.root / "shared/x").write_text("a user's")
     (pair.root / "tmp/.oxydra-files").write_bytes(spoilt)
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         await pair.set(door.request(files={".netrc": b"one"}))
     assert (pair.root / "shared/x").exists()
     assert await pair.says("cat ~/.netrc ~/.oxydra-files") == "one.netrc"
@@ -316,7 +316,7 @@ async def test_links_that_commands_put_in_the_way_lead_nowhere(pair: Pair, tmp_p
     victim = tmp_path / "victim"
     victim.write_text("mine")
     await pair.says(f"cd ~; ln -s {victim} .netrc; ln -s {tmp_path} .config")
-    async with fake_door(pair.root) as door:
+    async with fake_egress(pair.root) as door:
         await pair.set(door.request(files={".netrc": b"one", ".config/victim": b"two"}))
     assert victim.read_text() == "mine"
     assert await pair.says("cat ~/.netrc") == "one"

@@ -11,7 +11,7 @@ from wire.v1 import shell_pb2
 from runner.config.models import Config
 from runner.tiers.drivers import driver_for
 from tests.support.guests import engine
-from tests.support.guests.door import FakeDoor, fake_door
+from tests.support.guests.egress_listener import FakeEgress, fake_egress
 from tests.support.guests.shell_backends import (
     Backend,
     Guest,
@@ -57,7 +57,7 @@ def _directory(guest: Guest) -> Path:
     return guest.shared.parent / "ipc/shell-out"
 
 
-async def _set(guest: Guest, door: FakeDoor, authority: str = "") -> None:
+async def _set(guest: Guest, door: FakeEgress, authority: str = "") -> None:
     """Let commands out at the door, which is elsewhere for them."""
     door.socket.chmod(0o666)
     request = door.request(authority_pem=authority)
@@ -76,7 +76,7 @@ async def _refused(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def test_a_command_reaches_the_door_of_its_tier(tier: Backend) -> None:
-    async with tier() as guest, fake_door(_directory(guest)) as door:
+    async with tier() as guest, fake_egress(_directory(guest)) as door:
         before = await guest.run("before", "env | grep -ic proxy; exit 0")
         assert before.stdout == b"0\n"
         await _set(guest, door, "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n")
@@ -93,7 +93,7 @@ async def test_a_command_reaches_the_door_of_its_tier(tier: Backend) -> None:
 
 async def test_usual_programs_use_the_proxy(tier: Backend) -> None:
     asked.clear()
-    async with tier() as guest, fake_door(_directory(guest), _refused) as door:
+    async with tier() as guest, fake_egress(_directory(guest), _refused) as door:
         await _set(guest, door)
         for name, command in PROGRAMS.items():
             there = await guest.run(f"has-{name}", f"command -v {command.split()[0]}")

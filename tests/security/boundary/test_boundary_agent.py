@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from wire.errors import WireError
+from wire.network_probe import WAYS
 from wire.settings import EmbedderSettings
-from wire.ways_out import WAYS
 
 from runner.config.models import Config
 from runner.host.host import Host
@@ -17,7 +17,7 @@ from runner.host.launch import AgentLauncher
 from runner.host.supervisor import Launch
 from runner.testing import UserPair
 from runner.tiers.base import Network
-from runner.tiers.process.seclusion import NetworkIsolation
+from runner.tiers.process.network_isolation import NetworkIsolation
 from tests.support.scratch import SCRATCH
 
 CONTAINERS = [

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from wire.boundary import POLICED_CHECKS, POLICIES, BoundarySpec
 from wire.errors import Code
+from wire.network_probe import Target
 from wire.v1 import control_pb2
-from wire.ways_out import Target
 
 from runner.boundary.check import PROOF, check_boundary
 from runner.errors import TierError

@@ -286,7 +286,7 @@ async def test_nothing_of_another_user_is_there(place: TwoHosts, method: str) ->
             session_id=session.session_id, archived=True
         ),
         "ForgetSession": gateway_pb2.ForgetSessionRequest(session_id=session.session_id),
-        "StartTurn": gateway_pb2.RunTurnRequest(session_id=session.session_id, text="go on"),
+        "StartTurn": gateway_pb2.StartTurnRequest(session_id=session.session_id, text="go on"),
     }
     try:
         answer = getattr(place.alice.gateway, method)(named[method])

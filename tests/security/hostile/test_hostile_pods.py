@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from wire.ways_out import NODE_PORTS
+from wire.network_probe import NODE_PORTS
 
 from runner.tiers.base import Port
 from runner.tiers.kubernetes.names import Owner

@@ -18,10 +18,10 @@ import grpc
 from wire import envelope, transport
 from wire.boundary import BoundarySpec
 from wire.identity import Party
-from wire.ways_out import Target
+from wire.network_probe import Target
 
 from runner.tiers.base import Confinement, LaunchSpec, Network, Port
-from runner.tiers.kubernetes.surroundings import ClusterAddresses, pod_spec
+from runner.tiers.kubernetes.cluster_network import ClusterAddresses, pod_spec
 from runner.workspace.mounts import Role
 from tests.support import parties
 from tests.support.boundary.guarded_host import (

@@ -44,9 +44,9 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.config.models import Config
 from runner.host import host as host_module
-from runner.host.handover import RecoveryState
 from runner.host.host import Host
 from runner.host.launch import Launchers, ShellLauncher
+from runner.host.recovery import RecoveryState
 from runner.host.runtime import Runtime
 from runner.host.supervisor import Policy
 from runner.tiers.base import Port

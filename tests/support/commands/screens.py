@@ -49,7 +49,7 @@ make test ARGS="-k 'not upload'"
 
 
 async def _conversation(
-    gateway: FakeGateway, request: gateway_pb2.RunTurnRequest
+    gateway: FakeGateway, request: gateway_pb2.StartTurnRequest
 ) -> AsyncIterator[Event]:
     gateway.sessions[request.session_id].title = "how does the site build?"
     if request.text.startswith("remember"):

@@ -20,7 +20,7 @@ Change = gateway_pb2.Change
 Event = gateway_pb2.TurnEvent
 Note = gateway_pb2.Note
 Origin = gateway_pb2.NoteOrigin
-Script = Callable[["FakeGateway", gateway_pb2.RunTurnRequest], AsyncIterator[Event]]
+Script = Callable[["FakeGateway", gateway_pb2.StartTurnRequest], AsyncIterator[Event]]
 
 
 def text(delta: str) -> Event:
@@ -54,14 +54,16 @@ leaving."""
 def says(*events: Event) -> "Script":
     """A script of every turn."""
 
-    async def script(_: "FakeGateway", __: gateway_pb2.RunTurnRequest) -> AsyncIterator[Event]:
+    async def script(_: "FakeGateway", __: gateway_pb2.StartTurnRequest) -> AsyncIterator[Event]:
         for event in events:
             yield event
 
     return script
 
 
-async def echo(gateway: "FakeGateway", request: gateway_pb2.RunTurnRequest) -> AsyncIterator[Event]:
+async def echo(
+    gateway: "FakeGateway", request: gateway_pb2.StartTurnRequest
+) -> AsyncIterator[Event]:
     """Answers in two deltas."""
     yield text("you said: ")
     yield text(request.text)
@@ -81,7 +83,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.token = ""
         self.sessions: dict[str, gateway_pb2.Session] = {}
         self.history: dict[str, list[gateway_pb2.HistoryEvent]] = {}
-        self.turns: list[gateway_pb2.RunTurnRequest] = []
+        self.turns: list[gateway_pb2.StartTurnRequest] = []
         self.cancelled: list[str] = []
         self.left: list[str] = []
         self.approvals: dict[str, asyncio.Future[bool]] = {}
@@ -302,7 +304,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.sessions[request.session_id].turns += 1
         return self.runs(request)
 
-    def runs(self, request: gateway_pb2.RunTurnRequest) -> gateway_pb2.Turn:
+    def runs(self, request: gateway_pb2.StartTurnRequest) -> gateway_pb2.Turn:
         """Let a turn run, as if any client had begun it."""
         turn = gateway_pb2.Turn(
             turn_id=request.turn_id,
@@ -318,7 +320,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         task.add_done_callback(self._tasks.discard)
         return turn
 
-    async def _drive(self, request: gateway_pb2.RunTurnRequest) -> None:
+    async def _drive(self, request: gateway_pb2.StartTurnRequest) -> None:
         log = self._events[request.turn_id]
         outcome: Any = failures.interrupted()
         try:
@@ -342,7 +344,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def FollowTurn(self, request: Any, context: Any) -> AsyncIterator[Event]:
         if request.turn_id == LIVE:
             try:
-                async for event in self.script(self, gateway_pb2.RunTurnRequest()):
+                async for event in self.script(self, gateway_pb2.StartTurnRequest()):
                     yield event
             except (asyncio.CancelledError, GeneratorExit):
                 self.left.append(request.turn_id)

@@ -14,8 +14,8 @@ from wire.identity import Party, Peer
 from wire.settings import AccessSettings
 from wire.v1 import control_pb2, gateway_pb2_grpc
 
-from runner.access.places import SERVER_NAME, own_authority
 from runner.access.scopes import Scope
+from runner.access.sockets import SERVER_NAME, own_authority
 from runner.access.tokens import Tokens
 from runner.client.access import AccessFile
 from runner.config.models import Config

@@ -59,7 +59,7 @@ READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material
 
 
 async def run_turn(
-    stub: Any, request: gateway_pb2.RunTurnRequest, *context: Any
+    stub: Any, request: gateway_pb2.StartTurnRequest, *context: Any
 ) -> AsyncIterator[gateway_pb2.TurnEvent]:
     """Start a turn and follow it to its end."""
     started = await stub.StartTurn(request, *context)
@@ -83,7 +83,7 @@ class Client:
     async def say(
         self, session_id: str, text: str, turn_id: str = "", **fields: Any
     ) -> list[gateway_pb2.TurnEvent]:
-        request = gateway_pb2.RunTurnRequest(
+        request = gateway_pb2.StartTurnRequest(
             session_id=session_id, text=text, turn_id=turn_id, channel="test", **fields
         )
         return [event async for event in run_turn(self.stub, request)]
@@ -92,7 +92,7 @@ class Client:
         self, session_id: str, turn_id: str = ""
     ) -> "grpc.aio.UnaryStreamCall[gateway_pb2.FollowTurnRequest, gateway_pb2.TurnEvent]":
         """A turn that has begun, and of which a first text has come."""
-        request = gateway_pb2.RunTurnRequest(session_id=session_id, text="hi", turn_id=turn_id)
+        request = gateway_pb2.StartTurnRequest(session_id=session_id, text="hi", turn_id=turn_id)
         started = await self.stub.StartTurn(request)
         call = self.stub.FollowTurn(gateway_pb2.FollowTurnRequest(turn_id=started.turn_id))
         events = aiter(call)

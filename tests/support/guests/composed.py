@@ -31,7 +31,7 @@ def _imported() -> list[str]:
 
 async def _turn(service: GatewayService, session: str) -> str:
     await service.CreateSession(pb.CreateSessionRequest(session_id=session), _NOBODY)
-    started = await service.StartTurn(pb.RunTurnRequest(session_id=session, text="help"), _NOBODY)
+    started = await service.StartTurn(pb.StartTurnRequest(session_id=session, text="help"), _NOBODY)
     following = pb.FollowTurnRequest(turn_id=started.turn_id)
     events = [each async for each in service.FollowTurn(following, _NOBODY)]
     return str(events[-1].WhichOneof("event"))

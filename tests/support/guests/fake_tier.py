@@ -17,9 +17,9 @@ from typing import Any
 from wire import envelope
 from wire.errors import Code
 from wire.identity import Identity, Party
+from wire.network_probe import WAYS
 from wire.transport import Server
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
-from wire.ways_out import WAYS
 
 from runner.errors import TierError
 from runner.logs import open_for_append
@@ -34,9 +34,9 @@ _pids = itertools.count(1_000_001)
 class Gateway(gateway_pb2_grpc.GatewayServicer):
     """All that a runner asks of an agent at its start; this one has no way out."""
 
-    async def TryWaysOut(self, request: Any, context: Any) -> gateway_pb2.TryWaysOutReply:
-        return gateway_pb2.TryWaysOutReply(
-            ways=[gateway_pb2.WayOut(name=name, shut=True) for name in WAYS]
+    async def ProbeNetwork(self, request: Any, context: Any) -> gateway_pb2.ProbeNetworkReply:
+        return gateway_pb2.ProbeNetworkReply(
+            ways=[gateway_pb2.ProbedRoute(name=name, shut=True) for name in WAYS]
         )
 
 

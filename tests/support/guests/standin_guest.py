@@ -19,18 +19,18 @@ from typing import Any
 from wire import envelope, logs
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
+from wire.network_probe import Spec, try_all
 from wire.transport import Server
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
-from wire.ways_out import Spec, try_all
 
 
 class Gateway(gateway_pb2_grpc.GatewayServicer):
     """All that a runner asks of an agent at its start."""
 
-    async def TryWaysOut(self, request: Any, context: Any) -> gateway_pb2.TryWaysOutReply:
+    async def ProbeNetwork(self, request: Any, context: Any) -> gateway_pb2.ProbeNetworkReply:
         ways = await asyncio.to_thread(try_all, Spec.from_json(request.spec))
-        return gateway_pb2.TryWaysOutReply(
-            ways=[gateway_pb2.WayOut(name=w.name, shut=w.shut, found=w.found) for w in ways]
+        return gateway_pb2.ProbeNetworkReply(
+            ways=[gateway_pb2.ProbedRoute(name=w.name, shut=w.shut, found=w.found) for w in ways]
         )
 
 

@@ -11,7 +11,7 @@ from wire.settings import UserSettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, Directory
 
 from guest.config import GuestLink, load
-from guest.door import EgressClient
+from guest.egress_client import EgressClient
 from guest.memory.models import MemoryConfig, RemoteConfig
 from tests.support import parties
 from tests.support.settings import TOKEN, configure, envelope_for

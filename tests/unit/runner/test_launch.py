@@ -305,15 +305,17 @@ def test_a_guest_is_told_which_directories_were_meant_where_numbers_are_the_same
 def test_only_egress_has_a_way_out(workspace: Workspace) -> None:
     made = Launchers(Config(agent=AGENT), workspace, OWN_FILES, parties.AUTHORITY, environ=ENVIRON)
     assert made.shell is not None
-    ways_out = (made.egress.prepare(Role.EGRESS), made.egress.prepare(Role.SHELL_EGRESS))
-    launches = (launch(made.agent), made.shell.prepare(), *ways_out)
+    egress_guests = (made.egress.prepare(Role.EGRESS), made.egress.prepare(Role.SHELL_EGRESS))
+    launches = (launch(made.agent), made.shell.prepare(), *egress_guests)
     assert [(each.spec.role, each.spec.network) for each in launches] == [
         (Role.AGENT, Network.NONE),
         (Role.SHELL, Network.NONE),
         (Role.EGRESS, Network.OUTBOUND),
         (Role.SHELL_EGRESS, Network.OUTBOUND),
     ]
-    doors = [[word for word in each.spec.command if word.endswith("-door")] for each in ways_out]
+    doors = [
+        [word for word in each.spec.command if word.endswith("-door")] for each in egress_guests
+    ]
     assert doors == [["--agent-door"], ["--shell-door"]]
 
 

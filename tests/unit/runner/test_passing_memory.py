@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.workspace import room
+from runner.workspace import disk_space
 
 
 @pytest.mark.parametrize("kind", ["overlay", "tmpfs", "ramfs", "aufs", "fuse.fuse-overlayfs"])
 def test_a_place_that_goes_with_its_container_is_named_with_both_ways_out(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "file_system_kind", lambda _: kind)
-    (notice,) = room.passing(tmp_path)
+    monkeypatch.setattr(disk_space, "file_system_kind", lambda _: kind)
+    (notice,) = disk_space.passing(tmp_path)
     assert f"a local file on {kind}" in notice
     assert f"mount a volume at {tmp_path}" in notice
     assert "memory.remote_url" in notice
@@ -22,5 +22,5 @@ def test_a_place_that_goes_with_its_container_is_named_with_both_ways_out(
 def test_of_a_place_that_stays_nothing_is_said(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "file_system_kind", lambda _: kind)
-    assert room.passing(tmp_path) == []
+    monkeypatch.setattr(disk_space, "file_system_kind", lambda _: kind)
+    assert disk_space.passing(tmp_path) == []

@@ -7,24 +7,24 @@ from dataclasses import replace
 import pytest
 from wire.boundary import CHECKS, POLICIES, POLICY, BoundarySpec
 from wire.errors import Code
+from wire.network_probe import POLICED, WAYS, Spec, Target
 from wire.v1 import control_pb2
-from wire.ways_out import POLICED, WAYS, Spec, Target
 
 from runner.boundary.check import AGENT, PROOF
 from runner.boundary.spec import host_addresses
 from runner.errors import TierError
 from runner.tiers.base import Confinement, Network, Port
+from runner.tiers.kubernetes.cluster_network import (
+    ClusterAddresses,
+    Neighbours,
+    pod_network_spec,
+    pod_spec,
+)
 from runner.tiers.kubernetes.enforcement import require_enforced, until_enforced, watch_policies
 from runner.tiers.kubernetes.names import Owner
 from runner.tiers.kubernetes.pods import pod_of
 from runner.tiers.kubernetes.policies import policies
 from runner.tiers.kubernetes.settings import KubernetesSettings
-from runner.tiers.kubernetes.surroundings import (
-    ClusterAddresses,
-    Neighbours,
-    pod_spec,
-    pod_ways_out,
-)
 from runner.workspace.mounts import Role
 from tests.support.boundary.guarded_host import CANARY, TOKEN
 from tests.support.boundary.pod import pod_launch
@@ -61,7 +61,7 @@ def test_a_pods_specification_survives_its_way() -> None:
 
 
 def test_an_agents_specification_survives_its_way() -> None:
-    spec = pod_ways_out(ClusterAddresses((API,), DOOR))
+    spec = pod_network_spec(ClusterAddresses((API,), DOOR))
     assert Spec.from_json(spec.to_json()) == spec
     assert (spec.policed, spec.forbidden, spec.door) == (True, (API,), DOOR)
     assert spec.host_addresses == tuple(host_addresses())

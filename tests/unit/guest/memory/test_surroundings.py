@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from guest.memory.indexing.vectors import ResidentVectors
+from guest.memory.search.context_terms import NeighbourTerms, weighed, worth_of_turn
 from guest.memory.search.keyword import NO_MATCHES
 from guest.memory.search.ranking import Evidence, Ranked, Similarity
-from guest.memory.search.surroundings import NeighbourTerms, weighed, worth_of_turn
 
 
 def evidence(**cosines: float) -> Evidence:

@@ -20,7 +20,7 @@ from guest.tools.shell.client import ShellClient
 from guest.tools.shell.output import readable
 from guest.tools.shell.tool import shell_tools
 from tests.support import parties
-from tests.support.guests.door import fake_door
+from tests.support.guests.egress_listener import fake_egress
 from tests.support.guests.shell_backends import TOKEN, Daemon, OverGrpc, alive, new_root, once_read
 from tests.support.tools.pipelines import ALICE, SECRET, unnumbered
 
@@ -112,7 +112,7 @@ async def test_what_a_command_gave_is_material_by_its_beginning(shell: Shell) ->
 
 
 async def test_egress_is_told_the_session_and_the_turn(shell: Shell) -> None:
-    async with fake_door(shell.daemon.root) as door, shell.daemon.channel(Party.RUNNER) as runner:
+    async with fake_egress(shell.daemon.root) as door, shell.daemon.channel(Party.RUNNER) as runner:
         await OverGrpc(runner).call("SetEgress", door.request())
         assert (await shell.run("curl -s http://a.example"))["stdout"] == "hello"
         ((_, _, *told),) = (greeting.split() for greeting in door.greetings)

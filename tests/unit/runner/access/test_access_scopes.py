@@ -13,8 +13,8 @@ ALL = frozenset(Scope)
 def test_somebody_has_decided_on_every_method_of_the_gateway() -> None:
     """A new method is open to nobody until the contract says who may call it."""
     assert {method.name for method in METHODS.values() if method.needed is None} == {
-        *("SetMemoryToken", "SetProviderKey", "SetRooms"),
-        *("Witness", "Ask", "TryWaysOut"),
+        *("SetMemoryToken", "SetProviderKey", "SetPeers"),
+        *("ReportCalls", "Ask", "ProbeNetwork"),
     }
     for described in SERVICE.methods:
         method = METHODS[described.name]
@@ -37,10 +37,10 @@ def test_every_request_that_names_a_channel_gets_the_tokens() -> None:
     with_channel = {method.name for method in METHODS.values() if method.with_channel}
     assert with_channel >= {"CreateSession", "StartTurn", "CallTool", "SaveNote", "EditNote"}
     start_turn = METHODS["StartTurn"]
-    forged = gateway_pb2.RunTurnRequest(session_id="s", text="hi", channel="cli")
+    forged = gateway_pb2.StartTurnRequest(session_id="s", text="hi", channel="cli")
     sent = start_turn.through("access-laptop", ALL, forged.SerializeToString())
     forged.channel = "access-laptop"
-    assert gateway_pb2.RunTurnRequest.FromString(sent) == forged
+    assert gateway_pb2.StartTurnRequest.FromString(sent) == forged
     with pytest.raises(WireError, match="cannot be read"):
         start_turn.through("access-laptop", ALL, b"\xff\xff")
     list_notes = METHODS["ListNotes"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from wire.errors import Code
 
-from runner.access.places import own_authority
 from runner.access.scopes import Scope
+from runner.access.sockets import own_authority
 from runner.access.tokens import PREFIX, Tokens, lifetime_of
 from runner.errors import HostError, WorkspaceError
 from tests.support.scratch import SCRATCH

@@ -32,15 +32,15 @@ async def watcher(place: LogLocation) -> AsyncIterator[CallRecorder]:
     log.close()
 
 
-def begun(call_id: str = "call-1", **fields: str) -> pb.WitnessEvent:
+def begun(call_id: str = "call-1", **fields: str) -> pb.CallReport:
     made = pb.CallBegun(call_id=call_id, must_be_recorded=True)
     for name, value in fields.items():
         setattr(made, name, value)
-    return pb.WitnessEvent(begun=made)
+    return pb.CallReport(begun=made)
 
 
-def ended(call_id: str = "call-1", outcome: str = "ok") -> pb.WitnessEvent:
-    return pb.WitnessEvent(ended=pb.CallEnded(call_id=call_id, outcome=outcome))
+def ended(call_id: str = "call-1", outcome: str = "ok") -> pb.CallReport:
+    return pb.CallReport(ended=pb.CallEnded(call_id=call_id, outcome=outcome))
 
 
 def test_what_does_not_fit_is_not_recorded_as_it_was_said(
@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_not_recorded_as_it_was_said(
 
 
 def test_an_id_twice_or_odd_is_refused(watcher: CallRecorder) -> None:
-    def refused(event: pb.WitnessEvent) -> bool:
+    def refused(event: pb.CallReport) -> bool:
         reply = watcher.recorded(event)
         return reply is not None and bool(reply.refused)
 
@@ -94,7 +94,7 @@ def test_a_guest_cannot_have_any_number_of_calls_open(
 
 
 def test_lost_calls_are_noted(watcher: CallRecorder, place: LogLocation) -> None:
-    watcher.recorded(pb.WitnessEvent(lost_calls=7))
+    watcher.recorded(pb.CallReport(lost_calls=7))
     assert b'"event":"lost"' in place.files()[-1].read_bytes()
 
 

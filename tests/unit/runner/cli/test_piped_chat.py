@@ -26,7 +26,7 @@ from tests.support.gateway.fake_gateway import (
     tool,
 )
 
-TurnRequest = gateway_pb2.RunTurnRequest
+TurnRequest = gateway_pb2.StartTurnRequest
 
 
 async def host_status() -> control_pb2.StatusReply:
@@ -257,7 +257,7 @@ async def test_nothing_is_edited_through_a_pipe(gateway: FakeGateway) -> None:
 
 
 async def test_half_an_answer_is_said_to_be_one_and_gone_on_with(gateway: FakeGateway) -> None:
-    async def half(_: FakeGateway, request: gateway_pb2.RunTurnRequest) -> AsyncIterator[Event]:
+    async def half(_: FakeGateway, request: gateway_pb2.StartTurnRequest) -> AsyncIterator[Event]:
         yield text("Tea is at")
         if not request.retry:
             so_far = gateway_pb2.TurnCompleted(text="Tea is at")
@@ -373,7 +373,7 @@ async def test_a_guest_that_dies_in_mid_turn_is_reported_and_the_chat_goes_on(
     gateway: FakeGateway,
 ) -> None:
     async def script(
-        fake: FakeGateway, request: gateway_pb2.RunTurnRequest
+        fake: FakeGateway, request: gateway_pb2.StartTurnRequest
     ) -> AsyncIterator[Event]:
         if request.text == "die":
             yield text("half an ans")
@@ -403,7 +403,7 @@ async def test_a_guest_that_dies_in_mid_turn_is_reported_and_the_chat_goes_on(
 
 async def test_a_restart_between_two_turns_costs_no_turn(gateway: FakeGateway) -> None:
     async def script(
-        fake: FakeGateway, request: gateway_pb2.RunTurnRequest
+        fake: FakeGateway, request: gateway_pb2.StartTurnRequest
     ) -> AsyncIterator[Event]:
         yield completed(request.text)
         if request.text == "one":

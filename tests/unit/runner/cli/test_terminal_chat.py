@@ -31,7 +31,7 @@ def chat_with(gateway: FakeGateway) -> list[str]:
 
 
 _COLOURS = re.compile(rb"\x1b\[([0-9;]*)m")
-TurnRequest = gateway_pb2.RunTurnRequest
+TurnRequest = gateway_pb2.StartTurnRequest
 
 
 def on_a_terminal(gateway: FakeGateway, *session: str) -> Terminal:

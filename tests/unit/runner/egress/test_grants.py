@@ -10,7 +10,7 @@ from wire.v1.egress_pb2 import EgressConfiguration, EgressGrant, EgressPolicy
 
 from runner.egress.grants import GRANTS_MAX, Grants
 from runner.errors import HostError
-from runner.host.egress import WaysOut
+from runner.host.egress import EgressGuests
 
 PYPI = EgressGrant(rule="preset pypi", session_id="one")
 
@@ -87,10 +87,10 @@ def test_a_yes_is_kept_only_for_what_is_still_asked(
     grant.session_id, grants = "one", Grants()
     told = EgressConfiguration(shell=now)
     launcher = SimpleNamespace(configuration=lambda: told, kept=SimpleNamespace(grants=grants))
-    ways_out = WaysOut(cast(Any, SimpleNamespace(launcher=launcher)), cast(Any, None))
+    egress_guests = EgressGuests(cast(Any, SimpleNamespace(launcher=launcher)), cast(Any, None))
     if kept is None:
         with pytest.raises(WireError, match="have changed"):
-            ways_out.granted("shell", grant)
+            egress_guests.granted("shell", grant)
     else:
-        ways_out.granted("shell", grant)
+        egress_guests.granted("shell", grant)
     assert len(grants.of("shell")) == (kept or 0)

@@ -13,7 +13,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.tiers.process.driver import ProcessDriver
-from runner.tiers.process.seclusion import NetworkIsolation, program
+from runner.tiers.process.network_isolation import NetworkIsolation, program
 from tests.support.ordinary_user import NOBODY
 
 REACH = """

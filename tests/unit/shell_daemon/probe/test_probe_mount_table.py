@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from wire import ways_out
+from wire import network_probe
 from wire.boundary import PrivatePath
 
 from shell_daemon.probe import filesystem, mounts, network, processes, secrets
@@ -231,8 +231,8 @@ def nothing_in_a_text(world: World) -> object:
         filesystem.kernel_settings,
         processes.descriptors,
         nothing_in_a_text,
-        lambda _world: ways_out.has_route("127.0.0.1", 53),
-        lambda _world: ways_out.connect([ways_out.Target("127.0.0.1", 1)]),
+        lambda _world: network_probe.has_route("127.0.0.1", 53),
+        lambda _world: network_probe.connect([network_probe.Target("127.0.0.1", 1)]),
         lambda _world: refused(opened, Path("/dev/null"), os.O_RDONLY),
     ],
 )

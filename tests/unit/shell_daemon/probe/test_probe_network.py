@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from wire.ways_out import WAYS, Route, Spec
+from wire.network_probe import WAYS, Route, Spec
 
 from shell_daemon.probe import network
 from shell_daemon.probe.world import BoundaryHit

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from wire.boundary import KERNEL_OF_GVISOR, KERNEL_OF_MACHINE, POLICY, SharedDirectory
-from wire.ways_out import POLICED, WAYS, Route, Spec, Target
+from wire.network_probe import POLICED, WAYS, Route, Spec, Target
 
 from shell_daemon.probe import filesystem, kernel, mounts, network
 from shell_daemon.probe import walk as walking

@@ -20,10 +20,10 @@ from wire.tls import server_context
 
 from egress.admission.admission import Admission
 from egress.admission.record import Caller
-from egress.doors.exchange import Exchange, bad_request, check, intercepted, proxied
-from egress.doors.opening import Connect, HandshakeReader
-from egress.doors.serving import Serving
-from egress.doors.tunnel import ESTABLISHED, Tunnels
+from egress.proxy.exchange import Exchange, bad_request, check, intercepted, proxied
+from egress.proxy.handshake import Connect, HandshakeReader
+from egress.proxy.serving import Serving
+from egress.proxy.tunnel import ESTABLISHED, Tunnels
 from egress.refusals import Refused
 
 log = logging.getLogger(__name__)

@@ -93,22 +93,22 @@ def keep_reserve(database: Path, workspace: Workspace) -> None:
             os.close(fd)
 
 
-def make_room(database: Path, workspace: Workspace) -> None:
+def release_reserve(database: Path, workspace: Workspace) -> None:
     """Check that the workspace's disk has room for a start; give back the reserve for it if needed.
 
     Raises `WorkspaceError` that names the largest file of the workspace.
     """
     try:
-        check_room(workspace.root)
+        check_free_space(workspace.root)
     except WorkspaceError as full:
         if _released(database, workspace):
             with suppress(WorkspaceError):
-                check_room(workspace.root)
+                check_free_space(workspace.root)
                 return
         raise _named(full, workspace) from None
 
 
-def check_room(path: Path) -> None:
+def check_free_space(path: Path) -> None:
     """Check that the disk of `path`, which may be missing, has room for a log and a database."""
     existing = path
     while not existing.exists():

@@ -11,8 +11,8 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
-from egress.doors.exchange import HEAD_MAX, HEADERS_MAX, bad_request
-from egress.doors.opening import HEAD_S
+from egress.proxy.exchange import HEAD_MAX, HEADERS_MAX, bad_request
+from egress.proxy.handshake import HEAD_S
 from egress.refusals import Refused
 
 log = logging.getLogger(__name__)

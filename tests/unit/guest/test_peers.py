@@ -16,20 +16,20 @@ from wire.endpoint import NOWHERE
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.v1 import bootstrap_pb2, shell_pb2, shell_pb2_grpc
-from wire.v1.gateway_pb2 import SetRoomsRequest
+from wire.v1.gateway_pb2 import SetPeersRequest
 
 from guest import connection
 from guest.connection import Connection
-from guest.door import EgressUnreachable, url_of
+from guest.egress_client import EgressUnreachable, url_of
 from guest.errors import GuestError, ToolError
 from guest.memory.models import RemoteConfig
 from guest.memory.storage.base import Statement
 from guest.memory.storage.hrana import NoAnswer, PipelineClient, ServerAddress
-from guest.rooms import PeerAddresses
+from guest.peers import PeerAddresses
 from guest.tools.shell.client import Command, ShellClient, ShellTimeouts
 from guest.tools.shell.program import ProgramLostError
 from tests.support import parties
-from tests.support.servers.door import door_at, served
+from tests.support.servers.egress_listener import egress_at, served
 from tests.support.settings import DOOR_TOKEN
 
 GUARD_S = 30
@@ -240,7 +240,7 @@ async def test_a_door_that_is_being_started_is_shut(tmp_path: Path) -> None:
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="open")
 
-    door = door_at(tmp_path / "d")
+    door = egress_at(tmp_path / "d")
     there = door.peer
     door.move(replace(there, endpoint=NOWHERE))
     with pytest.raises(EgressUnreachable):
@@ -316,7 +316,7 @@ def learned() -> list[str]:
 
 
 @pytest.fixture
-def rooms(shell: Client, learned: list[str]) -> PeerAddresses:
+def peers(shell: Client, learned: list[str]) -> PeerAddresses:
     return PeerAddresses({Party.SHELL: shell}, learned.append)
 
 
@@ -328,30 +328,30 @@ def link(**fields: Any) -> bootstrap_pb2.Link:
 
 
 def test_a_guest_is_where_the_last_link_says(
-    rooms: PeerAddresses, shell: Client, learned: list[str]
+    peers: PeerAddresses, shell: Client, learned: list[str]
 ) -> None:
-    rooms.set(SetRoomsRequest())
-    rooms.set(SetRoomsRequest(shell=parties.link("unix:/run/shell.sock", SHELL_TOKEN)))
+    peers.set(SetPeersRequest())
+    peers.set(SetPeersRequest(shell=parties.link("unix:/run/shell.sock", SHELL_TOKEN)))
     assert shell.moves == 0
-    rooms.set(SetRoomsRequest(shell=link(token="another-token-0123456")))
+    peers.set(SetPeersRequest(shell=link(token="another-token-0123456")))
     assert learned == ["another-token-0123456"]
     assert (shell.peer.endpoint, shell.peer.name) == ("tcp:10.0.0.7:7002", "shell.launch-2")
     again = link(token="another-token-0123456")
     again.identity.CopyFrom(parties.AUTHORITY.issue(Party.AGENT).message())
-    rooms.set(SetRoomsRequest(shell=again))
+    peers.set(SetPeersRequest(shell=again))
     assert shell.moves == 1, "the same guest, with an identity that was issued anew"
-    rooms.set(SetRoomsRequest(shell=link(endpoint="", launch_id="")))
+    peers.set(SetPeersRequest(shell=link(endpoint="", launch_id="")))
     assert shell.peer.endpoint == NOWHERE
-    rooms.set(SetRoomsRequest(shell=link()))
-    rooms.set(SetRoomsRequest(shell=bootstrap_pb2.Link(unavailable_reason="there is none")))
+    peers.set(SetPeersRequest(shell=link()))
+    peers.set(SetPeersRequest(shell=bootstrap_pb2.Link(unavailable_reason="there is none")))
     assert (shell.peer.endpoint, shell.moves) == (NOWHERE, 4)
 
 
 def test_a_guest_without_which_this_one_was_started_is_ignored(
-    rooms: PeerAddresses, shell: Client, caplog: pytest.LogCaptureFixture
+    peers: PeerAddresses, shell: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "guest.rooms")
-    rooms.set(SetRoomsRequest(shell=link(), embedder=link(endpoint="nonsense")))
+    caplog.set_level(logging.INFO, "guest.peers")
+    peers.set(SetPeersRequest(shell=link(), embedder=link(endpoint="nonsense")))
     assert shell.moves == 1
     assert "started without embedder" in caplog.text
 
@@ -375,7 +375,7 @@ def test_a_bad_link_is_named_and_changes_nothing(
     shell: Client, learned: list[str], field: str, value: str | None
 ) -> None:
     door = Client(parties.peer("unix:/run/d.sock", Party.EGRESS, DOOR_TOKEN, Party.AGENT))
-    rooms = PeerAddresses({Party.SHELL: shell, Party.EGRESS: door}, learned.append)
+    peers = PeerAddresses({Party.SHELL: shell, Party.EGRESS: door}, learned.append)
     bad = link()
     if field != "identity":
         setattr(bad, field, value)
@@ -384,7 +384,7 @@ def test_a_bad_link_is_named_and_changes_nothing(
     else:
         setattr(bad.identity, value, "no PEM")
     with pytest.raises(WireError) as raised:
-        rooms.set(SetRoomsRequest(shell=link(), egress=bad))
+        peers.set(SetPeersRequest(shell=link(), egress=bad))
     assert raised.value.code is Code.INVALID_ARGUMENT
     named = "endpoint" if (field, value) == ("launch_id", "") else field
     assert f"egress.{named}" in raised.value.brief

@@ -10,14 +10,14 @@ from aiohttp import web
 from wire.identity import Party, Peer
 from wire.tls import server_context
 
-from guest.door import EgressClient
+from guest.egress_client import EgressClient
 from tests.support import parties
 from tests.support.settings import DOOR_TOKEN as TOKEN
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-def door_at(path: Path) -> EgressClient:
+def egress_at(path: Path) -> EgressClient:
     """The door at a socket, as an agent knows it."""
     return EgressClient(Peer(f"unix:{path}", Party.EGRESS, TOKEN, parties.identity(Party.AGENT)))
 
@@ -29,7 +29,7 @@ async def served(path: Path, handler: Handler) -> AsyncIterator[EgressClient]:
     await runner.setup()
     site = web.UnixSite(runner, path, ssl_context=server_context(parties.identity(Party.EGRESS)))
     await site.start()
-    door = door_at(path)
+    door = egress_at(path)
     try:
         yield door
     finally:

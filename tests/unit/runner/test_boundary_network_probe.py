@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 from wire.errors import Code
+from wire.network_probe import WAYS, Spec, Target, connect
 from wire.v1 import control_pb2, gateway_pb2, gateway_pb2_grpc
-from wire.ways_out import WAYS, Spec, Target, connect
 
 from runner.boundary.check import AGENT, PROOF, check_ways_out, require_passed, together
 from runner.errors import TierError
@@ -26,16 +26,16 @@ class AnsweringAgent(gateway_pb2_grpc.GatewayServicer):
     ways: Mapping[str, str] | None
     asked: list[Spec] = field(default_factory=list)
 
-    async def TryWaysOut(self, request: Any, context: Any) -> gateway_pb2.TryWaysOutReply:
+    async def ProbeNetwork(self, request: Any, context: Any) -> gateway_pb2.ProbeNetworkReply:
         self.asked.append(Spec.from_json(request.spec))
         if self.ways is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "an old agent")
             raise AssertionError
         ways = [
-            gateway_pb2.WayOut(name=name, shut=not found, found=found)
+            gateway_pb2.ProbedRoute(name=name, shut=not found, found=found)
             for name, found in self.ways.items()
         ]
-        return gateway_pb2.TryWaysOutReply(ways=ways)
+        return gateway_pb2.ProbeNetworkReply(ways=ways)
 
 
 def says(ways: Mapping[str, str] | None) -> AnsweringAgent:
@@ -120,11 +120,11 @@ async def test_behind_policies_somebody_who_listens_must_be_forbidden() -> None:
 
 async def test_behind_policies_the_runner_listens_on_all_its_addresses() -> None:
     class Connecting(AnsweringAgent):
-        async def TryWaysOut(self, request: Any, context: Any) -> gateway_pb2.TryWaysOutReply:
+        async def ProbeNetwork(self, request: Any, context: Any) -> gateway_pb2.ProbeNetworkReply:
             port = Spec.from_json(request.spec).listener_port
             targets = [Target("127.0.0.2", port), Target("127.0.0.1", port)]
             outcomes.append(list(connect(targets).values()))
-            return await super().TryWaysOut(request, context)
+            return await super().ProbeNetwork(request, context)
 
     outcomes: list[list[str]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -31,7 +31,7 @@ def check_files(section: str, settings: AccessSettings | ServeSettings) -> None:
     Changes nothing. Raises `ConfigError`.
     """
     if settings.socket is not None:
-        check_place(section, settings.socket)
+        check_socket(section, settings.socket)
     if settings.socket_group:
         group_id(section, settings.socket_group)
     for name in ("certificate", "key", "authority"):
@@ -76,7 +76,7 @@ def own_identity(tokens: Tokens) -> Path:
     return path
 
 
-def check_place(section: str, socket: Path) -> None:
+def check_socket(section: str, socket: Path) -> None:
     """Check that a socket may stand there. Changes nothing. Raises `ConfigError`."""
     why, fix = (
         writable_by_others(socket.parent),
@@ -93,7 +93,7 @@ def check_place(section: str, socket: Path) -> None:
         )
 
 
-def clear_place(section: str, socket: Path) -> None:
+def clear_socket(section: str, socket: Path) -> None:
     """Remove the socket that a server which has ended may have left."""
     with contextlib.suppress(OSError):
         pid = listener(str(socket))

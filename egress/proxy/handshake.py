@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from wire.tls import role_of
 
-from egress.doors.exchange import HEAD_MAX, HEADERS_MAX, authority, bad_request
+from egress.proxy.exchange import HEAD_MAX, HEADERS_MAX, authority, bad_request
 from egress.refusals import Refused
 
 HEAD_S: Final = 15.0

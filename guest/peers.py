@@ -35,15 +35,15 @@ class PeerAddresses:
     """What the runner says of them.
 
     Args:
-        rooms: Clients of those with which this guest was started.
+        peers: Clients of those with which this guest was started.
         learn: Is told each new token, which nobody must be shown.
     """
 
-    def __init__(self, rooms: Mapping[Party, PeerClient], learn: Callable[[str], None]) -> None:
-        self._rooms = rooms
+    def __init__(self, peers: Mapping[Party, PeerClient], learn: Callable[[str], None]) -> None:
+        self._peers = peers
         self._learn = learn
 
-    def set(self, request: pb.SetRoomsRequest) -> None:
+    def set(self, request: pb.SetPeersRequest) -> None:
         """Go where the links say. One that says the same as before changes nothing, and one of a
         guest without which this one was started is ignored.
 
@@ -54,7 +54,7 @@ class PeerAddresses:
         for party in (Party.SHELL, Party.EGRESS, Party.EMBEDDER):
             if (link := named.get(party.value)) is None:
                 continue
-            if (room := self._rooms.get(party)) is None:
+            if (room := self._peers.get(party)) is None:
                 log.info("this guest was started without %s, and goes on so", party)
                 continue
             peer = _peer(party, link, room.peer)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from wire.boundary import CHECKS, POLICIES, BoundarySpec, SharedDirectory
-from wire.ways_out import Spec, Target, node
+from wire.network_probe import Spec, Target, node
 
 from runner.boundary.spec import (
     absent,
@@ -152,7 +152,7 @@ def pod_spec(
     )
 
 
-def pod_ways_out(surroundings: ClusterAddresses) -> Spec:
+def pod_network_spec(surroundings: ClusterAddresses) -> Spec:
     """The specification for one agent pod."""
     return Spec(
         host_addresses=tuple(host_addresses()),

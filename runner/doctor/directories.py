@@ -11,8 +11,8 @@ from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.host.embedder import EmbedderHome
 from runner.host.runtime import Runtime, lock_holder
+from runner.workspace.disk_space import PASSING, existing, file_system_kind
 from runner.workspace.guest_uids import GuestUids, Machine, look
-from runner.workspace.room import PASSING, existing, file_system_kind
 from runner.workspace.workspace import Workspace
 
 NETWORK: Final = frozenset(
@@ -63,7 +63,7 @@ def runtime_directory(config: Config, user_id: str) -> Finding:
     return _checked("runtime directory", lambda: _check_runtime(config, user_id))
 
 
-def room(name: str, path: Path, free: int | None = None) -> Finding:
+def free_space(name: str, path: Path, free: int | None = None) -> Finding:
     """Whether the disk of `path`, which may be missing, has space. `free` is in bytes."""
     if free is None:
         found = os.statvfs(existing(path))

@@ -9,7 +9,7 @@ from wire.egress.policy import Attempt
 
 from egress.admission.admission import Admission, OutboundRequest
 from egress.admission.record import Caller
-from egress.doors.client_hello import HelloReader
+from egress.proxy.client_hello import HelloReader
 from egress.refusals import Refused
 
 ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from wire import tls, ways_out
+from wire import network_probe, tls
 from wire.identity import Party
-from wire.ways_out import WAYS, Route, Spec, Target, try_all
+from wire.network_probe import WAYS, Route, Spec, Target, try_all
 
 from tests.support import parties
 
 _INSIDE = """
 import json, sys
-from wire.ways_out import Spec, try_all
+from wire.network_probe import Spec, try_all
 print(json.dumps(try_all(Spec.from_json(sys.argv[1].encode()))))
 """
 
@@ -42,9 +42,9 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     def connect(targets: list[Target], _patience: float) -> dict[Target, str]:
         return {target: outcomes.get(target.address, "unreachable") for target in targets}
 
-    monkeypatch.setattr(ways_out, "connect", connect)
+    monkeypatch.setattr(network_probe, "connect", connect)
     monkeypatch.setattr(
-        ways_out, "has_route", lambda address, port, *kind: f"{address}:{port}" in outcomes
+        network_probe, "has_route", lambda address, port, *kind: f"{address}:{port}" in outcomes
     )
     return outcomes
 
@@ -243,7 +243,7 @@ def test_connections_are_told_apart() -> None:
         bound.bind(("127.0.0.1", 0))
         open_port = Target("127.0.0.1", server.getsockname()[1])
         closed_port = Target("127.0.0.1", bound.getsockname()[1])
-        outcomes = ways_out.connect([open_port, closed_port])
+        outcomes = network_probe.connect([open_port, closed_port])
     assert outcomes == {open_port: "connected", closed_port: "refused"}
 
 
@@ -257,6 +257,6 @@ def test_an_address_that_never_answers_is_given_up() -> None:
         for client in waiting:
             client.setblocking(False)
             client.connect_ex((target.address, target.port))
-        assert ways_out.connect([target], patience=0.2) == {target: "silent"}
+        assert network_probe.connect([target], patience=0.2) == {target: "silent"}
         for client in waiting:
             client.close()

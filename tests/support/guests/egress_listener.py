@@ -26,7 +26,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 @dataclass
-class FakeDoor:
+class FakeEgress:
     """What came in: the greetings, and how many connections are open. `serve` does the rest."""
 
     socket: Path
@@ -52,11 +52,11 @@ class FakeDoor:
 
 
 @asynccontextmanager
-async def fake_door(
+async def fake_egress(
     directory: Path, serve: Serve = _answer, identity: Identity | None = None
-) -> AsyncIterator[FakeDoor]:
+) -> AsyncIterator[FakeEgress]:
     """Serve at `door.sock` of the directory."""
-    door = FakeDoor(directory / "door.sock", serve)
+    door = FakeEgress(directory / "door.sock", serve)
     context = tls.server_context(identity or parties.identity(Party.EGRESS))
     server = await asyncio.start_unix_server(door.accept, door.socket, ssl=context)
     try:

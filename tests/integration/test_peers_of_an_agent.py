@@ -51,9 +51,9 @@ class Agent:
         endpoint = elsewhere(self._port)
         return open_channel(parties.peer(endpoint, Party.AGENT, TOKEN, caller, LAUNCH))
 
-    async def set_rooms(self, caller: Party = Party.RUNNER, **links: Any) -> None:
+    async def set_peers(self, caller: Party = Party.RUNNER, **links: Any) -> None:
         async with self.channel(caller) as channel:
-            await GatewayClient(channel, "host").set_rooms(pb.SetRoomsRequest(**links))
+            await GatewayClient(channel, "host").set_peers(pb.SetPeersRequest(**links))
 
     async def hello(self) -> pb.HelloReply:
         async with self.channel(Party.CLI) as channel:
@@ -66,7 +66,7 @@ class Agent:
         async with self.channel(Party.CLI) as channel:
             stub: Any = gateway_pb2_grpc.GatewayStub(channel)
             session = await stub.CreateSession(pb.CreateSessionRequest())
-            request = pb.RunTurnRequest(session_id=session.session_id, text=text, model=model)
+            request = pb.StartTurnRequest(session_id=session.session_id, text=text, model=model)
             events: list[pb.TurnEvent] = [event async for event in run_turn(stub, request)]
             return events[-1]
 
@@ -111,7 +111,7 @@ async def test_commands_run_in_the_shell_that_is_there_now(place: Path) -> None:
         assert (await agent.hello()).shell.startswith("unavailable: ")
         for name in ("a", "b"):
             async with on_ports(Party.SHELL, place / name, launch_id=f"shell-{name}") as shell:
-                await agent.set_rooms(shell=at(shell))
+                await agent.set_peers(shell=at(shell))
                 (place / name / "shared" / "whose").write_text(name)
                 assert (await agent.hello()).shell == "ready"
                 assert (await agent.say("run cat whose")).completed.text == name
@@ -146,11 +146,11 @@ async def test_models_are_asked_by_the_door_that_is_there_now(place: Path) -> No
         assert "the egress guest does not answer" in failed.message
         for name in ("egress-a", "egress-b"):
             async with door(name, f"by {name}") as link:
-                await agent.set_rooms(egress=link)
+                await agent.set_peers(egress=link)
                 assert (await agent.say("hello")).completed.text == f"by {name}"
         async with door("egress-c", "by nobody's door") as link:
             link.launch_id = "egress-d"
-            await agent.set_rooms(egress=link)
+            await agent.set_peers(egress=link)
             assert (await agent.say("hello")).WhichOneof("event") == "failed"
 
 
@@ -158,10 +158,10 @@ async def test_nobody_but_the_runner_says_where_they_are(place: Path) -> None:
     async with started(place) as agent, on_ports(Party.SHELL, place / "a") as shell:
         for party in sorted(set(Party) - {Party.RUNNER}):
             with pytest.raises(WireError) as raised:
-                await agent.set_rooms(party, shell=at(shell))
+                await agent.set_peers(party, shell=at(shell))
             assert raised.value.code is Code.PERMISSION_DENIED
         assert (await agent.hello()).shell.startswith("unavailable: ")
         link = at(shell)
         link.launch_id = ""
         with pytest.raises(WireError, match=r"shell\.endpoint.*no launch is named"):
-            await agent.set_rooms(shell=link)
+            await agent.set_peers(shell=link)

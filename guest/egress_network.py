@@ -10,7 +10,7 @@ from wire.identity import Peer
 
 
 class EgressConnector(Protocol):
-    """The part of `guest.door.EgressClient` that is needed here."""
+    """The part of `guest.egress_client.EgressClient` that is needed here."""
 
     peer: Peer
     moves: int

@@ -150,7 +150,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
     def __init__(self, door: EgressClient) -> None:
         import httpcore2
 
-        from guest.door_network import EgressNetwork
+        from guest.egress_network import EgressNetwork
 
         super().__init__(verify=door.tls, trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(

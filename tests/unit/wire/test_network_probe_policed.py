@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from wire import tls, ways_out
+from wire import network_probe, tls
 from wire.identity import Party
-from wire.ways_out import POLICED, WAYS, Spec, Target, try_all
+from wire.network_probe import POLICED, WAYS, Spec, Target, try_all
 
 from tests.support import parties
 
@@ -41,7 +41,7 @@ for place in (("1.1.1.1", 443), ("8.8.8.8", 53), ("10.96.0.10", 53)):
     threading.Thread(target=answer, args=(server,), daemon=True).start()
 listener = socket.create_server(("10.96.0.10", 443))
 import json
-from wire.ways_out import Spec, try_all
+from wire.network_probe import Spec, try_all
 print(json.dumps({way.name: way.found for way in try_all(Spec.from_json(sys.argv[1].encode()))}))
 """
 """A network of its own, in which public addresses answer, though datagrams slowly; rules of a
@@ -74,10 +74,10 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
         assert patience >= 2
         return {target: outcomes.get(target[:2], "silent") for target in targets}
 
-    monkeypatch.setattr(ways_out, "connect", connect)
-    monkeypatch.setattr(ways_out, "has_route", lambda *_: True)
-    monkeypatch.setattr(ways_out.Datagrams, "send_of", lambda *_: None)
-    monkeypatch.setattr(ways_out.Resolution, "found", lambda _: "")
+    monkeypatch.setattr(network_probe, "connect", connect)
+    monkeypatch.setattr(network_probe, "has_route", lambda *_: True)
+    monkeypatch.setattr(network_probe.Datagrams, "send_of", lambda *_: None)
+    monkeypatch.setattr(network_probe.Resolution, "found", lambda _: "")
     return outcomes
 
 
@@ -142,7 +142,7 @@ def test_connections_by_descriptors_that_select_does_not_know() -> None:
             for _ in range(1100):
                 held.callback(os.close, os.dup(server.fileno()))
             target = Target("127.0.0.1", server.getsockname()[1])
-            assert ways_out.connect([target]) == {target: "connected"}
+            assert network_probe.connect([target]) == {target: "connected"}
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -163,7 +163,7 @@ def test_without_policies_a_rejection_is_an_answer(
     def connect(targets: list[Target], _patience: float) -> dict[Target, str]:
         return dict.fromkeys(targets, "rejected")
 
-    monkeypatch.setattr(ways_out, "connect", connect)
+    monkeypatch.setattr(network_probe, "connect", connect)
     ways = {way.name: way for way in try_all(Spec(1234, host_addresses=("192.0.2.7",)), proc)}
     assert not ways["ipv4"].shut
     assert "192.0.2.7" in ways["loopback"].found

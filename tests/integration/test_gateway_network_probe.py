@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from wire.errors import Code
 from wire.identity import Party
+from wire.network_probe import WAYS, Spec
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
-from wire.ways_out import WAYS, Spec
 
 from guest.gateway import service
 from tests.support import parties
@@ -31,8 +31,8 @@ async def alice(gateways: Gateways) -> Client:
 async def _try(alice: Client, party: Party, spec: bytes) -> Any:
     peer = parties.peer(alice.address, Party.AGENT, alice.token, party)
     async with open_channel(peer) as channel:
-        request = pb.TryWaysOutRequest(spec=spec)
-        return await gateway_pb2_grpc.GatewayStub(channel).TryWaysOut(request)
+        request = pb.ProbeNetworkRequest(spec=spec)
+        return await gateway_pb2_grpc.GatewayStub(channel).ProbeNetwork(request)
 
 
 async def test_every_way_is_tried(alice: Client) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.workspace.crowd import quarantine_excess
+from runner.workspace.overflow import quarantine_excess
 from runner.workspace.workspace import Workspace
 from tests.support.ordinary_user import ordinary_user
 

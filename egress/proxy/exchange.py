@@ -26,8 +26,8 @@ from egress.configuration import Configuration
 from egress.credentials.bodies import Incoming, MisplacedError, Outgoing, UnreadableError
 from egress.credentials.credentials import RequestHead
 from egress.credentials.redaction import Values
-from egress.outside.dialing import CONNECT_S
-from egress.outside.upstreams import Upstream
+from egress.outbound.dialing import CONNECT_S
+from egress.outbound.upstreams import Upstream
 from egress.refusals import Refused
 
 HEADERS_MAX: Final = 100

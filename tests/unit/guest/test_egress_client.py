@@ -15,11 +15,11 @@ from wire.settings import AgentSettings
 
 from guest.agent.models import errors
 from guest.agent.models.providers import build_model
-from guest.door import NO_KEY, EgressClient, on_behalf_of, refusal_in, url_of
+from guest.egress_client import NO_KEY, EgressClient, on_behalf_of, refusal_in, url_of
 from guest.errors import GuestError, StorageError
 from guest.memory.models import RemoteConfig
 from guest.memory.storage.remote import RemoteDatabase
-from tests.support.servers.door import door_at, refusing, served
+from tests.support.servers.egress_listener import egress_at, refusing, served
 from tests.support.settings import DOOR_TOKEN as TOKEN
 
 PROVIDERS = ("openai", "anthropic", "google")
@@ -98,7 +98,7 @@ async def test_an_answer_of_the_provider_is_no_refusal(tmp_path: Path, provider:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_door_that_nobody_serves_is_told(tmp_path: Path, provider: str) -> None:
-    failed = await failure(door_at(tmp_path / "nobody"), provider)
+    failed = await failure(egress_at(tmp_path / "nobody"), provider)
     assert failed.code == Code.UNAVAILABLE
     assert "the egress guest does not answer" in failed.message
     assert "runner status" in failed.resolution
@@ -111,7 +111,7 @@ async def test_another_server_at_the_place_of_the_door_is_told_nothing(tmp_path:
         heard.extend(await reader.read(100_000))
 
     async with await asyncio.start_unix_server(impostor, tmp_path / "d"):
-        door = door_at(tmp_path / "d")
+        door = egress_at(tmp_path / "d")
         request = asyncio.ensure_future(door.http.get(url_of("openai")))
         await asyncio.sleep(0.2)
         request.cancel()

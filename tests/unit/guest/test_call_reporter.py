@@ -28,12 +28,12 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> CallReporter:
 
 
 @asynccontextmanager
-async def runner(witness: CallReporter, **answer: Any) -> AsyncIterator[list[pb.WitnessEvent]]:
+async def runner(witness: CallReporter, **answer: Any) -> AsyncIterator[list[pb.CallReport]]:
     """A runner that records what it hears, and answers calls that wait."""
-    heard: list[pb.WitnessEvent] = []
-    replies: asyncio.Queue[pb.WitnessReply] = asyncio.Queue()
+    heard: list[pb.CallReport] = []
+    replies: asyncio.Queue[pb.CallReportReply] = asyncio.Queue()
 
-    async def said() -> AsyncIterator[pb.WitnessReply]:
+    async def said() -> AsyncIterator[pb.CallReportReply]:
         while True:
             yield await replies.get()
 
@@ -42,7 +42,7 @@ async def runner(witness: CallReporter, **answer: Any) -> AsyncIterator[list[pb.
             async for event in events:
                 heard.append(event)
                 if event.begun.must_be_recorded:
-                    await replies.put(pb.WitnessReply(call_id=event.begun.call_id, **answer))
+                    await replies.put(pb.CallReportReply(call_id=event.begun.call_id, **answer))
 
     hearing = asyncio.create_task(hear())
     try:
