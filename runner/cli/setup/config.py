@@ -4,7 +4,6 @@ editing the file."""
 import json
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from runner.cli.output import Shape, clip, neutralise, one_line, print_json
 from runner.config.loading import LoadedSettings, find_file, own_file
 from runner.config.positions import lines_of
 from runner.errors import ConfigError, HostError
-from runner.workspace.directories import whole_file
+from runner.workspace.configuration_file import HEAD, replace_file
 
 config = typer.Typer()
 
@@ -102,7 +101,7 @@ def edit(context: typer.Context) -> None:
             details="standard input is not a terminal",
             resolution="edit the file itself, then: runner config check",
         )
-    path = _file(options)
+    path = settings_file(options)
     before = path.read_bytes() if path.exists() else b""
     text = decoded(before, os.fspath(path)) if before else template()
     after = _accepted(replace(options, config_file=path), text)
@@ -174,7 +173,7 @@ def _toml(value: object) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _file(options: Options) -> Path:
+def settings_file(options: Options) -> Path:
     """The file to edit, where it really is; the account's own if there is none yet.
 
     Raises `ConfigError` for a file that is not used because others may have written it.
@@ -212,29 +211,16 @@ def _again() -> bool:
 
 
 def _put(path: Path, before: bytes, after: str) -> None:
-    """Replace the file at once, with the mode and the owner that it has."""
-    found = path.stat() if path.exists() else None
-    if (path.read_bytes() if found else b"") != before:
+    """Replace the file. Raises `HostError` with where the draft is if somebody else has changed
+    it."""
+    try:
+        replace_file(path, before, after)
+    except HostError as error:
         draft = written(after, name="runner-", suffix=".toml")
-        raise HostError(
-            Code.CONFLICT,
-            f"{path} was changed meanwhile by somebody else, and is left as it is",
-            details=f"your draft is {draft}",
-            resolution=f"diff {path} {draft}",
-        )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        if found is not None:
-            os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
-            if os.geteuid() == 0:
-                os.fchown(file.fileno(), found.st_uid, found.st_gid)
-        file.write(after.encode())
+        error.details, error.resolution = f"your draft is {draft}", f"diff {path} {draft}"
+        raise
 
 
-_HEAD: Final = """\
-# Settings of Oxydra. Each has a default: `runner config show` lists them all and says where they
-# come from, and docs/guide/configuration.md what they mean. After a change: runner restart
-"""
 _EXPLAINED: Final[Mapping[str, str]] = {
     "provider": f'who answers: "{OFFLINE}" (built in, knows a few commands), '
     + ", ".join(f'"{name}"' for name in PROVIDERS),
@@ -254,7 +240,7 @@ def template(tier: str = "container", agent: Mapping[str, str] | None = None) ->
     out."""
     given = agent or {}
     lines = [
-        _HEAD,
+        HEAD,
         '# how guests are confined: "container", "micro_vm", or "process", which has to be asked',
         "# for with --insecure at each start, because no container is around the agent there",
         f"tier = {json.dumps(tier)}",
