@@ -151,7 +151,7 @@ class Meter:
     def __init__(self, usage: Usage, settings: AgentSettings, *, clock: Clock = local_time) -> None:
         self.usage = usage
         self.limits = Limits(settings)
-        self.prices = Prices(settings.prices, {settings.provider: settings.base_url})
+        self.prices = Prices(settings.prices, {settings.provider: settings.url})
         self.clock = clock
 
     def unpriced(self, model: Model) -> BudgetError | None:

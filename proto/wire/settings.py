@@ -36,7 +36,7 @@ from wire.egress import hosts
 from wire.egress.rules import PRESETS, Rule
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
-from wire.providers import OFFLINE, PROVIDERS, ProviderName
+from wire.providers import KEYED, OFFLINE, PROVIDERS, ProviderName
 from wire.text import parsed_json, shortened
 from wire.tools import FAMILIES, NAMES, TOOLS, offered
 
@@ -205,10 +205,8 @@ Approval = Literal["auto", "ask", "deny"]
 Thinking = Literal["default", "off", "low", "medium", "high"]
 """How much a model thinks before it answers; "default" is the provider's own choice."""
 Fallbacks = Annotated[
-    tuple[
-        Annotated[str, text("provider:model", rf"^({'|'.join(PROVIDERS)}):[!-~]{{1,200}}$")], ...
-    ],
-    Field(description=f"a list of models as {', '.join(f'{name}:MODEL' for name in PROVIDERS)}"),
+    tuple[Annotated[str, text("provider:model", rf"^({'|'.join(KEYED)}):[!-~]{{1,200}}$")], ...],
+    Field(description=f"a list of models as {', '.join(f'{name}:MODEL' for name in KEYED)}"),
 ]
 EmbedderBackend = Literal["sentence-transformers", "hashing", "none"]
 
@@ -223,7 +221,7 @@ if typing.TYPE_CHECKING:
     _Keys = Section
 else:
     _Keys = create_model(
-        "_Keys", __base__=Section, **{f"{name}_env": (EnvName, "") for name in PROVIDERS}
+        "_Keys", __base__=Section, **{f"{name}_env": (EnvName, "") for name in KEYED}
     )
 
 
@@ -445,7 +443,12 @@ class AgentSettings(Section):
             raise PydanticCustomError(
                 "model", 'provider "{provider}" needs a model: set model', who
             )
-        if not self.key_env(self.provider) and not self.base_url:
+        if not self.url:
+            raise PydanticCustomError(
+                "address", 'provider "{provider}" needs an address: set base_url', who
+            )
+        needs_key = PROVIDERS[self.provider].needs_key and not self.base_url
+        if needs_key and not self.key_env(self.provider):
             raise PydanticCustomError(
                 "credential",
                 'provider "{provider}" needs a credential: set api_key_env to the name of the '
@@ -473,7 +476,15 @@ class AgentSettings(Section):
     def needs_key(self) -> bool:
         """Whether the provider answers no request without a key."""
         keyed = PROVIDERS.get(self.provider)
-        return keyed is not None and not (self.base_url and keyed.compatible_servers)
+        if keyed is None or not keyed.needs_key:
+            return False
+        return not (self.base_url and keyed.compatible_servers)
+
+    @property
+    def url(self) -> str:
+        """The address of the provider's API; empty for the built-in model."""
+        keyed = PROVIDERS.get(self.provider)
+        return self.base_url or (keyed.url if keyed else "")
 
     def key_env(self, provider: str) -> str:
         """The environment variable with the key of `provider`; empty if none is named."""

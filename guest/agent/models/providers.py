@@ -60,13 +60,13 @@ def build_model(
             resolution=f"runner credentials set --provider {settings.provider}",
         )
     try:
-        return _BUILDERS[settings.provider](settings, api_key, door)
+        return _BUILDERS[PROVIDERS[settings.provider].protocol](settings, api_key, door)
     except ImportError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
             f"the packages of provider {settings.provider!r} are not installed",
             details=str(error),
-            resolution=adding(settings.provider),
+            resolution=adding(PROVIDERS[settings.provider].protocol),
         ) from error
 
 
@@ -74,13 +74,14 @@ def _openai(settings: AgentSettings, api_key: str, door: EgressClient | None) ->
     from guest.agent.models.openai_model import OpenAIModel
 
     url, client = _place(settings, api_key, door)
-    if settings.base_url:
+    if settings.base_url or settings.provider != "openai":
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
+        name = "openai-compatible" if settings.provider == "openai" else settings.provider
         return OpenAIModel(
             settings.model,
             provider=OpenAICompatibleProvider(
-                "openai-compatible", base_url=url, api_key=api_key or None, http_client=client
+                name, base_url=url, api_key=api_key or None, http_client=client
             ),
         )
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -120,7 +121,7 @@ def _place(
                 details="this guest was started without a door at the egress guest",
                 resolution="runner restart",
             )
-        return settings.base_url or PROVIDERS[settings.provider].url, None
+        return settings.url, None
     return url_of(settings.provider), door.http
 
 

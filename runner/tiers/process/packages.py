@@ -14,7 +14,7 @@ from runner.errors import TierError
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "guest": ("libsql", "numpy", "pydantic_ai"),
     "remote": ("aiohttp",),
-    **{name: (provider.library,) for name, provider in PROVIDERS.items()},
+    **{provider.protocol: (provider.library,) for provider in PROVIDERS.values()},
     "egress": ("aiodns", "aiohttp"),
 }
 """What tells that an extra of pyproject.toml is installed."""
@@ -26,7 +26,7 @@ def check_packages(settings: UserSettings) -> None:
     if settings.memory.remote_url:
         wanted.append("remote")
     if settings.agent.provider in PROVIDERS:
-        wanted.append(settings.agent.provider)
+        wanted.append(PROVIDERS[settings.agent.provider].protocol)
     servers = any(server.url for server in settings.mcp.servers.values())
     if len(wanted) > 1 or servers or settings.egress.is_wanted:
         wanted.append("egress")

@@ -39,7 +39,7 @@ def test_answers_are_asked_for_and_become_a_file_that_is_accepted(
     typed = "bard\nopenai\n\ngpt-5-mini\n\nsk-0123\nMY_KEY\nprocess\n"
     done = run_command("init", typed=typed)
     assert done.code == 0, done.err
-    assert "accepted: offline, openai, anthropic, google" in done.err
+    assert "accepted: offline, ollama, lmstudio, openai, anthropic, google" in done.err
     assert "the NAME of an environment variable" in done.err
     content = tomllib.loads(file.read_text())
     assert content == {
@@ -70,7 +70,7 @@ def test_flags_answer_without_a_terminal(
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--provider", "bard"], 2, "'offline', 'openai', 'anthropic', 'google'"),
+        (["--provider", "bard"], 2, "'offline', 'ollama', 'lmstudio', 'openai', 'anthropic'"),
         (["--provider", "openai"], 1, "no model was given"),
         ([*OPENAI, "--key-env", "sk-0123"], 2, "the NAME of an environment variable"),
         ([*OPENAI, "--base-url", "localhost"], 2, "--base-url: "),

@@ -1,0 +1,597 @@
+"""Servers of models: which run on this machine, the models of each, and what it says of them.
+
+`local_servers` looks on loopback, `server_at` at one address or at a provider of the table. Both
+ask each server what program it is, because Ollama, LM Studio and llama.cpp say more about their
+models than the list of OpenAI's API: whether they can call tools, are loaded, and run here at all.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import pwd
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+import httpx2
+import psutil
+from wire.errors import Code
+from wire.providers import COMPATIBLE, PROVIDERS, Provider
+from wire.text import parsed_json, shortened, visible_name
+
+from runner.errors import HostError
+
+PORTS: Final = (11434, 1234, 8080, 8000, 1337, 5001, 30000, 4891)
+"""Where servers of models usually listen: Ollama, LM Studio, llama.cpp, vLLM, Jan, KoboldCpp,
+SGLang, GPT4All."""
+LOOK_S: Final = 0.5
+"""How long all of them together are looked for."""
+ASK_S: Final = 15.0
+"""How long the list of one server is waited for."""
+SUGGESTED: Final = ("qwen3:4b", "2.6 GB")
+"""A model of Ollama's library that calls tools and runs on most machines, and its size."""
+
+_ANSWER_MAX_BYTES: Final = 16 * 1024 * 1024
+_MODELS_MAX: Final = 2_000
+_DETAILED_MAX: Final = 64
+"""Of so many models Ollama is asked for details."""
+_WORDS_MAX_CHARS: Final = 300
+_SYSTEM_UIDS: Final = 1000
+"""Accounts below this are those of services and root."""
+_OVERHEAD: Final = 1.2
+"""How much more memory a model takes than its file."""
+_NO_CHAT: Final = re.compile(
+    r"embed|whisper|tts|dall-e|moderation|transcri|realtime|gpt-image|gpt-audio|sora|rerank", re.I
+)
+"""Names of models in OpenAI's list that answer no message."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that a server has.
+
+    Attributes:
+        name: What requests call it.
+        tools: Whether it can call tools; None if the server does not say.
+        loaded: Whether it is in memory already.
+        size_bytes: How large its file is; 0 if the server does not say.
+        runs_at: The other host where it runs; empty if it runs where the server does.
+        chats: Whether it answers messages. One for embeddings does not.
+    """
+
+    name: str
+    tools: bool | None = None
+    loaded: bool = False
+    size_bytes: int = 0
+    runs_at: str = ""
+    chats: bool = True
+
+    def fits(self, memory_bytes: int) -> bool:
+        """Whether that much memory can hold it."""
+        return self.loaded or self.size_bytes * _OVERHEAD <= memory_bytes
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that has answered, or a provider.
+
+    Attributes:
+        provider: Its name in the table of providers.
+        program: What it is, for people: "Ollama 0.32", "vLLM", or a host.
+        base_url: The address for settings.
+        models: What it lists.
+        account: The other account of this machine that runs it; empty for the own one, or if that
+            cannot be seen.
+        is_foreign: Whether that account is a person's, who can read what is sent there.
+    """
+
+    provider: str
+    program: str
+    base_url: str
+    models: tuple[Model, ...] = ()
+    account: str = ""
+    is_foreign: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it listens on this machine."""
+        return is_loopback(urlsplit(self.base_url).hostname or "")
+
+
+async def local_servers(
+    environ: Mapping[str, str], within_s: float = LOOK_S, ports: Sequence[int] = PORTS
+) -> list[Server]:
+    """The servers of models that answer on this machine within that time, in the order of `ports`.
+
+    A port that `OLLAMA_HOST` names comes first. Of a server that answers slowly there may be models
+    without details. Raises nothing.
+    """
+    named = _ollama_port(environ)
+    wanted = list(dict.fromkeys([*([named] if named else []), *ports]))
+    if not wanted:
+        return []
+    deadline = asyncio.get_running_loop().time() + within_s
+    async with _client(within_s, environ_proxies=False) as client:
+        looking = [
+            asyncio.create_task(_found(client, f"http://127.0.0.1:{port}", deadline))
+            for port in wanted
+        ]
+        await asyncio.wait(looking, timeout=within_s * 1.2)
+        for task in looking:
+            task.cancel()
+        found = await asyncio.gather(*looking, return_exceptions=True)
+    return [_with_account(each) for each in found if isinstance(each, Server)]
+
+
+async def server_at(
+    address: str = "", key: str = "", provider: str = "", within_s: float = ASK_S
+) -> Server:
+    """The server at `address`, or the `provider` at its own one, with its models.
+
+    An address may lack the scheme and the path. A key goes over plain HTTP only to this machine, or
+    where the address says so. A provider without a list is not asked, and has no models.
+
+    Args:
+        address: Empty for the provider's own.
+        key: Empty for a server without one.
+        provider: Its name in the table; empty for whatever answers at `address`.
+
+    Raises:
+        HostError: INVALID_ARGUMENT for what is no address, FAILED_PRECONDITION for a key that is
+            missing or refused, NOT_FOUND for a server that lists no models, UNAVAILABLE if nothing
+            answers. The details are the server's own words, without the key.
+    """
+    row = PROVIDERS[provider or COMPATIBLE]
+    who = f"provider {provider!r}" if provider else "the server"
+    tried: list[HostError] = []
+    silent = ""
+    urls = addresses(address, row, with_key=bool(key))
+    if not row.list_path:
+        return Server(provider, urlsplit(urls[0]).netloc.rpartition("@")[2], urls[0])
+    for url in urls:
+        scheme = urlsplit(url).scheme
+        if scheme == silent:
+            continue
+        local = is_loopback(urlsplit(url).hostname or "")
+        async with _client(within_s, environ_proxies=not local) as client:
+            try:
+                return await _listed(client, url, row, provider, key, within_s)
+            except httpx2.InvalidURL as error:
+                raise _no_address(address, str(error)) from None
+            except httpx2.TransportError as error:
+                tried.append(_unreachable(url, error))
+                silent = scheme
+            except _Refused as refused:
+                tried.append(refused.error(who, url, key))
+    raise min(tried, key=lambda error: _TELLING.index(error.code))
+
+
+def addresses(address: str, row: Provider, *, with_key: bool = False) -> list[str]:
+    """The addresses that `address` can mean, in the order in which they are tried: with the scheme
+    and the path of the provider's API where it lacks them.
+
+    Raises `HostError` INVALID_ARGUMENT if it is none.
+    """
+    text = address.strip() or row.url
+    schemed = re.match(r"https?://", text, re.I) is not None
+    if not text:
+        raise _no_address(address, "there is none")
+    if not schemed and (re.search(r"[\s@]|://", text) or text.startswith("/")):
+        raise _no_address(address, "it has another scheme, or characters that no address has")
+    try:
+        parts = urlsplit(text if schemed else f"//{text}")
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise _no_address(address, str(error)) from None
+    if not host or re.search(r"[^A-Za-z0-9._:\-]", host):
+        raise _no_address(address, "it names no host")
+    path = re.sub(r"(/chat/completions|/models)?/*$", "", parts.path)
+    schemes = [parts.scheme] if schemed else _schemes(host, with_key=with_key)
+    paths = [path] if path else [row.path, ""]
+    if path and not re.search(r"/v\d\w*(/|$)", path):
+        paths = [path, path + row.path]
+    return [
+        SplitResult(scheme, parts.netloc, each, parts.query, "").geturl()
+        for scheme in schemes
+        for each in dict.fromkeys(paths)
+    ]
+
+
+def best(servers: Iterable[Server], memory_bytes: int | None = None) -> tuple[Server, Model] | None:
+    """The model on this machine to use unless a person wants another one: one that calls tools
+    before others, then one that is loaded, then the largest that fits the memory.
+
+    None of a person's other account, none that runs elsewhere, none for embeddings.
+    """
+    memory = psutil.virtual_memory().available if memory_bytes is None else memory_bytes
+
+    def rank(found: tuple[Server, Model]) -> tuple[bool, bool, bool, bool, int]:
+        model, fits = found[1], found[1].fits(memory)
+        size = -model.size_bytes if fits else model.size_bytes
+        return (model.tools is False, model.tools is None, not model.loaded, not fits, size)
+
+    candidates = [
+        (server, model)
+        for server in servers
+        if server.is_local and not server.is_foreign
+        for model in server.models
+        if model.chats and not model.runs_at
+    ]
+    return min(candidates, key=rank, default=None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    with contextlib.suppress(ValueError):
+        found = ipaddress.ip_address(host)
+        return found.is_loopback or found.is_unspecified
+    return False
+
+
+def own_words(body: bytes | str, *secrets: str) -> str:
+    """What a refusal says, on one line and without the secrets."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body
+    with contextlib.suppress(ValueError):
+        said = parsed_json(text)
+        for name in ("error", "message", "detail", "msg"):
+            if isinstance(said, dict) and said.get(name):
+                said = said[name]
+        text = said if isinstance(said, str) else text
+    if re.match(r"\s*<", text):  # a page for browsers
+        text = " ".join(re.findall(r"<title>([^<]*)", text)) or "a page for browsers"
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "[redacted]")
+    return shortened(visible_name(" ".join(text.split())), _WORDS_MAX_CHARS)
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """How far a download is: what happens, and bytes of the file that comes; 0 of 0 at first."""
+
+    status: str
+    completed: int = 0
+    total: int = 0
+
+
+async def pull(server: Server, name: str) -> AsyncIterator[Pulled]:
+    """Let Ollama get a model, and say how far it is.
+
+    Raises `HostError` with Ollama's own words if it cannot.
+    """
+    timeout = httpx2.Timeout(ASK_S, read=None)
+    async with httpx2.AsyncClient(timeout=timeout, trust_env=False) as client:
+        try:
+            async with client.stream(
+                "POST", f"{_root(server.base_url)}/api/pull", json={"model": name, "stream": True}
+            ) as answer:
+                async for line in answer.aiter_lines():
+                    with contextlib.suppress(ValueError):
+                        step = parsed_json(line)
+                        if error := _text(step, "error"):
+                            raise _not_pulled(name, own_words(error))
+                        sizes = (_number(step, "completed"), _number(step, "total"))
+                        yield Pulled(_text(step, "status"), *sizes)
+        except httpx2.TransportError as error:
+            raise _not_pulled(name, _cause(error)) from None
+
+
+def _not_pulled(name: str, words: str) -> HostError:
+    return HostError(
+        Code.UNAVAILABLE,
+        f"Ollama could not get {name}",
+        details=words,
+        resolution=f"ollama pull {name}",
+    )
+
+
+class _Refused(Exception):  # noqa: N818 - an answer
+    """A server answered, but not with its models."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(status)
+        self.status, self.body = status, body
+
+    def error(self, who: str, url: str, key: str) -> HostError:
+        words = own_words(self.body, key) or "no reason"
+        details = f"{url} answered {self.status}: {words}"
+        if self.status in (401, 403):
+            what = f"{who} refused the API key" if key else f"{who} asks for an API key"
+            return HostError(Code.FAILED_PRECONDITION, what, details=details, resolution=_KEY)
+        return HostError(
+            Code.NOT_FOUND,
+            f"{who} lists no models at {url}",
+            details=details,
+            resolution="check the address: that of OpenAI's API usually ends in /v1",
+        )
+
+
+_KEY: Final = "give the key of that provider"
+_TELLING: Final = (Code.FAILED_PRECONDITION, Code.NOT_FOUND, Code.UNAVAILABLE)
+"""Of several failures the first of these says most."""
+
+
+def _no_address(address: str, why: str) -> HostError:
+    return HostError(
+        Code.INVALID_ARGUMENT,
+        f"not an address: {visible_name(address)[:80]!r}",
+        details=why,
+        resolution="give one as 127.0.0.1:11434 or https://api.example.org/v1",
+    )
+
+
+def _unreachable(url: str, error: Exception) -> HostError:
+    return HostError(
+        Code.UNAVAILABLE,
+        f"nothing answers at {url}",
+        details=_cause(error),
+        resolution="start that server, or give another address",
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """Why a connection failed, in the system's words."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno and seen.errno > 0:
+            return os.strerror(seen.errno).lower()
+        if isinstance(seen, TimeoutError | httpx2.TimeoutException):
+            return "no answer in time"
+        seen = seen.__cause__ or seen.__context__
+    return visible_name(str(error)) or type(error).__name__
+
+
+def _schemes(host: str, *, with_key: bool) -> list[str]:
+    if is_loopback(host):
+        return ["http", "https"]
+    if with_key:
+        return ["https"]
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return ["http", "https"]
+    return ["https", "http"] if "." in host else ["http", "https"]
+
+
+@contextlib.asynccontextmanager
+async def _client(within_s: float, *, environ_proxies: bool) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(timeout=within_s, trust_env=environ_proxies) as client:
+        yield client
+
+
+async def _answer(client: httpx2.AsyncClient, method: str, url: str, **given: Any) -> Any:
+    """What a server answers in JSON. Raises `_Refused`, and httpx's errors."""
+    body = b""
+    async with client.stream(method, url, **given) as answer:
+        async for piece in answer.aiter_bytes():
+            body += piece
+            if len(body) > _ANSWER_MAX_BYTES:
+                raise _Refused(answer.status_code, b"an answer without end")
+    if answer.status_code != 200:
+        raise _Refused(answer.status_code, body)
+    try:
+        return parsed_json(body)
+    except ValueError:
+        raise _Refused(answer.status_code, body) from None
+
+
+async def _optional(client: httpx2.AsyncClient, method: str, url: str, **given: Any) -> Any:
+    """The same, or an empty table from a server that has no such address."""
+    try:
+        return await _answer(client, method, url, **given)
+    except (_Refused, httpx2.HTTPError):
+        return {}
+
+
+async def _found(client: httpx2.AsyncClient, root: str, deadline: float) -> Server:
+    return await _listed(client, f"{root}/v1", PROVIDERS[COMPATIBLE], "", "", 0, deadline)
+
+
+async def _listed(
+    client: httpx2.AsyncClient,
+    url: str,
+    row: Provider,
+    provider: str,
+    key: str,
+    within_s: float,
+    deadline: float | None = None,
+) -> Server:
+    """The server at `url` with its models, as far as it has said more of them by then."""
+    headers = dict(row.list_headers)
+    if key:
+        headers[row.key_header] = row.key_form.format(key)
+    listing = await _answer(client, "GET", f"{url}{row.list_path}", headers=headers)
+    items = _items(listing, "data") or _items(listing, "models")
+    if not items and not (isinstance(listing, dict) and {"data", "models"} & listing.keys()):
+        raise _Refused(200, str(listing)[:_WORDS_MAX_CHARS].encode())
+    listed = tuple(_of_list(items))
+    server = Server(provider or COMPATIBLE, urlsplit(url).netloc.rpartition("@")[2], url, listed)
+    if provider not in _DESCRIBED:
+        return server
+    if deadline is None:
+        deadline = asyncio.get_running_loop().time() + within_s
+    return await _described(client, server, items, headers, deadline)
+
+
+_DESCRIBED: Final = ("", COMPATIBLE, "openai", "ollama", "lmstudio")
+"""The providers whose servers are asked which program they are."""
+
+
+async def _described(
+    client: httpx2.AsyncClient,
+    server: Server,
+    items: Sequence[Mapping[str, Any]],
+    headers: Mapping[str, str],
+    deadline: float,
+) -> Server:
+    """`server` with what its program says of its models, as far as it has said it by then."""
+    root = _root(server.base_url)
+    version, studio, props = await asyncio.gather(
+        _optional(client, "GET", f"{root}/api/version", headers=headers),
+        _optional(client, "GET", f"{root}/api/v1/models", headers=headers),
+        _optional(client, "GET", f"{root}/props", headers=headers),
+    )
+    if number := _text(version, "version"):
+        named = replace(server, provider="ollama", program=f"Ollama {number[:20]}")
+        return replace(named, models=await _of_ollama(client, root, headers, deadline))
+    if any(_text(each, "key") for each in _items(studio, "models")):
+        models = tuple(_of_lm_studio(_items(studio, "models")))
+        return replace(server, provider="lmstudio", program="LM Studio", models=models)
+    if isinstance(props, dict) and "default_generation_settings" in props:
+        tools = _tools_of_llama_cpp(props)
+        models = tuple(replace(each, tools=tools, loaded=True) for each in server.models)
+        return replace(server, program="llama.cpp", models=models)
+    if any(_text(each, "owned_by") == "vllm" for each in items):
+        models = tuple(replace(each, loaded=True) for each in server.models)
+        return replace(server, program="vLLM", models=models)
+    return server
+
+
+def _of_list(items: Iterable[Mapping[str, Any]]) -> Iterator[Model]:
+    """The models of a list by OpenAI's API, or by another provider's."""
+    for each in items:
+        name = _text(each, "id") or _text(each, "name").removeprefix("models/")
+        if not name:
+            continue
+        can, methods = each.get("capabilities"), each.get("supportedGenerationMethods")
+        parameters = each.get("supported_parameters")
+        tools = chats = None
+        if isinstance(parameters, list):  # OpenRouter
+            tools = "tools" in parameters
+        elif isinstance(can, dict) and "function_calling" in can:  # Mistral
+            tools, chats = can["function_calling"] is True, can.get("completion_chat") is True
+        elif isinstance(methods, list):  # Google
+            chats = "generateContent" in methods
+        yield Model(name, tools, chats=_NO_CHAT.search(name) is None and chats is not False)
+
+
+async def _of_ollama(
+    client: httpx2.AsyncClient, root: str, headers: Mapping[str, str], deadline: float
+) -> tuple[Model, ...]:
+    tags, running = await asyncio.gather(
+        _optional(client, "GET", f"{root}/api/tags", headers=headers),
+        _optional(client, "GET", f"{root}/api/ps", headers=headers),
+    )
+    items = [each for each in _items(tags, "models") if _text(each, "name")]
+    loaded = {_text(each, "name") for each in _items(running, "models")}
+    asking = [
+        asyncio.create_task(
+            _optional(
+                client, "POST", f"{root}/api/show", json={"model": each["name"]}, headers=headers
+            )
+        )
+        for each in items[:_DETAILED_MAX]
+    ]
+    if asking:
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        await asyncio.wait(asking, timeout=left)
+    shown = [each.result() if each.done() else {} for each in asking]
+    for each in asking:
+        each.cancel()
+    shown += [{}] * (len(items) - len(shown))
+    return tuple(
+        _of_tag(item, details, item["name"] in loaded)
+        for item, details in zip(items, shown, strict=True)
+    )
+
+
+def _of_tag(item: Mapping[str, Any], shown: Any, loaded: bool) -> Model:
+    can = shown.get("capabilities") if isinstance(shown, dict) else None
+    known = isinstance(can, list)
+    return Model(
+        _text(item, "name"),
+        tools="tools" in can if isinstance(can, list) else None,
+        loaded=loaded,
+        size_bytes=_number(item, "size"),
+        runs_at=_host_of(_text(item, "remote_host") or _text(shown, "remote_host")),
+        chats="completion" in can if known and can else _NO_CHAT.search(item["name"]) is None,
+    )
+
+
+def _of_lm_studio(items: Iterable[Mapping[str, Any]]) -> Iterator[Model]:
+    for each in items:
+        can = each.get("capabilities")
+        chats = _text(each, "type") != "embedding"
+        yield Model(
+            _text(each, "key"),
+            tools=can.get("trained_for_tool_use") is True if isinstance(can, dict) else None,
+            loaded=bool(_items(each, "loaded_instances")),
+            size_bytes=_number(each, "size_bytes"),
+            chats=chats,
+        )
+
+
+def _tools_of_llama_cpp(props: Mapping[str, Any]) -> bool | None:
+    """What the server says of the model's template. It drops tools silently where the template has
+    no place for them."""
+    can = props.get("chat_template_caps")
+    said = can.get("supports_tools") if isinstance(can, dict) else None
+    return said if isinstance(said, bool) else None
+
+
+def _with_account(server: Server) -> Server:
+    """`server` with the account that runs it, if that is another one."""
+    uid = owner_of_port(urlsplit(server.base_url).port or 80)
+    if uid is None or uid == os.geteuid():
+        return server
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = f"number {uid}"
+    return replace(server, account=name, is_foreign=uid >= _SYSTEM_UIDS)
+
+
+def owner_of_port(port: int, tables: Path = Path("/proc/net")) -> int | None:
+    """The account that listens on `port` of 127.0.0.1, or of all addresses; None if that cannot be
+    seen."""
+    wanted = ("0100007F", "00000000", "0" * 32, "0000000000000000FFFF00000100007F")
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError, ValueError):
+            for line in (tables / name).read_text().splitlines()[1:]:
+                cells = line.split()
+                host, _, number = cells[1].partition(":")
+                if cells[3] == "0A" and host in wanted and int(number, 16) == port:
+                    return int(cells[7])
+    return None
+
+
+def _ollama_port(environ: Mapping[str, str]) -> int | None:
+    """The port of this machine that `OLLAMA_HOST` names, as Ollama's own client reads it."""
+    value = environ.get("OLLAMA_HOST", "").strip().strip("\"'")
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(value if "://" in value else f"//{value}")
+        if is_loopback(parts.hostname or "localhost"):
+            return parts.port
+    return None
+
+
+def _root(url: str) -> str:
+    """The address of a server without the path of its API."""
+    return re.sub(r"/v\d+$", "", url)
+
+
+def _host_of(url: str) -> str:
+    with contextlib.suppress(ValueError):
+        return urlsplit(url if "://" in url else f"//{url}").hostname or ""
+    return url
+
+
+def _items(found: Any, name: str) -> list[Mapping[str, Any]]:
+    """The tables of the list `name`, of a server that may say anything."""
+    listed = found.get(name) if isinstance(found, dict) else None
+    found = listed if isinstance(listed, list) else []
+    return [each for each in found[:_MODELS_MAX] if isinstance(each, dict)]
+
+
+def _text(found: Any, name: str) -> str:
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, str) and len(value) <= 1000 else ""
+
+
+def _number(found: Any, name: str) -> int:
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, int) and value >= 0 else 0
