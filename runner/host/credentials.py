@@ -10,14 +10,17 @@ from wire.settings import AgentSettings
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.errors import HostError
+from runner.workspace.keys import key_source
 
 
 @dataclass(frozen=True)
 class Given:
-    """A key, where it was read, and when it was given (RFC 3339, UTC)."""
+    """A key, where it was read, the only server that it is for, and when it was given (RFC 3339,
+    UTC)."""
 
     key: str = field(repr=False)
     source: str
+    origin: str
     set_at: str
 
 
@@ -27,18 +30,21 @@ class Credentials:
     def __init__(self) -> None:
         self._given: dict[str, Given] = {}
 
-    @property
-    def keys(self) -> dict[str, str]:
-        """The keys by provider."""
-        return {provider: given.key for provider, given in self._given.items()}
+    def keys(self, agent: AgentSettings) -> dict[str, str]:
+        """The keys by provider, without those of other servers than `agent` names."""
+        return {
+            provider: given.key
+            for provider, given in self._given.items()
+            if given.origin == agent.origin(provider)
+        }
 
-    def give(self, provider: str, key: str, source: str) -> None:
+    def give(self, provider: str, key: str, source: str, origin: str) -> None:
         """Keep a key. Raises `HostError` INVALID_ARGUMENT for an unknown provider or no key."""
         check_provider(provider)
         if not key:
             raise HostError(Code.INVALID_ARGUMENT, "the key is empty")
         set_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._given[provider] = Given(key, source, set_at)
+        self._given[provider] = Given(key, source, origin, set_at)
 
     def clear(self, provider: str) -> bool:
         """Forget a key; false if none was given. Raises `HostError` for an unknown provider."""
@@ -51,7 +57,7 @@ class Credentials:
         """Where each provider's key is from.
 
         Args:
-            agent: The settings, which may name variables.
+            agent: The settings, which may say where keys are.
             states: How the providers do, as far as a running agent tells.
         """
         found = []
@@ -59,8 +65,10 @@ class Credentials:
             credential = control_pb2.Credential(provider=provider)
             if given := self._given.get(provider):
                 credential.source, credential.set_at = given.source, given.set_at
-            elif variable := agent.key_env(provider):
-                credential.source = f"the environment variable {variable}"
+                if given.origin != agent.origin(provider):
+                    credential.source += f", for {given.origin} and so not used"
+            else:
+                credential.source = key_source(agent, provider)
             if provider in states:
                 credential.state.CopyFrom(states[provider])
             found.append(credential)

@@ -235,7 +235,7 @@ class Host:
             raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
         async with self._restart_lock:
             if self._reload is not None:
-                self._take_up(self._reload())
+                await self._take_up(self._reload())
             egress = self._guests.egress.of(role)
             if egress is not None and not egress.wanted and (why := egress.why_idle):
                 raise not_restartable(role, why)
@@ -284,15 +284,17 @@ class Host:
                 egress.launcher.memory_next = ""
                 await egress.reconfigure()
 
-    async def set_credential(self, provider: str, key: str, source: str) -> bool:
+    async def set_credential(self, provider: str, key: str, source: str, origin: str = "") -> bool:
         """Use another key for a model's provider, now and after restarts of the agent guest.
 
-        It stays in the memory of this host and of its egress guest. Returns whether running guests
-        have taken it; otherwise the next ones do. Raises `WireError` for what is no provider and no
-        key.
+        It stays in the memory of this host and of its egress guest, and goes to `origin` alone, by
+        default the server that the settings name. Returns whether running guests have taken it;
+        otherwise the next ones do, if their settings name that server. Raises `WireError` for what
+        is no provider and no key.
         """
-        self._credentials.give(provider, key, source)
-        return await self._hand_over(provider)
+        named = self.config.for_user(self.user_id).agent.origin(provider)
+        self._credentials.give(provider, key, source, origin or named)
+        return await self._hand_over(provider) and origin in ("", named)
 
     async def clear_credential(self, provider: str) -> bool:
         """Forget a key that was set so; false if there was none. The one that the configuration
@@ -313,16 +315,18 @@ class Host:
     async def _hand_over(self, provider: str) -> bool:
         """Bring the key of `provider` to egress, and tell the agent of it, if they run."""
         launcher = self._launchers.agent
-        launcher.take_keys(self._environ, self._credentials.keys)
+        agent = self.config.for_user(self.user_id).agent
+        keys = self._credentials.keys(agent)
+        await asyncio.to_thread(launcher.take_keys, self._environ, keys)
         taken = await self._guests.egress.agents.reconfigure()
         try:
-            agent = await self._agent()
+            guest = await self._agent()
         except WireError as error:
             log.info("no agent knows of the new key of %s yet: %s", provider, error.brief)
             return False
         upstreams = self._launchers.egress.upstreams
-        async with agent:
-            await agent.set_provider_key(provider, upstreams.get(provider, "no key"))
+        async with guest:
+            await guest.set_provider_key(provider, upstreams.get(provider, "no key"))
         return taken
 
     async def _agent(self) -> GatewayClient:
@@ -472,15 +476,15 @@ class Host:
             self._capabilities,
             self._handover.authority,
             environ=self._environ,
-            keys=self._credentials.keys,
+            keys=self._credentials.keys(config.for_user(self.user_id).agent),
             agent_command=self._agent_command,
         )
 
-    def _take_up(self, config: Config) -> None:
+    async def _take_up(self, config: Config) -> None:
         for name in _FIXED_WHILE_RUNNING:
             if getattr(config, name) != getattr(self.config, name):
                 raise changed_while_running(name)
-        launchers = self._new_launchers(config)
+        launchers = await asyncio.to_thread(self._new_launchers, config)
         self._guests.take(launchers)
         self._launchers, self.config = launchers, config
 

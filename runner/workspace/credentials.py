@@ -2,24 +2,21 @@
 them in no file; they reach the guest only in its envelope."""
 
 import os
-import stat
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from wire.envelope import Secrets
 from wire.errors import Code
-from wire.providers import PROVIDERS
 from wire.settings import (
-    AgentSettings,
     EncryptionSettings,
     McpSettings,
     MemorySettings,
     UserSettings,
 )
 
-from runner.errors import ConfigError, file_errors
+from runner.errors import ConfigError
+from runner.workspace.keys import read_key_file, read_provider_keys, read_variable, reading
 
 KEY_MIN_CHARS: Final = 16
 _FILE_MAX_BYTES: Final = 1024 * 1024
@@ -51,26 +48,6 @@ def by_name(secrets: Secrets) -> dict[str, str]:
         "the memory server's token": secrets.memory_token,
         "the memory's encryption key": secrets.memory_key,
     }
-
-
-def read_provider_keys(
-    agent: AgentSettings, environ: Mapping[str, str], given: Mapping[str, str]
-) -> dict[str, str]:
-    """The keys by provider: those that are `given`, else those of the variables that `agent`
-    names. A provider without a key is left out."""
-    keys = {each: given.get(each) or read_api_key(agent, environ, each) for each in PROVIDERS}
-    return {provider: key for provider, key in keys.items() if key}
-
-
-def read_api_key(
-    agent: AgentSettings, environ: Mapping[str, str], provider: str | None = None
-) -> str:
-    """The key of `provider`, by default of the configured one."""
-    provider = provider or agent.provider
-    configured = provider == agent.provider and agent.api_key_env
-    setting = "agent.api_key_env" if configured else f"agent.keys.{provider}_env"
-    purpose = f"{setting} names it as the key of provider {provider!r}"
-    return read_variable(agent.key_env(provider), environ, purpose)
 
 
 def read_memory_token(memory: MemorySettings, environ: Mapping[str, str]) -> str:
@@ -106,50 +83,11 @@ def read_memory_key(encryption: EncryptionSettings, environ: Mapping[str, str]) 
     return key
 
 
-def read_variable(name: str, environ: Mapping[str, str], purpose: str) -> str:
-    """The secret in environment variable `name`; empty if no name is given.
-
-    Raises `ConfigError` that names the variable if it is missing or its value cannot be a key.
-    """
-    if not name:
-        return ""
-    if not (value := environ.get(name, "").strip()):
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"the environment variable {name} is not set",
-            details=purpose,
-            resolution=f"export {name}=…, then start again",
-        )
-    return usable_key(value, f"the environment variable {name}", f"set {name} to the key alone")
-
-
-def read_key_file(path: Path, named_by: str) -> str:
-    """The key that a file holds. Raises `ConfigError`, also if other accounts can read it."""
-    with _reading(named_by, path):
-        mode = path.stat().st_mode
-        text = path.read_bytes()[:_FILE_MAX_BYTES].decode("ascii", "replace").strip()
-    if stat.S_IMODE(mode) & 0o077:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"others can read the key file {path}",
-            details=f"its mode is {stat.S_IMODE(mode):04o}",
-            resolution=f"chmod 600 {path}; if somebody may have read the key, change it",
-        )
-    if not text:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"the key file {path} is empty",
-            details=f"{named_by} names it",
-            resolution=f"write the key alone into {path}",
-        )
-    return usable_key(text, f"the key file {path}", f"write the key alone into {path}")
-
-
 def read_certificates(path: Path | None, named_by: str = "memory.ca_file") -> str:
     """The certificates, in PEM, to trust in addition to those of the system."""
     if path is None:
         return ""
-    with _reading(named_by, path):
+    with reading(named_by, path):
         text = path.read_text(encoding="ascii", errors="replace")[:_FILE_MAX_BYTES]
     if "-----BEGIN CERTIFICATE-----" not in text:
         raise ConfigError(
@@ -159,24 +97,3 @@ def read_certificates(path: Path | None, named_by: str = "memory.ca_file") -> st
             resolution=f"openssl x509 -in {os.fspath(path)} -noout -subject shows what is in it",
         )
     return text
-
-
-def usable_key(value: str, where: str, fix: str) -> str:
-    """`value`, which was found `where`. Raises `ConfigError` with `fix` if it cannot be a key."""
-    if value.isascii() and value.isprintable():
-        return value
-    raise ConfigError(
-        Code.INVALID_ARGUMENT,
-        f"{where} holds something that is not a key",
-        details="a key is one line of printable ASCII characters; the value is not shown",
-        resolution=fix,
-    )
-
-
-def _reading(setting: str, path: Path) -> AbstractContextManager[None]:
-    return file_errors(
-        f"cannot read {path}",
-        f"ls -l {path}; it must be a file that this user can read",
-        because=f"{setting} names it: ",
-        kind=ConfigError,
-    )

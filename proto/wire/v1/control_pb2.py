@@ -26,7 +26,7 @@ from wire.v1 import egress_pb2 as wire_dot_v1_dot_egress__pb2
 from wire.v1 import gateway_pb2 as wire_dot_v1_dot_gateway__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/control.proto\x12\x07wire.v1\x1a\x14wire/v1/egress.proto\x1a\x15wire/v1/gateway.proto\"\x0f\n\rStatusRequest\"\xa3\x01\n\x0bGuestStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x07 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x08 \x01(\x04\x12\x10\n\x08last_end\x18\t \x01(\t\"\xa5\x02\n\x0bStatusReply\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x12\n\nstarted_at\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12$\n\x06guests\x18\x06 \x03(\x0b\x32\x14.wire.v1.GuestStatus\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08provider\x18\x08 \x01(\t\x12\x0f\n\x07notices\x18\t \x03(\t\x12)\n\x08\x62oundary\x18\n \x01(\x0b\x32\x17.wire.v1.BoundaryReport\x12.\n\x06memory\x18\x0b \x01(\x0b\x32\x1e.wire.v1.MemoryStatisticsReply\x12\x0e\n\x06kernel\x18\x0c \x01(\t\"\\\n\x0e\x42oundaryReport\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12\x12\n\nchecked_at\x18\x02 \x01(\t\x12&\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x16.wire.v1.BoundaryCheck\">\n\rBoundaryCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\"\x10\n\x0e\x43onnectRequest\"A\n\x0c\x43onnectReply\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x11\n\tlaunch_id\x18\x03 \x01(\t\"\x1e\n\x0eRestartRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\"\x0e\n\x0cRestartReply\"\r\n\x0bStopRequest\"\x0b\n\tStopReply\"E\n\x14SetCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"$\n\x12SetCredentialReply\x12\x0e\n\x06in_use\x18\x01 \x01(\x08\"*\n\x16\x43learCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\"\'\n\x14\x43learCredentialReply\x12\x0f\n\x07\x63leared\x18\x01 \x01(\x08\"\x18\n\x16ListCredentialsRequest\"@\n\x14ListCredentialsReply\x12(\n\x0b\x63redentials\x18\x01 \x03(\x0b\x32\x13.wire.v1.Credential\"e\n\nCredential\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06set_at\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0b\x32\x16.wire.v1.ModelProvider\"\x16\n\x14\x43heckBoundaryRequest\"?\n\x12\x43heckBoundaryReply\x12)\n\x08\x62oundary\x18\x01 \x01(\x0b\x32\x17.wire.v1.BoundaryReport\"\x10\n\x0eMetricsRequest\"\x1c\n\x0cMetricsReply\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x12\n\x10GetEgressRequest\"\xc5\x01\n\x0eGetEgressReply\x12#\n\x05guest\x18\x01 \x01(\x0b\x32\x14.wire.v1.GuestStatus\x12\x33\n\rconfiguration\x18\x02 \x01(\x0b\x32\x1c.wire.v1.EgressConfiguration\x12.\n\x08\x63ounters\x18\x03 \x01(\x0b\x32\x1c.wire.v1.EgressCountersReply\x12)\n\x0bshell_guest\x18\x04 \x01(\x0b\x32\x14.wire.v1.GuestStatus\"\x15\n\x13ReloadEgressRequest\"$\n\x11ReloadEgressReply\x12\x0f\n\x07notices\x18\x01 \x03(\t\"Y\n\x12GrantEgressRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12#\n\x05grant\x18\x02 \x01(\x0b\x32\x14.wire.v1.EgressGrant\x12\x10\n\x08withdraw\x18\x03 \x01(\x08\"#\n\x10GrantEgressReply\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"\x15\n\x13\x46ollowEgressRequest2\xd2\x07\n\rRunnerControl\x12\x36\n\x06Status\x12\x16.wire.v1.StatusRequest\x1a\x14.wire.v1.StatusReply\x12\x39\n\x07\x43onnect\x12\x17.wire.v1.ConnectRequest\x1a\x15.wire.v1.ConnectReply\x12\x39\n\x07Restart\x12\x17.wire.v1.RestartRequest\x1a\x15.wire.v1.RestartReply\x12\x30\n\x04Stop\x12\x14.wire.v1.StopRequest\x1a\x12.wire.v1.StopReply\x12K\n\rCheckBoundary\x12\x1d.wire.v1.CheckBoundaryRequest\x1a\x1b.wire.v1.CheckBoundaryReply\x12N\n\x0eSetMemoryToken\x12\x1e.wire.v1.SetMemoryTokenRequest\x1a\x1c.wire.v1.SetMemoryTokenReply\x12K\n\rSetCredential\x12\x1d.wire.v1.SetCredentialRequest\x1a\x1b.wire.v1.SetCredentialReply\x12Q\n\x0f\x43learCredential\x12\x1f.wire.v1.ClearCredentialRequest\x1a\x1d.wire.v1.ClearCredentialReply\x12Q\n\x0fListCredentials\x12\x1f.wire.v1.ListCredentialsRequest\x1a\x1d.wire.v1.ListCredentialsReply\x12\x39\n\x07Metrics\x12\x17.wire.v1.MetricsRequest\x1a\x15.wire.v1.MetricsReply\x12?\n\tGetEgress\x12\x19.wire.v1.GetEgressRequest\x1a\x17.wire.v1.GetEgressReply\x12H\n\x0cReloadEgress\x12\x1c.wire.v1.ReloadEgressRequest\x1a\x1a.wire.v1.ReloadEgressReply\x12\x45\n\x0bGrantEgress\x12\x1b.wire.v1.GrantEgressRequest\x1a\x19.wire.v1.GrantEgressReply\x12\x44\n\x0c\x46ollowEgress\x12\x1c.wire.v1.FollowEgressRequest\x1a\x14.wire.v1.EgressEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/control.proto\x12\x07wire.v1\x1a\x14wire/v1/egress.proto\x1a\x15wire/v1/gateway.proto\"\x0f\n\rStatusRequest\"\xa3\x01\n\x0bGuestStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x07 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x08 \x01(\x04\x12\x10\n\x08last_end\x18\t \x01(\t\"\xa5\x02\n\x0bStatusReply\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x12\n\nstarted_at\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12$\n\x06guests\x18\x06 \x03(\x0b\x32\x14.wire.v1.GuestStatus\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08provider\x18\x08 \x01(\t\x12\x0f\n\x07notices\x18\t \x03(\t\x12)\n\x08\x62oundary\x18\n \x01(\x0b\x32\x17.wire.v1.BoundaryReport\x12.\n\x06memory\x18\x0b \x01(\x0b\x32\x1e.wire.v1.MemoryStatisticsReply\x12\x0e\n\x06kernel\x18\x0c \x01(\t\"\\\n\x0e\x42oundaryReport\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12\x12\n\nchecked_at\x18\x02 \x01(\t\x12&\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x16.wire.v1.BoundaryCheck\">\n\rBoundaryCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\"\x10\n\x0e\x43onnectRequest\"A\n\x0c\x43onnectReply\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x11\n\tlaunch_id\x18\x03 \x01(\t\"\x1e\n\x0eRestartRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\"\x0e\n\x0cRestartReply\"\r\n\x0bStopRequest\"\x0b\n\tStopReply\"U\n\x14SetCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x0e\n\x06origin\x18\x04 \x01(\t\"$\n\x12SetCredentialReply\x12\x0e\n\x06in_use\x18\x01 \x01(\x08\"*\n\x16\x43learCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\"\'\n\x14\x43learCredentialReply\x12\x0f\n\x07\x63leared\x18\x01 \x01(\x08\"\x18\n\x16ListCredentialsRequest\"@\n\x14ListCredentialsReply\x12(\n\x0b\x63redentials\x18\x01 \x03(\x0b\x32\x13.wire.v1.Credential\"e\n\nCredential\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06set_at\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0b\x32\x16.wire.v1.ModelProvider\"\x16\n\x14\x43heckBoundaryRequest\"?\n\x12\x43heckBoundaryReply\x12)\n\x08\x62oundary\x18\x01 \x01(\x0b\x32\x17.wire.v1.BoundaryReport\"\x10\n\x0eMetricsRequest\"\x1c\n\x0cMetricsReply\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x12\n\x10GetEgressRequest\"\xc5\x01\n\x0eGetEgressReply\x12#\n\x05guest\x18\x01 \x01(\x0b\x32\x14.wire.v1.GuestStatus\x12\x33\n\rconfiguration\x18\x02 \x01(\x0b\x32\x1c.wire.v1.EgressConfiguration\x12.\n\x08\x63ounters\x18\x03 \x01(\x0b\x32\x1c.wire.v1.EgressCountersReply\x12)\n\x0bshell_guest\x18\x04 \x01(\x0b\x32\x14.wire.v1.GuestStatus\"\x15\n\x13ReloadEgressRequest\"$\n\x11ReloadEgressReply\x12\x0f\n\x07notices\x18\x01 \x03(\t\"Y\n\x12GrantEgressRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12#\n\x05grant\x18\x02 \x01(\x0b\x32\x14.wire.v1.EgressGrant\x12\x10\n\x08withdraw\x18\x03 \x01(\x08\"#\n\x10GrantEgressReply\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"\x15\n\x13\x46ollowEgressRequest2\xd2\x07\n\rRunnerControl\x12\x36\n\x06Status\x12\x16.wire.v1.StatusRequest\x1a\x14.wire.v1.StatusReply\x12\x39\n\x07\x43onnect\x12\x17.wire.v1.ConnectRequest\x1a\x15.wire.v1.ConnectReply\x12\x39\n\x07Restart\x12\x17.wire.v1.RestartRequest\x1a\x15.wire.v1.RestartReply\x12\x30\n\x04Stop\x12\x14.wire.v1.StopRequest\x1a\x12.wire.v1.StopReply\x12K\n\rCheckBoundary\x12\x1d.wire.v1.CheckBoundaryRequest\x1a\x1b.wire.v1.CheckBoundaryReply\x12N\n\x0eSetMemoryToken\x12\x1e.wire.v1.SetMemoryTokenRequest\x1a\x1c.wire.v1.SetMemoryTokenReply\x12K\n\rSetCredential\x12\x1d.wire.v1.SetCredentialRequest\x1a\x1b.wire.v1.SetCredentialReply\x12Q\n\x0f\x43learCredential\x12\x1f.wire.v1.ClearCredentialRequest\x1a\x1d.wire.v1.ClearCredentialReply\x12Q\n\x0fListCredentials\x12\x1f.wire.v1.ListCredentialsRequest\x1a\x1d.wire.v1.ListCredentialsReply\x12\x39\n\x07Metrics\x12\x17.wire.v1.MetricsRequest\x1a\x15.wire.v1.MetricsReply\x12?\n\tGetEgress\x12\x19.wire.v1.GetEgressRequest\x1a\x17.wire.v1.GetEgressReply\x12H\n\x0cReloadEgress\x12\x1c.wire.v1.ReloadEgressRequest\x1a\x1a.wire.v1.ReloadEgressReply\x12\x45\n\x0bGrantEgress\x12\x1b.wire.v1.GrantEgressRequest\x1a\x19.wire.v1.GrantEgressReply\x12\x44\n\x0c\x46ollowEgress\x12\x1c.wire.v1.FollowEgressRequest\x1a\x14.wire.v1.EgressEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,41 +56,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPREPLY']._serialized_start=864
   _globals['_STOPREPLY']._serialized_end=875
   _globals['_SETCREDENTIALREQUEST']._serialized_start=877
-  _globals['_SETCREDENTIALREQUEST']._serialized_end=946
-  _globals['_SETCREDENTIALREPLY']._serialized_start=948
-  _globals['_SETCREDENTIALREPLY']._serialized_end=984
-  _globals['_CLEARCREDENTIALREQUEST']._serialized_start=986
-  _globals['_CLEARCREDENTIALREQUEST']._serialized_end=1028
-  _globals['_CLEARCREDENTIALREPLY']._serialized_start=1030
-  _globals['_CLEARCREDENTIALREPLY']._serialized_end=1069
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1071
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1095
-  _globals['_LISTCREDENTIALSREPLY']._serialized_start=1097
-  _globals['_LISTCREDENTIALSREPLY']._serialized_end=1161
-  _globals['_CREDENTIAL']._serialized_start=1163
-  _globals['_CREDENTIAL']._serialized_end=1264
-  _globals['_CHECKBOUNDARYREQUEST']._serialized_start=1266
-  _globals['_CHECKBOUNDARYREQUEST']._serialized_end=1288
-  _globals['_CHECKBOUNDARYREPLY']._serialized_start=1290
-  _globals['_CHECKBOUNDARYREPLY']._serialized_end=1353
-  _globals['_METRICSREQUEST']._serialized_start=1355
-  _globals['_METRICSREQUEST']._serialized_end=1371
-  _globals['_METRICSREPLY']._serialized_start=1373
-  _globals['_METRICSREPLY']._serialized_end=1401
-  _globals['_GETEGRESSREQUEST']._serialized_start=1403
-  _globals['_GETEGRESSREQUEST']._serialized_end=1421
-  _globals['_GETEGRESSREPLY']._serialized_start=1424
-  _globals['_GETEGRESSREPLY']._serialized_end=1621
-  _globals['_RELOADEGRESSREQUEST']._serialized_start=1623
-  _globals['_RELOADEGRESSREQUEST']._serialized_end=1644
-  _globals['_RELOADEGRESSREPLY']._serialized_start=1646
-  _globals['_RELOADEGRESSREPLY']._serialized_end=1682
-  _globals['_GRANTEGRESSREQUEST']._serialized_start=1684
-  _globals['_GRANTEGRESSREQUEST']._serialized_end=1773
-  _globals['_GRANTEGRESSREPLY']._serialized_start=1775
-  _globals['_GRANTEGRESSREPLY']._serialized_end=1810
-  _globals['_FOLLOWEGRESSREQUEST']._serialized_start=1812
-  _globals['_FOLLOWEGRESSREQUEST']._serialized_end=1833
-  _globals['_RUNNERCONTROL']._serialized_start=1836
-  _globals['_RUNNERCONTROL']._serialized_end=2814
+  _globals['_SETCREDENTIALREQUEST']._serialized_end=962
+  _globals['_SETCREDENTIALREPLY']._serialized_start=964
+  _globals['_SETCREDENTIALREPLY']._serialized_end=1000
+  _globals['_CLEARCREDENTIALREQUEST']._serialized_start=1002
+  _globals['_CLEARCREDENTIALREQUEST']._serialized_end=1044
+  _globals['_CLEARCREDENTIALREPLY']._serialized_start=1046
+  _globals['_CLEARCREDENTIALREPLY']._serialized_end=1085
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1087
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1111
+  _globals['_LISTCREDENTIALSREPLY']._serialized_start=1113
+  _globals['_LISTCREDENTIALSREPLY']._serialized_end=1177
+  _globals['_CREDENTIAL']._serialized_start=1179
+  _globals['_CREDENTIAL']._serialized_end=1280
+  _globals['_CHECKBOUNDARYREQUEST']._serialized_start=1282
+  _globals['_CHECKBOUNDARYREQUEST']._serialized_end=1304
+  _globals['_CHECKBOUNDARYREPLY']._serialized_start=1306
+  _globals['_CHECKBOUNDARYREPLY']._serialized_end=1369
+  _globals['_METRICSREQUEST']._serialized_start=1371
+  _globals['_METRICSREQUEST']._serialized_end=1387
+  _globals['_METRICSREPLY']._serialized_start=1389
+  _globals['_METRICSREPLY']._serialized_end=1417
+  _globals['_GETEGRESSREQUEST']._serialized_start=1419
+  _globals['_GETEGRESSREQUEST']._serialized_end=1437
+  _globals['_GETEGRESSREPLY']._serialized_start=1440
+  _globals['_GETEGRESSREPLY']._serialized_end=1637
+  _globals['_RELOADEGRESSREQUEST']._serialized_start=1639
+  _globals['_RELOADEGRESSREQUEST']._serialized_end=1660
+  _globals['_RELOADEGRESSREPLY']._serialized_start=1662
+  _globals['_RELOADEGRESSREPLY']._serialized_end=1698
+  _globals['_GRANTEGRESSREQUEST']._serialized_start=1700
+  _globals['_GRANTEGRESSREQUEST']._serialized_end=1789
+  _globals['_GRANTEGRESSREPLY']._serialized_start=1791
+  _globals['_GRANTEGRESSREPLY']._serialized_end=1826
+  _globals['_FOLLOWEGRESSREQUEST']._serialized_start=1828
+  _globals['_FOLLOWEGRESSREQUEST']._serialized_end=1849
+  _globals['_RUNNERCONTROL']._serialized_start=1852
+  _globals['_RUNNERCONTROL']._serialized_end=2830
 # @@protoc_insertion_point(module_scope)

@@ -314,20 +314,24 @@ class SetCredentialRequest(_message.Message):
     PROVIDER_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     provider: _builtins.str
     key: _builtins.str
     source: _builtins.str
     """where it was read, in words"""
+    origin: _builtins.str
+    """the only server that it is for; empty: the one that the host's settings name"""
     def __init__(
         self,
         *,
         provider: _builtins.str = ...,
         key: _builtins.str = ...,
         source: _builtins.str = ...,
+        origin: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "provider", b"provider", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "origin", b"origin", "provider", b"provider", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

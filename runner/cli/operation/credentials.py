@@ -4,7 +4,9 @@ A key is read from a variable, a file, the system's keyring or standard input, n
 command line, where other accounts and the shell's history would see it.
 """
 
+import asyncio
 import getpass
+import json
 import os
 import re
 import sys
@@ -14,19 +16,22 @@ from typing import Annotated, Final
 import typer
 from wire.errors import Code
 from wire.providers import OFFLINE, PROVIDERS, KeyedName
+from wire.settings import KEY_SETTINGS, AgentSettings, dotted
 from wire.v1 import control_pb2, gateway_pb2
 
-from runner.cli.agent import ask_host
+from runner.cli.agent import ask_host, host_runs
 from runner.cli.options import AsJson, Options
 from runner.cli.output import Shape, one_line, to_the_second
 from runner.errors import ConfigError
-from runner.workspace.credentials import (
+from runner.workspace.keys import (
+    key_source,
     read_key_file,
+    read_keyring,
     read_variable,
+    store_key,
     usable_key,
 )
 
-KEYRING_SERVICE: Final = "oxydra"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FROM_STDIN: Final = "standard input"
 
@@ -54,9 +59,10 @@ def set_key(
         bool, typer.Option("--keyring", help="The system's keyring holds the key.")
     ] = False,
 ) -> None:
-    """Give the running agent a key. Without an option it is read from standard input.
+    """Give the agent a key. Without an option it is read from standard input.
 
-    The key is used from the next request on, and stays in memory until the host stops.
+    The key is used from the next request on, at the address that the settings name. One that was
+    typed or piped is stored, and survives `runner stop`; others stay in memory until then.
     """
     if context.args:
         raise _in_the_open()
@@ -64,19 +70,45 @@ def set_key(
         raise typer.BadParameter("name one of --from-env, --from-file and --keyring")
     options: Options = context.obj
     chosen = provider or _configured(options)
+    agent = options.load().for_user(options.user_id).agent
+    origin = agent.origin(chosen)
     if from_env:
         source = f"the environment variable {_variable(from_env)}"
         key = read_variable(from_env, os.environ, "--from-env names it")
     elif from_file:
-        source, key = f"the file {from_file}", read_key_file(from_file, "--from-file")
+        source = f"the file {from_file}"
+        key = read_key_file(from_file, "--from-file", origin)
     elif keyring:
-        source, key = "the system's keyring", _in_keyring(chosen)
+        source, key = "the system's keyring", read_keyring(chosen, origin)
     else:
         source, key = _FROM_STDIN, _asked_for(chosen)
-    in_use = ask_host(options, lambda host: host.set_credential(chosen, key, source))
+    kept = "it is kept in memory: after runner stop, set it again"
+    in_use, runs = False, True
+    if source == _FROM_STDIN and chosen == agent.provider:
+        source, kept = _stored(options, agent, key)
+        runs = asyncio.run(host_runs(options.load(), options.user_id))
+    if runs:
+        in_use = ask_host(options, lambda host: host.set_credential(chosen, key, source, origin))
     used = "is in use from the next request on" if in_use else "is used when the agent has started"
-    typer.echo(f"the key of {chosen} {used}")
-    typer.echo("it is kept in memory: after runner stop, set it again")
+    typer.echo(f"the key of {chosen} at {origin} {used}")
+    typer.echo(kept)
+
+
+def _stored(options: Options, agent: AgentSettings, key: str) -> tuple[str, str]:
+    """Store a key of the configured provider. Returns where it is, and what is to be known."""
+    loaded = options.load_settings()
+    setting = loaded.origin(("agent", agent.key_setting(agent.provider)), options.user_id) or ()
+    owner = options.user_id if setting[:1] == ("users",) else ""
+    found = store_key(agent.provider, agent.base_url, key, owner)
+    [(name, value)] = found.items()
+    source = key_source(agent.model_copy(update={**dict.fromkeys(KEY_SETTINGS), **found}))
+    if str(getattr(agent, name)) == str(value):
+        return source, f"it is stored in {source.removeprefix('the file ')}"
+    table = dotted(("users", owner, "agent") if owner else ("agent",))
+    return source, (
+        f"it is stored in {source}; after runner stop it is found if [{table}] says "
+        f"{name} = {json.dumps(value)}: runner config edit"
+    )
 
 
 @credentials.command("list")
@@ -147,37 +179,6 @@ def _in_the_open() -> ConfigError:
         resolution="make a new key where others may have seen it; then: runner credentials set, "
         "which asks for it, or --from-env NAME, --from-file PATH, --keyring",
     )
-
-
-def _in_keyring(provider: str) -> str:
-    fix = f"keyring set {KEYRING_SERVICE} {provider}"
-    try:
-        import keyring
-        from keyring.errors import KeyringError
-    except ImportError:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            "the package keyring is not installed",
-            details="it opens the system's keyring",
-            resolution=f"pip install keyring, beside this runner; then: {fix}",
-        ) from None
-    try:
-        found = keyring.get_password(KEYRING_SERVICE, provider)
-    except KeyringError as error:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            "the system's keyring cannot be opened",
-            details=str(error),
-            resolution="unlock it, or give the key with --from-file PATH",
-        ) from None
-    if not found:
-        raise ConfigError(
-            Code.NOT_FOUND,
-            f"the system's keyring has no key for {provider}",
-            details=f"looked for: service {KEYRING_SERVICE}, user name {provider}",
-            resolution=fix,
-        )
-    return usable_key(found.strip(), "the keyring's entry", f"{fix}, with the key alone")
 
 
 def _asked_for(provider: str) -> str:

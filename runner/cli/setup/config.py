@@ -150,6 +150,8 @@ def _without_secrets(key: Key, value: Any, environ: Mapping[str, str]) -> tuple[
     """The value as it may be shown, and a remark. A key that somebody has written in the place of
     the name of its variable, into an address, or among the variables of a server, is not shown."""
     *_, table, name = ("", *key)
+    if name == "api_key_command":
+        return [*value[:1], *(["…"] if value[1:] else [])], ""
     if table == "env":
         return "…", "(not shown: it may hold a key)"
     if (name.endswith("_env") or table.endswith("_env")) and value:

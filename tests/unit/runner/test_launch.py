@@ -29,7 +29,7 @@ from runner.host.launch import (
 )
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, Limits, Network
-from runner.workspace.credentials import read_api_key
+from runner.workspace.keys import read_api_key
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 from tests.support import parties

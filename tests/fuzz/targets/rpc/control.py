@@ -51,9 +51,9 @@ class _Controlled:
     async def set_memory_token(self, auth_token: str) -> None:
         self._reached.append("SetMemoryToken")
 
-    async def set_credential(self, provider: str, key: str, source: str) -> bool:
+    async def set_credential(self, provider: str, key: str, source: str, origin: str = "") -> bool:
         self._reached.append("SetCredential")
-        return await self._host.set_credential(provider, key, source)
+        return await self._host.set_credential(provider, key, source, origin)
 
     async def clear_credential(self, provider: str) -> bool:
         self._reached.append("ClearCredential")

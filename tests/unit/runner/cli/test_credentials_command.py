@@ -3,9 +3,9 @@
 import asyncio
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import keyring
 import pytest
 from wire.v1 import control_pb2
 
@@ -15,15 +15,26 @@ from tests.unit.runner.cli.conftest import RunCommand
 KEY = "sk-test-0123456789abcdef"
 
 
+OPENAI = "https://api.openai.com"
+
+
+async def a_host(*_: object) -> bool:
+    return True
+
+
+async def no_host(*_: object) -> bool:
+    return False
+
+
 class Host:
     """Notes the keys that it gets."""
 
     def __init__(self) -> None:
-        self.given: list[tuple[str, str, str]] = []
+        self.given: list[tuple[str, str, str, str]] = []
         self.in_use = True
 
-    async def set_credential(self, provider: str, key: str, source: str) -> bool:
-        self.given.append((provider, key, source))
+    async def set_credential(self, provider: str, key: str, source: str, origin: str) -> bool:
+        self.given.append((provider, key, source, origin))
         return self.in_use
 
     async def clear_credential(self, provider: str) -> bool:
@@ -34,13 +45,15 @@ class Host:
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
 
     def ask(_: object, question: Any) -> Any:
         return asyncio.run(question(made))
 
     monkeypatch.setattr(credentials, "ask_host", ask)
+    monkeypatch.setattr(credentials, "host_runs", a_host)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("OXYDRA_AGENT__PROVIDER", "openai")
     monkeypatch.setenv("OXYDRA_AGENT__MODEL", "m")
     monkeypatch.setenv("OXYDRA_AGENT__API_KEY_ENV", "K")
@@ -53,25 +66,40 @@ def test_a_key_comes_from_a_pipe_a_variable_a_file_or_the_keyring(
     monkeypatch.setenv("OTHER", f" {KEY}2\n")
     (tmp_path / "key").write_text(f"{KEY}3\n")
     (tmp_path / "key").chmod(0o600)
-    keyring: Any = ModuleType("keyring")
-    keyring.get_password = lambda service, name: f"{KEY}4" if service == "oxydra" else None
-    errors: Any = ModuleType("keyring.errors")
-    errors.KeyringError = RuntimeError
-    monkeypatch.setitem(sys.modules, "keyring", keyring)
-    monkeypatch.setitem(sys.modules, "keyring.errors", errors)
+    stored = tmp_path / "config" / "oxydra" / "keys" / "openai@api.openai.com"
+    entries = {("oxydra", "openai@https://api.openai.com"): f"{KEY}4"}
+    monkeypatch.setattr(keyring, "get_password", lambda *entry: entries.get(entry))
     done = run_command("credentials", "set", stdin=f"{KEY}1\n".encode())
-    assert "the key of openai is in use from the next request on" in done.out
+    used = "is in use from the next request on"
+    assert f"the key of openai at https://api.openai.com {used}" in done.out
     host.in_use = False
     done = run_command("credentials", "set", "--from-env", "OTHER", "--provider", "anthropic")
-    assert "the key of anthropic is used when the agent has started" in done.out
+    assert "at https://api.anthropic.com is used when the agent has started" in done.out
+    assert "kept in memory" in done.out
     run_command("credentials", "set", "--from-file", str(tmp_path / "key"))
     run_command("credentials", "set", "--keyring")
     assert host.given == [
-        ("openai", f"{KEY}1", "standard input"),
-        ("anthropic", f"{KEY}2", "the environment variable OTHER"),
-        ("openai", f"{KEY}3", f"the file {tmp_path / 'key'}"),
-        ("openai", f"{KEY}4", "the system's keyring"),
+        ("openai", f"{KEY}1", f"the file {stored}", OPENAI),
+        ("anthropic", f"{KEY}2", "the environment variable OTHER", "https://api.anthropic.com"),
+        ("openai", f"{KEY}3", f"the file {tmp_path / 'key'}", OPENAI),
+        ("openai", f"{KEY}4", "the system's keyring", OPENAI),
     ]
+
+
+def test_a_typed_key_is_stored_where_no_host_runs(
+    host: Host, run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "host_runs", no_host)
+    done = run_command("credentials", "set", stdin=KEY.encode())
+    stored = tmp_path / "config" / "oxydra" / "keys" / "openai@api.openai.com"
+    assert stored.read_text() == f"{KEY}\nfor https://api.openai.com\n"
+    assert f'[agent] says api_key_file = "{stored}"' in done.out
+    assert host.given == []
+    monkeypatch.delenv("OXYDRA_AGENT__API_KEY_ENV")
+    monkeypatch.setenv("OXYDRA_AGENT__API_KEY_FILE", str(stored))
+    done = run_command("credentials", "set", stdin=f"{KEY}2".encode())
+    assert f"it is stored in {stored}\n" in done.out
+    assert stored.read_text().startswith(f"{KEY}2\n")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +136,7 @@ def test_the_keyring_is_explained(
     monkeypatch.setitem(sys.modules, "keyring", None)
     done = run_command("credentials", "set", "--keyring")
     assert "the package keyring is not installed" in done.err
-    assert "keyring set oxydra openai" in done.err
+    assert "keyring set oxydra openai@https://api.openai.com" in done.err
 
 
 @pytest.mark.usefixtures("host")

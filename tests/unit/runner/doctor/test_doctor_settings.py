@@ -22,7 +22,10 @@ def test_the_offline_provider_needs_no_credential() -> None:
 
 def test_a_credential_is_named_and_never_shown() -> None:
     found = settings.credential(OPENAI, {"KEY": "sk-secret"})
-    assert (found.state, found.what) == (State.OK, "KEY is set for provider openai")
+    assert (found.state, found.what) == (
+        State.OK,
+        "the environment variable KEY has the key of provider openai",
+    )
 
 
 @pytest.mark.parametrize("value", [None, "", "sk-secret\nline"])
