@@ -397,14 +397,18 @@ class AgentSettings(Section):
         str, text("http://… or https://…", r"^(https?://[^/\s\x00][^\s\x00]*)?$")
     ] = ""
     api_key_env: EnvName = ""
-    api_key_file: Annotated[OptionalPath, Field(description="a path of a file that holds it")] = (
-        None
-    )
+    api_key_file: Annotated[
+        OptionalPath, Field(exclude=True, description="a path of a file that holds it")
+    ] = None
     api_key_command: Annotated[
         tuple[Annotated[str, text("a text", max_length=4096)], ...],
-        Field(max_length=32, description='a list of words, such as ["pass", "show", "openai"]'),
+        Field(
+            exclude=True,
+            max_length=32,
+            description='a list of words, such as ["pass", "show", "openai"]',
+        ),
     ] = ()
-    api_key_keyring: Switch = False
+    api_key_keyring: Annotated[Switch, Field(exclude=True)] = False
     instructions: Annotated[str, text("at most 100000 characters of text", max_length=100_000)] = ""
     max_steps: Annotated[int, count(1, 1000)] = 20
     max_tokens: Annotated[int, count(1, INT64_MAX)] = 200_000
@@ -517,6 +521,12 @@ class AgentSettings(Section):
             if own or self.base_url:
                 return own
         return f"keys.{provider}_env" if getattr(self.keys, f"{provider}_env", "") else ""
+
+    def for_guests(self) -> Self:
+        """The settings, as if a variable held the key: guests do not learn where else it is."""
+        if self.key_setting(self.provider) in ("", "api_key_env"):
+            return self
+        return self.model_copy(update={"api_key_env": PROVIDERS[self.provider].key_variable})
 
     def key_env(self, provider: str) -> str:
         """The environment variable with the key of `provider`; empty if none is named."""
@@ -1014,8 +1024,13 @@ class ContainerSettings(Section):
 
 
 def to_json(settings: UserSettings) -> dict[str, str]:
-    """One JSON document per section, as the envelope carries them."""
-    return {name: section.model_dump_json() for name, section in settings}
+    """One JSON document per section, as the envelope carries them. How the runner finds the key is
+    not in it."""
+    agent = settings.agent.for_guests()
+    return {
+        name: section.model_dump_json()
+        for name, section in settings.model_copy(update={"agent": agent})
+    }
 
 
 def from_json(sections: Mapping[str, str]) -> UserSettings:

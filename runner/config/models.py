@@ -137,4 +137,4 @@ def _merged(base: Any, top: Any) -> Any:
 
 
 def _plain(section: Any) -> Any:
-    return section.model_dump() if isinstance(section, Section) else section
+    return dict(iter(section)) if isinstance(section, Section) else section

@@ -16,7 +16,6 @@ from wire.boundary import CROWD_MAX
 from wire.envelope import Secrets
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
-from wire.providers import PROVIDERS
 from wire.settings import EgressSettings, UserSettings, to_json
 from wire.transport import new_token
 from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
@@ -300,11 +299,7 @@ def _clock(environ: Mapping[str, str]) -> dict[str, str]:
 def _for_agent(settings: UserSettings) -> UserSettings:
     """The settings without what proves the user to servers outside, and what may leave."""
     agent = settings.agent
-    hidden: dict[str, object] = {"base_url": plain_address(agent.base_url)}
-    if agent.key_setting(agent.provider):  # how the runner finds the key is its own affair
-        hidden |= {"api_key_file": None, "api_key_command": (), "api_key_keyring": False}
-        hidden["api_key_env"] = agent.api_key_env or PROVIDERS[agent.provider].key_variable
-    shown = agent.model_copy(update=hidden)
+    shown = agent.model_copy(update={"base_url": plain_address(agent.base_url)})
     return settings.model_copy(update={"agent": shown, "egress": EgressSettings()})
 
 

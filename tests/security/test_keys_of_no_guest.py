@@ -115,20 +115,21 @@ def test_a_providers_key_is_in_no_byte_but_of_the_agents_egress(house: Household
             "OXYDRA_AGENT__PROVIDER": "openai",
             "OXYDRA_AGENT__MODEL": "m",
             "OXYDRA_AGENT__BASE_URL": model.base_url,
-            "OXYDRA_AGENT__API_KEY_ENV": "THE_KEY",
             "OXYDRA_EGRESS__SHELL__ASK": "true",
-            "THE_KEY": given,
             "OTHER": later,
         }
+        house.works("credentials", "set", stdin=given)
+        (stored,) = (house.path / "home/config/oxydra/keys").iterdir()
+        house.environment["OXYDRA_AGENT__API_KEY_FILE"] = str(stored)
         house.works("start", "--detach")
-        answer_with_commands(model, given)
+        answer_with_commands(model, given, stored)
         assert "done with it" in house.works("ask", "run something")
         found = searched(house, given)
         assert found.pop("egress"), "the key is nowhere: the search cannot see"
         assert found == {"agent": [], "shell": [], "shell-egress": []}
 
         house.works("credentials", "set", "--provider", "openai", "--from-env", "OTHER")
-        answer_with_commands(model, later)
+        answer_with_commands(model, later, stored)
         assert "done with it" in house.works("ask", "run something")
         model.play(lambda seen: provider.error("401 Unauthorized", f"wrong key: {seen.key}"))
         refused = house.run("ask", "once more")
@@ -136,17 +137,21 @@ def test_a_providers_key_is_in_no_byte_but_of_the_agents_egress(house: Household
         found = searched(house, later)
         assert found.pop("egress")
         assert found == {"agent": [], "shell": [], "shell-egress": []}
-        assert_in_no_file(house, given, later)
+        assert_in_no_file(house, given, later, but=stored)
+        house.works("stop")
+        house.works("start", "--detach")
+        answer_with_commands(model, given, stored)
+        assert "done with it" in house.works("ask", "run something")
 
 
-def assert_in_no_file(house: Household, *keys: str) -> None:
+def assert_in_no_file(house: Household, *keys: str, but: Path | None = None) -> None:
     for path in house.path.rglob("*"):
-        if path.is_file():
+        if path.is_file() and path != but:
             content = path.read_bytes()
             assert not [word for key in keys for word in forms(key) if word in content], path
 
 
-def answer_with_commands(model: Script, key: str) -> None:
+def answer_with_commands(model: Script, key: str, stored: Path) -> None:
     """The model looks for a key in the shell, and is done."""
 
     def looked(seen: Seen) -> Reply:
@@ -154,7 +159,7 @@ def answer_with_commands(model: Script, key: str) -> None:
         assert key[3:] not in seen.results[-1]
         return provider.says("done with it")
 
-    look = "env; cat /proc/*/environ; cat /proc/*/cmdline; ls -la / /egress"
+    look = f"env; cat /proc/*/environ /proc/*/cmdline {stored}; ls -la / /egress"
     model.play(calls("shell_exec", command=look), looked)
 
 

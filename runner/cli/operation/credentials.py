@@ -10,19 +10,22 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from wire.errors import Code
 from wire.providers import OFFLINE, PROVIDERS, KeyedName
-from wire.settings import KEY_SETTINGS, AgentSettings, dotted
+from wire.settings import KEY_SETTINGS, AgentSettings
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import ask_host, host_runs
 from runner.cli.options import AsJson, Options
 from runner.cli.output import Shape, one_line, to_the_second
+from runner.cli.setup.config import settings_file
 from runner.errors import ConfigError
+from runner.workspace.configuration_file import change_file
 from runner.workspace.keys import (
     key_source,
     read_key_file,
@@ -95,20 +98,31 @@ def set_key(
 
 
 def _stored(options: Options, agent: AgentSettings, key: str) -> tuple[str, str]:
-    """Store a key of the configured provider. Returns where it is, and what is to be known."""
+    """Store a key of the configured provider, and let the settings name it. Returns where it is,
+    and what there is to know."""
     loaded = options.load_settings()
-    setting = loaded.origin(("agent", agent.key_setting(agent.provider)), options.user_id) or ()
-    owner = options.user_id if setting[:1] == ("users",) else ""
+    named = loaded.origin(("agent", agent.key_setting(agent.provider)), options.user_id)
+    decided = named or loaded.origin(("agent", "provider"), options.user_id) or ()
+    section = decided[:-1]
+    owner = options.user_id if section[:1] == ("users",) else ""
     found = store_key(agent.provider, agent.base_url, key, owner)
     [(name, value)] = found.items()
     source = key_source(agent.model_copy(update={**dict.fromkeys(KEY_SETTINGS), **found}))
-    if str(getattr(agent, name)) == str(value):
-        return source, f"it is stored in {source.removeprefix('the file ')}"
-    table = dotted(("users", owner, "agent") if owner else ("agent",))
-    return source, (
-        f"it is stored in {source}; after runner stop it is found if [{table}] says "
-        f"{name} = {json.dumps(value)}: runner config edit"
-    )
+    if str(getattr(agent, name)) != str(value):
+        if (origin := loaded.sources.get(decided)) != str(loaded.file):
+            finds = f"{name} = {json.dumps(value)}"
+            return source, f"it is stored in {source}; after runner stop {finds} finds it, if " + (
+                f"that takes the place of {origin}"
+            )
+        changes = {(*section, each): found.get(each) for each in KEY_SETTINGS}
+        path = settings_file(options)
+        change_file(
+            path,
+            changes,
+            lambda text: replace(options, config_file=path).load_settings(draft=text),
+        )
+        typer.echo(f"{path} says: {name} = {json.dumps(value)}", err=True)
+    return source, f"it is stored in {source}"
 
 
 @credentials.command("list")

@@ -11,7 +11,7 @@ import keyring.backend
 import keyring.errors
 import pytest
 from wire.errors import Code
-from wire.settings import AgentSettings, origin_of
+from wire.settings import AgentSettings, UserSettings, from_json, origin_of, to_json
 
 from runner.config.loading import load_settings
 from runner.config.models import Config
@@ -35,10 +35,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Ring(keyring.backend.KeyringBackend):
     """A keyring that answers."""
 
-    priority = 5.0  # type: ignore[assignment]
+    priority = 5.0
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.entries: dict[tuple[str, str], str] = {}
 
     def get_password(self, service: str, username: str) -> str | None:
@@ -86,7 +86,9 @@ def test_a_stored_key_goes_to_its_own_address_alone() -> None:
     found = store_key("openai", "https://api.example.org:443/v1", KEY)
     assert read_api_key(openai(base_url="https://API.example.org/v2", **found), {}) == KEY
     for url in ("", OTHER, "http://api.example.org/v1", "https://api.example.org:8443/v1"):
-        with pytest.raises(ConfigError, match=r"was given for https://api\.example\.org,") as raised:
+        with pytest.raises(
+            ConfigError, match=r"was given for https://api\.example\.org,"
+        ) as raised:
             read_api_key(openai(base_url=url, **found), {})
         assert KEY not in str(raised.value)
         assert "runner credentials set" in raised.value.resolution
@@ -200,3 +202,19 @@ def test_another_provider_of_a_user_needs_a_key_of_its_own() -> None:
 )
 def test_an_address_is_scheme_host_and_port(url: str, origin: str) -> None:
     assert origin_of(url) == origin
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"api_key_file": "/k/openai@api.openai.com"},
+        {"api_key_command": ("pass", "show", "openai")},
+        {"api_key_keyring": True},
+        {"keys": {"openai_env": "THE_KEY"}},
+    ],
+)
+def test_guests_are_not_told_where_the_runner_finds_the_key(where: dict[str, Any]) -> None:
+    told = to_json(UserSettings(agent=openai(**where)))
+    assert not {"/k/", "pass", "keyring"} & set(told["agent"].split('"'))
+    assert "api_key_file" not in told["agent"]
+    assert from_json(told).agent.key_setting("openai") == "api_key_env"

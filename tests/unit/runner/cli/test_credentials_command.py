@@ -93,13 +93,44 @@ def test_a_typed_key_is_stored_where_no_host_runs(
     done = run_command("credentials", "set", stdin=KEY.encode())
     stored = tmp_path / "config" / "oxydra" / "keys" / "openai@api.openai.com"
     assert stored.read_text() == f"{KEY}\nfor https://api.openai.com\n"
-    assert f'[agent] says api_key_file = "{stored}"' in done.out
+    assert f'api_key_file = "{stored}" finds it' in done.out
+    assert "environment variable OXYDRA_AGENT__API_KEY_ENV" in done.out
     assert host.given == []
     monkeypatch.delenv("OXYDRA_AGENT__API_KEY_ENV")
     monkeypatch.setenv("OXYDRA_AGENT__API_KEY_FILE", str(stored))
     done = run_command("credentials", "set", stdin=f"{KEY}2".encode())
-    assert f"it is stored in {stored}\n" in done.out
+    assert f"it is stored in the file {stored}\n" in done.out
     assert stored.read_text().startswith(f"{KEY}2\n")
+
+
+@pytest.mark.parametrize(
+    ("section", "file"),
+    [("agent", "openai@api.openai.com"), ("users.alice.agent", "alice@openai@api.openai.com")],
+)
+def test_the_settings_name_a_stored_key_in_the_section_that_named_one(
+    host: Host,
+    run_command: RunCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    section: str,
+    file: str,
+) -> None:
+    for name in ("PROVIDER", "MODEL", "API_KEY_ENV"):
+        monkeypatch.delenv(f"OXYDRA_AGENT__{name}")
+    settings = tmp_path / "runner.toml"
+    settings.write_text(
+        f"[{section}]  # mine\nprovider = 'openai'\nmodel = 'm'\napi_key_env = 'K'\n"
+    )
+    done = run_command(
+        *("--config", str(settings), "--user", "alice", "credentials", "set"), stdin=KEY.encode()
+    )
+    stored = tmp_path / "config" / "oxydra" / "keys" / file
+    assert done.code == 0, done.err
+    assert settings.read_text() == (
+        f"[{section}]  # mine\nprovider = 'openai'\nmodel = 'm'\napi_key_file = \"{stored}\"\n"
+    )
+    assert stored.read_text().startswith(KEY)
+    assert host.given == [("openai", KEY, f"the file {stored}", OPENAI)]
 
 
 @pytest.mark.parametrize(
