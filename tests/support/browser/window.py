@@ -18,6 +18,7 @@ from tests.support.browser.console import Console
 
 _UNREACHED = re.compile(r"^Failed to load resource: ")
 """What Chromium says of every answer that is an error, also of those that a page expects."""
+_PASSING = ("interrupted by another navigation", "ERR_NETWORK_CHANGED")
 
 
 class Window:
@@ -46,12 +47,12 @@ class Window:
         """Close the tab, and open another one at `path`."""
         self.page.close()
         self.page = self.open_tab()
-        self.page.goto(f"{self.console.url}/{path}")
+        go(self.page, f"{self.console.url}/{path}")
         return self.page
 
     def enter(self, user: str = "alice", path: str = "") -> Page:
         """Log in by a link, as `user`, and go to `path`, such as `#/chat`."""
-        self.page.goto(self.console.link(user))
+        go(self.page, self.console.link(user))
         self.page.get_by_role("navigation", name="Pages").wait_for()
         if path:
             go(self.page, f"{self.console.url}/{path}")
@@ -63,12 +64,13 @@ class Window:
 
 
 def go(page: Page, url: str) -> None:
-    """Go to `url`, also while the page loads itself again because a part of it did not arrive."""
+    """Go to `url`, also while the page loads itself again because a part of it did not arrive, and
+    where Chromium stops the request because an engine of containers has made a network."""
     for patience in (True, False):
         try:
             page.goto(url)
         except Error as error:
-            if patience and "interrupted by another navigation" in error.message:
+            if patience and any(cause in error.message for cause in _PASSING):
                 continue
             raise
         return
