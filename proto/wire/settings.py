@@ -941,8 +941,8 @@ class ServeSettings(Section):
         str, text('an IP address, or "socket"', r"^(socket|[0-9A-Fa-f:.]{2,45})?$")
     ] = ""
     listen_beside_proxy: bool = False
-    session_hours: Annotated[int, count(1, 24 * 90)] = 24 * 7
-    idle_hours: Annotated[int, count(1, 24 * 90)] = 24
+    session_hours: Annotated[int, count(1, 24 * 90)] = 24 * 30
+    idle_hours: Annotated[int, count(1, 24 * 90)] = 24 * 7
     openai: OpenAISettings = OpenAISettings()
 
     @model_validator(mode="after")

@@ -10,11 +10,12 @@ what is open with it.
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Self
 
@@ -24,8 +25,8 @@ from google.protobuf.message import Message
 from wire.errors import Code, WireError
 
 from runner.access.agents import Agents, Replies
-from runner.access.scopes import METHODS, Method, Scope
-from runner.access.tokens import Token, Tokens
+from runner.access.scopes import METHODS, OWN, Method, Scope
+from runner.access.tokens import EXPIRES_DAYS, Token, Tokens
 from runner.client.calls import CallChannel
 from runner.config.models import Config
 
@@ -42,13 +43,15 @@ WATCH_S: Final = 0.25
 _NOTE_USED_S: Final = 2.0
 _LOGGED_MAX: Final = 50
 _PEERS_MAX: Final = 1_000
+INVITED: Final = "browser"
+"""What tokens are named after that a link has made."""
 _ASK: Final = "ask the person who runs this host for another one"
 _NO_TOKEN: Final = partial(
     WireError,
     Code.UNAUTHENTICATED,
     "this access token is not known",
-    details="it was revoked, or it is not the whole token; it travels as the header "
-    "Authorization: Bearer oxa_…",
+    details="it was revoked, or it is not the whole token: it begins with oxa_ and has 47 "
+    "characters",
     resolution=_ASK,
 )
 _EXPIRED: Final = partial(
@@ -220,6 +223,14 @@ class Callers:
             if token.digest == key:
                 return self._of(token)
         raise _REVOKED()
+
+    def invited(self, user_id: str) -> Caller:
+        """Somebody who was let in as `user_id` without a token: by a new one, whose secret nobody
+        has, so that what they may do ends when that is revoked or expires."""
+        name = f"{INVITED}-{secrets.token_hex(2)}"
+        token, _ = self.tokens.create(user_id, name, OWN, timedelta(days=EXPIRES_DAYS))
+        self._used[token.digest] = datetime.now(UTC).isoformat(timespec="seconds")
+        return self._of(token)
 
     def _of(self, token: Token) -> Caller:
         return Caller(

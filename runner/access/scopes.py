@@ -1,6 +1,6 @@
 """What a token may do: each method of the gateway, with the scopes that it needs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -30,6 +30,24 @@ class Scope(StrEnum):
     """The numbers of all users, where `runner serve` answers `/metrics`. Nothing of any agent."""
 
 
+OWN: Final = frozenset({Scope.CHAT, Scope.MEMORY, Scope.ADMIN})
+"""What a user may do with their own agent: everything, and nothing of the host."""
+
+
+def bearer_of(user_id: str, scopes: Collection[Scope]) -> str:
+    """Who has a token of `user_id` with these scopes, and what they see, in one sentence."""
+    if scopes == {Scope.METRICS}:
+        return "Whoever has this reads the numbers of all users, and nothing that they said."
+    may = [said for scope, said in _MAY.items() if scope in scopes]
+    return f"Whoever has this is {user_id}: they {'; they '.join(may)}."
+
+
+_MAY: Final = {
+    Scope.CHAT: "see all conversations, and let the agent work",
+    Scope.MEMORY: "see, change and forget all notes",
+    Scope.ADMIN: "take the whole memory away, and bring another one in",
+    Scope.METRICS: "read the numbers of all users",
+}
 _ANY: Final = "any"
 _CHAT: Final = frozenset({Scope.CHAT})
 _MEMORY: Final = frozenset({Scope.MEMORY})

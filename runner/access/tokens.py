@@ -25,7 +25,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from wire.errors import Code
 
-from runner.access.scopes import Scope
+from runner.access.scopes import Scope, bearer_of
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.workspace.directories import (
@@ -74,6 +74,7 @@ class Token(BaseModel):
             "user_id": self.user_id,
             "name": self.name,
             "scopes": sorted(self.scopes),
+            "bearer": bearer_of(self.user_id, self.scopes),
             "created_at": self.created_at.isoformat(),
             "expires_at": self.expires_at.isoformat(),
             "expired": self.lifetime_s() <= 0,

@@ -24,10 +24,12 @@ from runner.cli.agent import lasting_agent, running_agent
 from runner.cli.operation.launching import launch
 from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
+from runner.cli.setup.config import settings_file
 from runner.config.models import Config
 from runner.errors import packages
 from runner.logs import printable
 from runner.serve.login.links import LINK_S, Links
+from runner.workspace.configuration_file import Changes, change_file
 from runner.workspace.directories import descriptor, whole_file
 
 _DESKTOP: Final = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -77,7 +79,12 @@ async def _serving(
         whose.load_for_hosting()
         return launch(whose).notices
 
-    async with HttpServer(config, Commands(options.load, start)) as server:
+    def change(changes: Changes) -> None:
+        path = settings_file(options)
+        there = replace(options, config_file=path)
+        change_file(path, changes, lambda text: there.load_settings(draft=text))
+
+    async with HttpServer(config, Commands(options.load, start, change)) as server:
         gc.freeze()  # so that what connections leave behind is looked for more often
         if with_link:
             _show_link(links, server.url, options.user_id)

@@ -1,7 +1,7 @@
 """Access files: what a person needs to reach an agent of another account or machine.
 
 A file holds the address, the certificate that the server there must prove to have, and the token.
-`runner access create` writes it; its owner keeps it private.
+`runner access create --access-file` writes it; its owner keeps it private.
 """
 
 import os
@@ -69,6 +69,14 @@ class AccessFile(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
+            if text.startswith(b"oxa_"):
+                raise ConfigError(
+                    Code.INVALID_ARGUMENT,
+                    f"{path} holds an access token alone",
+                    details="for --connect the address of the server belongs to it",
+                    resolution="ask the person who runs the agent for what this writes: "
+                    "runner access create NAME --access-file FILE",
+                ) from None
             where = ", ".join(".".join(map(str, each["loc"])) or "JSON" for each in error.errors())
             raise ConfigError(
                 Code.INVALID_ARGUMENT,

@@ -37,13 +37,14 @@ class UserData:
     """What one user has on this machine.
 
     `engine_objects` are names of containers and networks that a killed host left, or of what a
-    cluster has of the user. `elsewhere` says
-    what a removal does not reach, and how to be rid of it.
+    cluster has of the user. `elsewhere` says what a removal does not reach, and how to be rid of
+    it; `has_settings` that there is a section of the user's in the configuration, which stays too.
     """
 
     parts: tuple[Item, ...]
     engine_objects: tuple[str, ...]
     elsewhere: tuple[str, ...]
+    has_settings: bool
 
 
 def belongings(config: Config, user_id: str) -> UserData:
@@ -75,6 +76,7 @@ def belongings(config: Config, user_id: str) -> UserData:
         tuple(parts),
         tuple(tier_of(last).objects(last, user_id, workspace.path)),
         tuple(_elsewhere(config, workspace)),
+        user_id in config.users,
     )
 
 
@@ -131,8 +133,6 @@ def _elsewhere(config: Config, workspace: Workspace) -> Iterator[str]:
         if not database.is_relative_to(workspace.path) and database.exists():
             yield f"the database outside the workspace stays; to be rid of it: rm {database}*"
     yield from tier_of(config).remains(config, user_id)
-    if user_id in config.users:
-        yield f"the section [users.{user_id}] of the configuration stays: runner config edit"
 
 
 def _directories(path: Path) -> list[Path]:

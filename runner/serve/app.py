@@ -1,7 +1,8 @@
 """The application: all paths that the HTTP server answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,11 +18,14 @@ from runner.config.models import Config
 from runner.openai.routes import OpenAI
 from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
+from runner.serve.connections import is_local
 from runner.serve.files import Files
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
 from runner.serve.login.authenticator import Authenticator
+from runner.serve.login.links import Links
 from runner.serve.mcp import Mcp
 from runner.serve.operator.host import Commands, HostApi
+from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
 
 
@@ -33,6 +37,8 @@ class Serving:
         config: All settings.
         callers: The way to agents.
         door: Who makes a request.
+        links: What lets people in.
+        record: Of what the operator does.
         samples: What guests take of the machine.
         commands: What is done as a command does it.
         mcp: The MCP server.
@@ -41,6 +47,8 @@ class Serving:
     config: Config
     callers: Callers
     door: Authenticator
+    links: Links
+    record: OperatorRecord
     samples: Samples
     commands: Commands
     mcp: Mcp
@@ -63,6 +71,9 @@ def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
                 serving.config,
                 serving.door,
                 serving.callers.tokens,
+                serving.links,
+                addresses_of(origins.values()),
+                serving.record,
                 serving.samples,
                 serving.commands,
             ).routes,
@@ -77,6 +88,11 @@ def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     return Guard(app, origins)
+
+
+def addresses_of(origins: Iterable[str]) -> list[str]:
+    """The addresses of a server, those that lead to it from other machines first."""
+    return sorted(dict.fromkeys(origins), key=lambda each: is_local(urlsplit(each).hostname or ""))
 
 
 async def _healthy(_: Request) -> Response:

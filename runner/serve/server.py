@@ -39,6 +39,7 @@ from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
 from runner.serve.mcp import Mcp
 from runner.serve.operator.host import Commands
+from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
 from runner.workspace.directories import descriptor, whole_file
 
@@ -130,7 +131,11 @@ class HttpServer:
         sampling = asyncio.create_task(samples.watch())
         stack.callback(sampling.cancel)
         mcp = await stack.enter_async_context(Mcp(door, callers))
-        serving = Serving(self._config, callers, door, samples, self._commands, mcp)
+        record = await stack.enter_async_context(
+            OperatorRecord.opened(self._links.directory, self._config.audit.keep_days)
+        )
+        links, commands = self._links, self._commands
+        serving = Serving(self._config, callers, door, links, record, samples, commands, mcp)
         app = application(serving, origins)
         if address := self._config.telemetry.prometheus:
             from runner.serve.metrics import HttpMetrics  # imports prometheus_client

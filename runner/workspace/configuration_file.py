@@ -15,6 +15,8 @@ from wire.settings import Key, dotted
 from runner.errors import ConfigError, HostError, file_errors
 from runner.workspace.directories import whole_file
 
+Changes = Mapping[Key, object]
+"""New values of settings; None removes a setting, or a whole table."""
 HEAD: Final = """\
 # Settings of Oxydra. Each has a default: `runner config show` lists them all and says where they
 # come from, and docs/guide/configuration.md what they mean. After a change: runner restart
@@ -22,9 +24,8 @@ HEAD: Final = """\
 """How a new file begins."""
 
 
-def edited(text: str, changes: Mapping[Key, object]) -> str:
-    """`text`, which is TOML, with other values of some settings; None removes a setting, or a
-    whole table.
+def edited(text: str, changes: Changes) -> str:
+    """`text`, which is TOML, with other values of some settings.
 
     Raises `ConfigError` where this cannot be done without changing anything else.
     """
@@ -51,7 +52,7 @@ def edited(text: str, changes: Mapping[Key, object]) -> str:
     )
 
 
-def change_file(path: Path, changes: Mapping[Key, object], check: Callable[[str], object]) -> str:
+def change_file(path: Path, changes: Changes, check: Callable[[str], object]) -> str:
     """Change settings in the file at `path`, or begin one, once `check` has accepted its new text.
 
     Returns the new text. Raises what `check` raises, and `WireError` if the file cannot be changed;

@@ -183,7 +183,7 @@ async def test_an_editor_reaches_an_agent_elsewhere(house: Household) -> None:
     file = house.path / "editor.json"
     socket = house.path / "access.sock"
     house.environment["OXYDRA_ACCESS__SOCKET"] = str(socket)
-    house.works("access", "create", "editor", "--file", str(file))
+    house.works("access", "create", "editor", "--access-file", str(file))
     house.environment["OXYDRA_SERVE__LISTEN"] = ""
     serving = house.begin("serve")
     try:

@@ -53,8 +53,7 @@ def served(house: Household) -> Iterator[Served]:
     process = house.begin("serve")
     assert process.stdout is not None
     url = process.stdout.readline().removeprefix("serving at ").strip()
-    access = json.loads(house.works("access", "create", "mcp"))
-    yield Served(f"{url}/mcp", access["token"])
+    yield Served(f"{url}/mcp", house.works("access", "create", "mcp").strip())
     process.terminate()
     process.wait(30)
 
@@ -201,7 +200,7 @@ async def test_a_restart_of_the_agent_ends_no_connection(house: Household) -> No
 @pytest.mark.client(PYTHON, "reaches the agent of another account with an access file")
 async def test_with_an_access_file(house: Household, served: Served) -> None:
     file = house.path / "laptop.json"
-    house.works("access", "create", "laptop", "--scope", "memory", "--file", str(file))
+    house.works("access", "create", "laptop", "--scope", "memory", "--access-file", str(file))
     async with by_stdio(house, "--connect", str(file)) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert "memory_search" in names
@@ -254,7 +253,7 @@ def test_curl_lists_the_tools(house: Household, served: Served) -> None:
     token.write_text(f"Authorization: Bearer {served.token}\n")
     command = command.replace("http://127.0.0.1:7480/mcp", served.url)
     done = subprocess.run(
-        ["bash", "-c", command.replace("token.txt", str(token))],
+        ["bash", "-c", command.replace("header.txt", str(token))],
         capture_output=True,
         text=True,
         timeout=60,

@@ -62,7 +62,7 @@ class Colleague:
     def __init__(self, house: Household, *options: str, name: str = "laptop") -> None:
         self.file = house.path / f"{name}.json"
         made = house.run(
-            "--user", "alice", "access", "create", name, "--file", str(self.file), *options
+            "--user", "alice", "access", "create", name, "--access-file", str(self.file), *options
         )
         assert made.returncode == 0, made.stderr
         self.said = made.stdout + made.stderr

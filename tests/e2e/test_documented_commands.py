@@ -105,11 +105,12 @@ $ runner --insecure --user bob chat
 + runner --user alice start --detach
 $ runner start --all --detach
 $ runner users list
-$ runner --user alice access create laptop --file laptop.json
-$ runner --user alice access create open-webui --scope chat --file open-webui.json
+$ runner --user alice access create laptop --access-file laptop.json
+$ runner --user alice access create open-webui --scope chat
 $ runner access create NAME
 $ runner --user alice access create phone
 $ runner access create mine --file token.txt
+$ runner access create script --header-file header.txt
 $ runner access create prometheus --scope metrics --expires 365d
 $ runner access list
 & runner serve
@@ -264,11 +265,11 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "python -m bench.prompt_cache": _BY_HAND,
     "python -m bench.consoles": _BY_HAND,
     "python -m bench.egress": _BY_HAND,
-    'curl -H @token.txt --json \'{"query": "coffee", "top_k": 5}\' '
+    'curl -H @header.txt --json \'{"query": "coffee", "top_k": 5}\' '
     "http://127.0.0.1:7480/api/users/alice/SearchNotes": "tests/integration/test_http_server.py "
     "sends such requests",
     ".venv/bin/python tools/console_screens.py": _BY_HAND,
-    "curl -sS http://127.0.0.1:7480/mcp -H @token.txt -H 'Content-Type: application/json' "
+    "curl -sS http://127.0.0.1:7480/mcp -H @header.txt -H 'Content-Type: application/json' "
     "-H 'Accept: application/json, text/event-stream' "
     '-d \'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\'': "asked by "
     "tests/clients/test_mcp_clients.py",

@@ -28,9 +28,9 @@ from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
-from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support.gateway.gateways import run_turn
+from tests.support.gateway.http_front import looking
 from tests.support.otlp import Collector, collector, words_of
 from tests.support.ports import free_port
 
@@ -84,10 +84,6 @@ async def agent(host: Host) -> AsyncIterator[Any]:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.3)
         yield stub
-
-
-def nobody_starts(user_id: str, insecure: bool) -> list[str]:
-    raise AssertionError(f"nobody starts {user_id} here (insecure: {insecure})")
 
 
 def fetched(url: str, **headers: str) -> str:
@@ -188,7 +184,7 @@ async def test_a_clients_own_trace_goes_on_through_the_http_server(
     request = {"model": "oxydra", "messages": [{"role": "user", "content": "run echo hi"}]}
     headers = {"Authorization": f"Bearer {token}", "traceparent": str(place)}
     async with (
-        HttpServer(host.config, Commands(lambda: host.config, nobody_starts)) as server,
+        HttpServer(host.config, looking(host.config)) as server,
         httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60) as client,
     ):
         reply = await client.post("/v1/chat/completions", json=request)
@@ -211,7 +207,7 @@ async def test_prometheus_reads_what_was_counted(agent: Any, host: Host) -> None
     await turn(agent, "run echo again")
     wanted = ('tool="shell_exec"', "oxydra_turn_duration", "oxydra_model_duration")
     await until(lambda: all(each in host.metrics() for each in wanted))
-    async with HttpServer(host.config, Commands(lambda: host.config, nobody_starts)):
+    async with HttpServer(host.config, looking(host.config)):
         url = f"http://{host.config.telemetry.prometheus}/metrics"
         tokens = Tokens.locate(host.config)
         made = {

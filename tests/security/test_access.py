@@ -28,12 +28,11 @@ from runner.client.access import AccessFile
 from runner.config.models import Config
 from runner.errors import ConfigError, HostError
 from runner.host.authority import Authority
-from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support import parties
 from tests.support.gateway.fake_gateway import LIVE, Event, FakeGateway, completed, echo, text
 from tests.support.gateway.front import Front, open_front, refusal, stub_of
-from tests.support.gateway.http_front import no_start
+from tests.support.gateway.http_front import looking
 from tests.support.ordinary_user import NOBODY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -50,7 +49,7 @@ def serving(config: Config) -> HttpServer:
     """The HTTP server; browsers' address is any free one."""
     serve = config.serve.model_copy(update={"listen": "127.0.0.1:0"})
     config = config.model_copy(update={"serve": serve})
-    return HttpServer(config, Commands(lambda: config, no_start))
+    return HttpServer(config, looking(config))
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

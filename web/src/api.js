@@ -5,7 +5,7 @@
  * its default may be missing.
  */
 
-import { connection, signedOut } from "./connection.js";
+import { connection, signedOut, unanswered } from "./connection.js";
 
 /** @typedef {Record<string, any>} Message */
 /**
@@ -31,6 +31,9 @@ export class Failure extends Error {
 
 /** The code of a failure in which the server was not reached, or broke off. */
 export const AWAY = "away";
+
+/** The codes of failures after which an agent may not run. */
+const UNANSWERED = new Set(["failed_precondition", "unavailable"]);
 
 /** Where the page's half of the login is kept: other than a cookie it is for this port alone. */
 const SESSION_KEY = "oxydra.session";
@@ -153,7 +156,9 @@ async function send(method, url, request, signal) {
     told.code = "unauthenticated";
     if (url !== "/api/me" && url !== "/api/login") signedOut.set(true);
   }
-  throw new Failure(told);
+  const failure = new Failure(told);
+  if (UNANSWERED.has(failure.code)) unanswered.set(unanswered.value + 1);
+  throw failure;
 }
 
 /** @param {any} error */

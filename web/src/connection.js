@@ -8,6 +8,12 @@ export const connection = new Store("");
 /** Whether the session has ended, so that one has to log in again. */
 export const signedOut = new Store(false);
 
+/** Counts the times that this page has added or removed a person. */
+export const people = new Store(0);
+
+/** Counts the calls that no agent has answered. */
+export const unanswered = new Store(0);
+
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 10_000;
 

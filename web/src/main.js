@@ -4,7 +4,7 @@ import { AWAY, Failure, login, me as askMe } from "./api.js";
 import { Layout } from "./components/layout.js";
 import { Login } from "./components/login.js";
 import { FailureNotice, Loading } from "./components/notices.js";
-import { backOff, signedOut } from "./connection.js";
+import { backOff, people, signedOut } from "./connection.js";
 import { pagesOf } from "./pages.js";
 import { go, route } from "./router.js";
 import { useStore } from "./store.js";
@@ -40,7 +40,7 @@ function App() {
   const begin = useCallback(async () => {
     for (let tries = 1, away = true; away; tries += 1) {
       const failure = await askMe().then(setMe, (error) => error);
-      setProblem(failure || null);
+      setProblem((known) => failure || known); // why a link was refused stays
       if (!failure) signedOut.set(false);
       setReady(true);
       away = failure?.code === AWAY;
@@ -58,6 +58,8 @@ function App() {
     })();
   }, []);
 
+  useEffect(() => people.watch(() => void begin()), []);
+
   if (!ready) return html`<${Loading} />`;
   if (!me || over) return html`<${Login} problem=${problem} onLogin=${begin} over=${over} />`;
   return html`<${Console} me=${me} />`;
@@ -66,13 +68,14 @@ function App() {
 /** @param {{me: Me}} props */
 function Console({ me }) {
   const kept = sessionStorage.getItem(USER_KEY) || "";
-  const [user, setUser] = useState(me.users.includes(kept) ? kept : me.user_id || me.users[0]);
+  const [chosen, setUser] = useState(kept);
+  const user = me.users.includes(chosen) ? chosen : me.user_id || me.users[0];
   const current = useStore(route);
   const pages = pagesOf(me);
   const page = pages.find((each) => each.name === current.page) || pages[0];
-  const choose = (/** @type {string} */ chosen) => {
-    sessionStorage.setItem(USER_KEY, chosen);
-    setUser(chosen);
+  const choose = (/** @type {string} */ other) => {
+    sessionStorage.setItem(USER_KEY, other);
+    setUser(other);
     go(current.page); // what was open of it is another user's
   };
   return html`<${Layout} me=${me} user=${user} onUser=${choose} pages=${pages} page=${page}>

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 from wire.errors import Code
 
-from runner.access.scopes import Scope
+from runner.access.scopes import Scope, bearer_of
 from runner.access.sockets import SERVER_NAME, own_authority, read_pem
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.files import refuse_existing
@@ -43,20 +43,26 @@ def create(
     expires: Annotated[
         str, typer.Option(help="After how long it ends, such as 12h, 30d or 8w.")
     ] = f"{EXPIRES_DAYS}d",
-    address: Annotated[
-        str,
-        typer.Option(help="Where clients reach it: HOST:PORT or unix:/PATH.", show_default=False),
-    ] = "",
     file: Annotated[
         Path | None,
-        typer.Option(help="Write the access file there instead of showing it.", show_default=False),
+        typer.Option(help="Write the token there instead of showing it.", show_default=False),
     ] = None,
+    header_file: Annotated[
+        Path | None,
+        typer.Option(help="Write there the header that curl -H @FILE sends.", show_default=False),
+    ] = None,
+    access_file: Annotated[
+        Path | None,
+        typer.Option(help="Write there what runner --connect FILE needs.", show_default=False),
+    ] = None,
+    address: Annotated[
+        str,
+        typer.Option(
+            help="Where --access-file leads: HOST:PORT or unix:/PATH.", show_default=False
+        ),
+    ] = "",
 ) -> None:
-    """Make an access token, and the access file that holds it. It is shown this once.
-
-    Where [access] names no address, it is the token alone: for the console, and for programs over
-    HTTP.
-    """
+    """Make an access token, and show it this once, or write it into files."""
     options: Options = context.obj
     config = options.load()
     lifetime = lifetime_of(expires)
@@ -68,18 +74,24 @@ def create(
             f"[users.{options.user_id}]",
             resolution=options.command("start", "--detach"),
         )
-    if file is not None:
-        refuse_existing(file, force=False)
+    files = [path for path in (file, header_file, access_file) if path is not None]
+    for path in files:
+        refuse_existing(path, force=False)
+    if len(set(files)) < len(files):
+        raise typer.BadParameter("each file has a name of its own")
+    if address and access_file is None:
+        raise typer.BadParameter("--address goes with --access-file")
     tokens = Tokens.locate(config)
-    for_files = bool(address or config.access.listen or config.access.socket)
-    if for_files:
+    if access_file is not None:
         _check_listens(config)
         certificate, server_name = _trusted(config, tokens)
         reached = _address(config, address)
     token, secret = tokens.create(options.user_id, name, frozenset(scope), lifetime)
-    content, use = secret, "for the console's login, or as the header Authorization: Bearer"
-    if for_files:
-        use = "with it: runner --connect FILE chat"
+    if file is not None:
+        _write(file, secret)
+    if header_file is not None:
+        _write(header_file, f"Authorization: Bearer {secret}")
+    if access_file is not None:
         content = AccessFile(
             address=reached,
             server_name=server_name,
@@ -88,21 +100,20 @@ def create(
             user_id=token.user_id,
             name=token.name,
             expires_at=token.expires_at,
-        ).model_dump_json(indent=1)
-    if file is None:
-        typer.echo(content)
-        where = "the above, in a file that only its owner can read"
-    else:
-        with whole_file(file) as target:
-            target.write(content.encode() + b"\n")
-        where = str(file)
-    typer.echo(
-        printable(
-            f"{token.user_id}/{token.name}: {_listed(token)}, until {_shown(token.expires_at)}; "
-            f"hand over {where}; {use}"
-        ),
-        err=True,
-    )
+        )
+        _write(access_file, content.model_dump_json(indent=1))
+    if not files:
+        typer.echo(secret)
+    for line in (
+        f"{token.user_id}/{token.name}: {_listed(token)}, until {_shown(token.expires_at)}",
+        bearer_of(token.user_id, token.scopes),
+    ):
+        typer.echo(printable(line), err=True)
+
+
+def _write(path: Path, content: str) -> None:
+    with whole_file(path) as target:
+        target.write(f"{content}\n".encode())
 
 
 @access.command("list")

@@ -21,6 +21,7 @@ from runner.config.users import known_users
 from runner.errors import HostError
 from runner.host.removal import UserData, belongings
 from runner.host.removal import remove as remove_all
+from runner.serve.login.links import Links
 from runner.tiers.drivers import tier_of
 from runner.workspace.workspace import Workspace
 
@@ -104,6 +105,7 @@ def remove(
         )
     if runs_now(config, user):
         asyncio.run(stop(theirs))
+    Links.locate(config).withdraw(user)
     if tokens:  # first, so that nobody is left with a way to a later user of that name
         Tokens.locate(config).revoke(user)
     asyncio.run(remove_all(config, user))
@@ -120,3 +122,7 @@ def _show(user: str, config: Config, found: UserData, tokens: Sequence[str]) -> 
         typer.echo(f"and the {name}")
     for told in found.elsewhere:
         typer.echo(f"note: {told}")
+    if found.has_settings:
+        typer.echo(
+            f"note: the section [users.{user}] of the configuration stays: runner config edit"
+        )

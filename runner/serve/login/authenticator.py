@@ -1,6 +1,7 @@
 """Who makes a request: by an access token, a session's cookie, or what a trusted proxy says."""
 
 import ipaddress
+import logging
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -19,6 +20,8 @@ from runner.config.users import known_users
 from runner.serve.connections import place_of
 from runner.serve.login.links import CHANNEL, Links, not_known
 from runner.serve.login.sessions import Sessions
+
+log = logging.getLogger(__name__)
 
 HEADER: Final = "x-oxydra"
 """What only a page of this server can send: the page's secret of its session."""
@@ -74,9 +77,7 @@ class Authenticator:
         asked = await json_object(request)
         link, token = asked.get("link"), asked.get("token")
         if isinstance(link, str) and link and token is None:
-            caller = self._links.take(link)
-            if caller is None:
-                raise self._callers.refuse(address(request), not_known())
+            caller = self._by_link(link, address(request))
         elif isinstance(token, str) and token and link is None:
             caller = self._callers.with_token(token.strip(), address(request))
         else:
@@ -87,6 +88,15 @@ class Authenticator:
         cookie, page = self._sessions.begin(caller)
         self._keep(request, cookie)
         return JSONResponse({**self._who(caller), "page": page})
+
+    def _by_link(self, secret: str, where: str) -> Caller:
+        link = self._links.take(secret)
+        if link is None or not (link.operator or link.user_id in known_users(self._config)):
+            raise self._callers.refuse(where, not_known())
+        if link.operator:
+            return Caller.at_terminal(link.user_id, CHANNEL)
+        log.info("%s is let in by a link, from %s", link.user_id, where)
+        return self._callers.invited(link.user_id)
 
     async def _logout(self, request: Request) -> Response:
         asked = await json_object(request)

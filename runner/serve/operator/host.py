@@ -1,21 +1,12 @@
 """The host's API for the operator: `POST /api/host/{Method}`, all in JSON.
 
-ListUsers      {}                         users, whose hosts run, their guests
-Status         user_id                    one user's host, with samples of the last minutes
-Start          user_id, insecure          starts the user's host in the background
-Stop           user_id
-Restart        user_id, role              guests in place; without a role all
-CheckBoundary  user_id                    the boundary self-test, again
-Doctor         user_id                    what is wrong with this machine and the settings
-ListTokens     {}
-CreateToken    user_id, name, scopes, expires     answers with the secret, this once
-RevokeToken    user_id, name
-ListCalls      user_id, limit, cursor, and what limits them    calls of tools, newest first
+    a page ── operator? ── fields ── the record ── method ── hosts, tokens, people, settings
+
+What is not for looking only is in the operator's record before it is done.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -30,7 +21,6 @@ from runner.access.scopes import Scope
 from runner.access.tokens import EXPIRES_DAYS, Tokens, lifetime_of
 from runner.audit.calls import Calls, Filter
 from runner.config.models import Config
-from runner.config.user_id import check_user_id
 from runner.config.users import known_users
 from runner.doctor.examination import examine
 from runner.doctor.finding import State
@@ -38,11 +28,43 @@ from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, Runtime, lock_holder
 from runner.serve.login.authenticator import Authenticator
+from runner.serve.login.links import Links
+from runner.serve.operator.fields import Asked, number_in, text_in, user_in
+from runner.serve.operator.people import People
+from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
+from runner.workspace.configuration_file import Changes
 from runner.workspace.workspace import Workspace
 
-log = logging.getLogger(__name__)
-
+METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    # users, whose hosts run, their guests; one with samples of the last minutes
+    "ListUsers": (),
+    "Status": ("user_id",),
+    # a host in the background, without `insecure` in the tier of its last start; without `role`
+    # all guests; the boundary self-test, again
+    "Start": ("user_id", "insecure"),
+    "Stop": ("user_id",),
+    "Restart": ("user_id", "role"),
+    "CheckBoundary": ("user_id",),
+    # what is wrong with this machine and the settings
+    "Doctor": ("user_id",),
+    # `CreateToken` answers with the secret, this once
+    "ListTokens": (),
+    "CreateToken": ("user_id", "name", "scopes", "expires"),
+    "RevokeToken": ("user_id", "name"),
+    # calls of tools, newest first
+    "ListCalls": ("user_id", "limit", "cursor", *(each.name for each in fields(Filter))),
+    # see `people`
+    "AddUser": ("user_id",),
+    "Invite": ("user_id",),
+    "ListBelongings": ("user_id",),
+    "RemoveUser": ("user_id", "confirm"),
+}
+"""The methods, and the fields of their requests."""
+_ONLY_LOOK: Final = frozenset(
+    {"ListUsers", "Status", "Doctor", "ListTokens", "ListCalls", "ListBelongings"}
+)
+"""Methods that are not recorded."""
 _ASKED_AT_ONCE: Final = 8
 _APPEAR_S: Final = 2.0
 _CALLS: Final = 100
@@ -56,10 +78,12 @@ class Commands:
         load: The settings as they are now.
         start: Starts a user's host in the background and returns what is to be said of it; the
             second argument asks for the process tier. Blocks.
+        change: Changes settings in the configuration file, if they are accepted.
     """
 
     load: Callable[[], Config]
     start: Callable[[str, bool], list[str]]
+    change: Callable[[Changes], object]
 
 
 class HostApi:
@@ -70,15 +94,20 @@ class HostApi:
         config: Config,
         door: Authenticator,
         tokens: Tokens,
+        links: Links,
+        addresses: Iterable[str],
+        record: OperatorRecord,
         samples: Samples,
         commands: Commands,
     ) -> None:
+        people = People(config, tokens, links, addresses, commands.change, self._end)
         self._config = config
         self._door = door
+        self._record = record
         self._tokens = tokens
         self._samples = samples
         self._commands = commands
-        self._methods: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+        self._methods: dict[str, Callable[[Asked], Awaitable[dict[str, Any]]]] = {
             "ListUsers": self._list_users,
             "Status": self._status,
             "Start": self._start,
@@ -90,6 +119,10 @@ class HostApi:
             "CreateToken": self._create_token,
             "RevokeToken": self._revoke_token,
             "ListCalls": self._list_calls,
+            "AddUser": people.add,
+            "Invite": people.invite,
+            "ListBelongings": people.belongings,
+            "RemoveUser": people.remove,
         }
 
     @property
@@ -107,9 +140,19 @@ class HostApi:
         method = self._methods.get(name)
         if method is None:
             raise WireError(Code.NOT_FOUND, "the host has no such method", details=name[:80])
-        return JSONResponse(await method(await json_object(request)))
+        asked = await json_object(request)
+        if unknown := asked.keys() - METHODS[name]:
+            raise WireError(
+                Code.INVALID_ARGUMENT,
+                f"{name} has no field {min(unknown)[:40]!r}",
+                details=f"accepted: {', '.join(METHODS[name]) or 'none'}",
+            )
+        if name in _ONLY_LOOK:
+            return JSONResponse(await method(asked))
+        with self._record.of(name, asked):
+            return JSONResponse(await method(asked))
 
-    async def _list_users(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _list_users(self, _: Asked) -> dict[str, Any]:
         room = asyncio.Semaphore(_ASKED_AT_ONCE)
 
         async def told(user_id: str) -> dict[str, Any]:
@@ -119,8 +162,8 @@ class HostApi:
         users = await asyncio.gather(*map(told, known_users(self._config)))
         return {"users": users}
 
-    async def _status(self, asked: dict[str, Any]) -> dict[str, Any]:
-        user_id = self._user_in(asked)
+    async def _status(self, asked: Asked) -> dict[str, Any]:
+        user_id = user_in(asked, self._config)
         return await self._user(user_id) | {"samples": self._samples.of(user_id)}
 
     async def _user(self, user_id: str) -> dict[str, Any]:
@@ -134,8 +177,7 @@ class HostApi:
             "reason": "",
         }
         if lock_holder(runtime.lock) is None:
-            last = LastStart.load(runtime) if runtime.directory.exists() else None
-            return told | {"tier": last.tier if last else self._config.tier}
+            return told | {"tier": self._last_tier(runtime)}
         try:
             control = await connect_control(self._config, user_id, appear_s=_APPEAR_S)
             if control is None:
@@ -150,28 +192,26 @@ class HostApi:
         )
         return told | status | {"user_id": user_id, "state": "running"}
 
-    async def _start(self, asked: dict[str, Any]) -> dict[str, Any]:
-        user_id = self._user_in(asked)
-        log.info("the operator starts the agent of %s", user_id)
-        insecure = asked.get("insecure") is True
+    async def _start(self, asked: Asked) -> dict[str, Any]:
+        user_id = user_in(asked, self._config)
+        last = self._last_tier(Runtime.locate(self._config, user_id))
+        insecure = asked.get("insecure", last == "process") is True
         return {"notices": await asyncio.to_thread(self._commands.start, user_id, insecure)}
 
-    async def _stop(self, asked: dict[str, Any]) -> dict[str, Any]:
-        user_id = self._user_in(asked)
-        log.info("the operator stops the agent of %s", user_id)
+    async def _stop(self, asked: Asked) -> dict[str, Any]:
+        user_id = user_in(asked, self._config)
         async with await self._control(user_id) as control:
             await control.stop()
         return {}
 
-    async def _restart(self, asked: dict[str, Any]) -> dict[str, Any]:
-        user_id = self._user_in(asked)
-        log.info("the operator restarts guests of %s", user_id)
+    async def _restart(self, asked: Asked) -> dict[str, Any]:
+        user_id = user_in(asked, self._config)
         async with await self._control(user_id) as control:
-            await control.restart(_text(asked, "role"))
+            await control.restart(text_in(asked, "role"))
         return {}
 
-    async def _check_boundary(self, asked: dict[str, Any]) -> dict[str, Any]:
-        async with await self._control(self._user_in(asked)) as control:
+    async def _check_boundary(self, asked: Asked) -> dict[str, Any]:
+        async with await self._control(user_in(asked, self._config)) as control:
             report = await control.check_boundary()
         return {
             "boundary": MessageToDict(
@@ -179,8 +219,8 @@ class HostApi:
             )
         }
 
-    async def _doctor(self, asked: dict[str, Any]) -> dict[str, Any]:
-        user_id = self._user_in(asked)
+    async def _doctor(self, asked: Asked) -> dict[str, Any]:
+        user_id = user_in(asked, self._config)
         findings = await asyncio.to_thread(
             examine, self._commands.load, user_id, fallback=self._config
         )
@@ -189,13 +229,13 @@ class HostApi:
             "findings": [asdict(each) for each in findings],
         }
 
-    async def _list_tokens(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _list_tokens(self, _: Asked) -> dict[str, Any]:
         used = self._tokens.last_used()
         tokens = sorted(self._tokens.all(), key=lambda token: (token.user_id, token.name))
         return {"tokens": [each.listed(used.get(each.digest)) for each in tokens]}
 
-    async def _create_token(self, asked: dict[str, Any]) -> dict[str, Any]:
-        user_id, name = self._user_in(asked), _text(asked, "name")
+    async def _create_token(self, asked: Asked) -> dict[str, Any]:
+        user_id, name = user_in(asked, self._config), text_in(asked, "name")
         scopes = asked.get("scopes", [Scope.CHAT, Scope.MEMORY])
         if not isinstance(scopes, list) or not scopes or not set(scopes) <= set(Scope):
             raise WireError(
@@ -203,23 +243,31 @@ class HostApi:
                 "bad scopes of a token",
                 details=f"accepted: a list of {', '.join(Scope)}, at least one",
             )
-        lifetime = lifetime_of(_text(asked, "expires") or f"{EXPIRES_DAYS}d")
+        lifetime = lifetime_of(text_in(asked, "expires") or f"{EXPIRES_DAYS}d")
         token, secret = self._tokens.create(user_id, name, frozenset(map(Scope, scopes)), lifetime)
-        log.info("the operator makes the access token %s/%s", user_id, name)
         return {"token": token.listed(None), "secret": secret}
 
-    async def _revoke_token(self, asked: dict[str, Any]) -> dict[str, Any]:
-        user_id, name = self._user_in(asked), _text(asked, "name")
+    async def _revoke_token(self, asked: Asked) -> dict[str, Any]:
+        user_id, name = user_in(asked, self._config), text_in(asked, "name")
         if not name or not self._tokens.revoke(user_id, name):
             raise WireError(Code.NOT_FOUND, f"{user_id} has no token named {name[:40]!r}")
-        log.info("the operator revokes the access token %s/%s", user_id, name)
         return {}
 
-    async def _list_calls(self, asked: dict[str, Any]) -> dict[str, Any]:
-        wanted = Filter(**{each.name: _text(asked, each.name) for each in fields(Filter)})
-        calls = Calls.locate(self._config, self._user_in(asked))
-        limit, cursor = _number(asked, "limit", _CALLS), _number(asked, "cursor", 0)
+    async def _list_calls(self, asked: Asked) -> dict[str, Any]:
+        wanted = Filter(**{each.name: text_in(asked, each.name) for each in fields(Filter)})
+        calls = Calls.locate(self._config, user_in(asked, self._config))
+        limit, cursor = number_in(asked, "limit", _CALLS), number_in(asked, "cursor", 0)
         return asdict(await asyncio.to_thread(calls.list, wanted, limit=limit, cursor=cursor))
+
+    def _last_tier(self, runtime: Runtime) -> str:
+        last = LastStart.load(runtime) if runtime.directory.exists() else None
+        return last.tier if last else self._config.tier
+
+    async def _end(self, user_id: str) -> None:
+        """Stop a user's host, if it runs."""
+        if (control := await connect_control(self._config, user_id)) is not None:
+            async with control:
+                await control.stop()
 
     async def _control(self, user_id: str) -> ControlClient:
         control = await connect_control(self._config, user_id)
@@ -230,29 +278,3 @@ class HostApi:
                 resolution=f"runner --user {user_id} start --detach",
             )
         return control
-
-    def _user_in(self, asked: dict[str, Any]) -> str:
-        user_id = check_user_id(_text(asked, "user_id"))
-        if user_id not in known_users(self._config):
-            raise HostError(
-                Code.NOT_FOUND,
-                f"there is no user {user_id}",
-                details=f"no workspace in {self._config.workspace_root} and no section "
-                f"[users.{user_id}]",
-                resolution=f"runner --user {user_id} start --detach",
-            )
-        return user_id
-
-
-def _text(asked: dict[str, Any], name: str) -> str:
-    value = asked.get(name, "")
-    if not isinstance(value, str):
-        raise WireError(Code.INVALID_ARGUMENT, f"{name} must be a string")
-    return value
-
-
-def _number(asked: dict[str, Any], name: str, otherwise: int) -> int:
-    value = asked.get(name, otherwise)
-    if type(value) is not int or value < 0:
-        raise WireError(Code.INVALID_ARGUMENT, f"{name} must be a whole number, not below 0")
-    return value

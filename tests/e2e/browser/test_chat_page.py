@@ -206,16 +206,25 @@ def test_an_agent_that_is_killed_in_mid_turn_says_so_and_recovers(
     expect(answered(page, "It is back.")).to_be_visible()
 
 
-def test_an_agent_that_does_not_run_is_said_and_waited_for(
+def test_an_agent_that_does_not_run_is_waited_for_and_the_operator_starts_it(
     new_window: NewWindow, console: Console
 ) -> None:
-    page = new_window().enter("bob", "#/chat")
+    page = new_window().page
+    page.goto(console.url)
+    page.get_by_label("Access token").fill(console.token("bob", "chat"))
+    page.get_by_role("button", name="Log in").click()
     ask(page, "what can you do?")
     expect(answered(page, "Commands")).to_be_visible()
     console.household.works("--user", "bob", "stop")
     page.reload()
     expect(page.get_by_label("Conversation", exact=True)).to_contain_text("no agent runs for bob")
-    console.household.works("--user", "bob", "start", "--detach")
+    operators = new_window().enter("bob", "#/chat")
+    agent = operators.get_by_label("The agent")
+    for place in ("chat", "memory", "usage", "activity", "doctor"):
+        go(operators, f"{console.url}/#/{place}")
+        expect(agent).to_contain_text("No agent runs for bob.")
+    agent.get_by_role("button", name="Start").click()
+    expect(agent).to_have_count(0, timeout=60_000)
     expect(answered(page, "Commands")).to_be_visible(timeout=30_000)
     expect(page.get_by_text("no agent runs for bob")).to_have_count(0)
 

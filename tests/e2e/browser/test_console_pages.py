@@ -54,6 +54,9 @@ def test_every_page_can_be_used_by_everybody(
         ("note", "Forget"),
         ("users", "Stop"),
         ("users", "Make a token"),
+        ("users", "Add a person"),
+        ("users", "Make a link"),
+        ("users", "Remove"),
     ):
         tour.visit(console, page, place)
         button = page.get_by_role("button", name=name).first

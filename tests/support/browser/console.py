@@ -50,7 +50,7 @@ class Console:
         """A new access token of `user`."""
         given = [word for scope in scopes for word in ("--scope", scope)]
         made = self.household.works("--user", user, "access", "create", "browser", *given)
-        return next(word.strip('",') for word in made.split() if "oxa_" in word)
+        return made.strip()
 
     def serve(self) -> None:
         """Start the server, and wait until it answers."""

@@ -18,11 +18,10 @@ from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.openai.routes import OpenAI
-from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
 from tests.support.gateway.front import USERS, FakeHost
 from tests.support.gateway.gateways import Client, open_gateways
-from tests.support.gateway.http_front import no_start, served
+from tests.support.gateway.http_front import looking, served
 
 _DAY = timedelta(days=1)
 
@@ -72,6 +71,5 @@ async def open_http_agents(model: Model, **settings: Any) -> AsyncIterator[HttpA
             host = FakeHost(config, user_id, agents[user_id])
             await host.start()
             stack.push_async_callback(host.stop)
-        commands = Commands(lambda: config, no_start)
-        server = await stack.enter_async_context(HttpServer(config, commands))
+        server = await stack.enter_async_context(HttpServer(config, looking(config)))
         yield HttpAgents(server, config, agents, Tokens.locate(config))

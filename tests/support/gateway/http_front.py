@@ -14,6 +14,7 @@ from runner.config.models import Config
 from runner.serve.login.links import Links
 from runner.serve.operator.host import Commands
 from runner.serve.server import HttpServer
+from runner.workspace.configuration_file import Changes
 from tests.support.gateway.front import Front
 
 PAGE = {"X-Oxydra": "1"}
@@ -30,11 +31,22 @@ def no_start(user_id: str, insecure: bool) -> list[str]:
     raise AssertionError(f"nobody starts {user_id} here (insecure: {insecure})")
 
 
+def no_change(changes: Changes) -> None:
+    raise AssertionError(f"nobody changes {changes} here")
+
+
+def looking(config: Config) -> Commands:
+    """What a server does that starts nobody and changes nothing."""
+    return Commands(lambda: config, no_start, no_change)
+
+
 @asynccontextmanager
-async def open_http(front: Front, **settings: Any) -> AsyncIterator[HttpServer]:
+async def open_http(
+    front: Front, commands: Commands | None = None, /, **settings: Any
+) -> AsyncIterator[HttpServer]:
     """The HTTP server for the users of `front`, at a free port."""
     config = served(front.config, **settings)
-    async with HttpServer(config, Commands(lambda: config, no_start)) as server:
+    async with HttpServer(config, commands or looking(config)) as server:
         yield server
 
 

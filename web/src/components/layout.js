@@ -1,6 +1,7 @@
 /** What stands around every page: navigation, whose agent it is, and whether the server answers. */
 
 import { logout } from "../api.js";
+import { Start, useStopped } from "./agent.js";
 import { connection, signedOut } from "../connection.js";
 import { href, go } from "../router.js";
 import { useStore } from "../store.js";
@@ -18,6 +19,7 @@ const THEME_TEXT = { auto: "Theme: device", dark: "Theme: dark", light: "Theme: 
 export function Layout({ me, user, onUser, pages, page, children }) {
   const away = useStore(connection);
   const shown = useStore(theme);
+  const [stopped, look] = useStopped(user, me.operator);
   const main = useRef(/** @type {HTMLElement | null} */ (null));
   useShortcuts(
     pages.map((each) => ({
@@ -54,6 +56,10 @@ export function Layout({ me, user, onUser, pages, page, children }) {
     html`<p class="banner" role="alert">
       The server cannot be reached. What runs goes on there; this page comes back by itself.
     </p>`}
-    <main id="main" tabindex="-1" ref=${main}>${children}</main>
+    <main id="main" tabindex="-1" ref=${main}>
+      ${stopped && page?.name !== "users" &&
+      html`<div class="page"><${Start} user=${user} tier=${stopped.tier} onStarted=${look} /></div>`}
+      ${!(stopped && page?.scope) && children}
+    </main>
     <${ShortcutList} />`;
 }

@@ -37,8 +37,10 @@ export function Login({ problem, over, onLogin }) {
       <button type="submit" class="primary" disabled=${busy}>Log in</button>
     </form>
     <p>
-      On the machine that runs the agents, <code>runner serve --open</code> prints a link that logs
-      you in once. The person who runs them gives you a token with <code>runner access create</code>.
+      Somebody else runs this host? Ask them for a link. It logs you in once, and this browser stays logged in.
+    </p>
+    <p>
+      You run it? <code>runner serve --open</code> on that machine prints such a link for you.
     </p>
   </main>`;
 }

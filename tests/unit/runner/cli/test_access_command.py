@@ -1,7 +1,9 @@
 """`runner access` and `runner --connect`, as they are typed."""
 
 import json
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,16 +19,26 @@ def run(run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return run_command
 
 
-def test_a_token_is_shown_once_and_listed_without_its_secret(run: RunCommand) -> None:
+def test_a_token_is_written_once_and_listed_without_its_secret(
+    run: RunCommand, tmp_path: Path
+) -> None:
     assert run("access", "list").out == "nobody has an access token\n"
-    made = run("--user", "alice", "access", "create", "laptop", "--address", "host.example:7443")
-    assert made.code == 0
-    access = json.loads(made.out)
+    kinds = ("--file", "--header-file", "--access-file")
+    files = {option: tmp_path / option[2:] for option in kinds}
+    named = [str(word) for each in files.items() for word in each]
+    address = ("--address", "host.example:7443")
+    made = run("--user", "alice", "access", "create", "laptop", *address, *named)
+    assert (made.code, made.out) == (0, "")
+    access = json.loads(files["--access-file"].read_text())
+    assert files["--file"].read_text() == f"{access['token']}\n"
+    assert files["--header-file"].read_text() == f"Authorization: Bearer {access['token']}\n"
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files.values()} == {0o600}
     assert access["token"].startswith("oxa_")
     assert (access["address"], access["server_name"]) == ("host.example:7443", "access")
     assert access["certificate"].startswith("-----BEGIN CERTIFICATE-----")
-    assert "PRIVATE" not in made.out
+    assert "PRIVATE" not in access["certificate"]
     assert "alice/laptop: chat, memory, until" in made.err
+    assert "Whoever has this is alice: they see all conversations" in made.err
     assert access["token"] not in made.err
     listed = run("access", "list")
     assert access["token"] not in listed.out
@@ -55,36 +67,48 @@ def test_a_token_that_nobody_could_use_is_not_made(
     assert "12h, 30d or 8w" in wrong.err
     assert run("--user", "alice", "access", "create", "laptop", "--scope", "root").code == 2
     monkeypatch.delenv("OXYDRA_ACCESS__LISTEN")
-    nowhere = run("--user", "alice", "access", "create", "laptop", "--address", "a.example:1")
+    access_file = ("--access-file", str(tmp_path / "laptop.json"))
+    nowhere = run("--user", "alice", "access", "create", "laptop", *access_file)
     assert "neither [access] socket nor [access] listen is set" in nowhere.err
     assert run("access", "list").out == "nobody has an access token\n"
 
 
-def test_without_an_address_the_token_alone_is_for_the_console(
-    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("listens", [True, False])
+def test_the_token_is_shown_alone_whatever_the_settings(
+    run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    monkeypatch.delenv("OXYDRA_ACCESS__LISTEN")
+    if not listens:
+        monkeypatch.delenv("OXYDRA_ACCESS__LISTEN")
     made = run("--user", "alice", "access", "create", "phone")
     assert (made.code, made.out[:4], made.out.count("\n")) == (0, "oxa_", 1)
-    assert "console" in made.err
+    (tmp_path / "token").write_text(made.out)
+    (tmp_path / "token").chmod(0o600)
+    wrong = run("--connect", str(tmp_path / "token"), "sessions", "list")
+    assert "--access-file FILE" in wrong.err
     assert made.out.strip() not in made.err
 
 
 def test_a_certificate_of_the_operators_own_is_named_in_the_access_file(
     run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def access_file(name: str) -> Any:
+        file = tmp_path / f"{name}.json"
+        run("--user", "alice", "access", "create", name, "--access-file", str(file))
+        return json.loads(file.read_text())
+
     authority = Authority(tmp_path)
     certificate = authority.certificate_for("agents.example")
     monkeypatch.setenv("OXYDRA_ACCESS__CERTIFICATE", str(certificate))
     monkeypatch.setenv("OXYDRA_ACCESS__KEY", str(certificate))
-    public = json.loads(run("--user", "alice", "access", "create", "a").out)
+    public = access_file("a")
     assert (public["server_name"], public["certificate"]) == ("agents.example", "")
     (tmp_path / "authority.pem").write_text(authority.pem)
     monkeypatch.setenv("OXYDRA_ACCESS__AUTHORITY", str(tmp_path / "authority.pem"))
-    private = json.loads(run("--user", "alice", "access", "create", "b").out)
+    private = access_file("b")
     assert private["certificate"] == authority.pem
     monkeypatch.setenv("OXYDRA_ACCESS__AUTHORITY", str(tmp_path / "nowhere.pem"))
-    lost = run("--user", "alice", "access", "create", "c")
+    there = ("--access-file", str(tmp_path / "c.json"))
+    lost = run("--user", "alice", "access", "create", "c", *there)
     assert "[access] authority names it" in lost.err
     assert len(json.loads(run("access", "list", "--json").out)) == 2
 
@@ -93,7 +117,9 @@ def test_a_certificate_of_the_operators_own_is_named_in_the_access_file(
     "address", ["host", "host:port", "https://host:7443", "unix:a.sock", "a b:1"]
 )
 def test_an_address_that_no_client_could_reach_is_refused(run: RunCommand, address: str) -> None:
-    refused = run("--user", "alice", "access", "create", "a", "--address", address)
+    words = ("--user", "alice", "access", "create", "a", "--address", address)
+    assert "--address goes with --access-file" in run(*words).err
+    refused = run(*words, "--access-file", "a.json")
     assert refused.code == 2
     assert "neither HOST:PORT nor unix:/PATH" in refused.err
 

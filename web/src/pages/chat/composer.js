@@ -4,6 +4,7 @@ import { call } from "../../api.js";
 import { Dialog } from "../../components/dialog.js";
 import { FailureNotice } from "../../components/notices.js";
 import { useShortcuts } from "../../components/shortcuts.js";
+import { href } from "../../router.js";
 import { nameOf, send as sendFile } from "../../shared-files.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../view.js";
 import { Attachments, SharedFiles } from "./files.js";
@@ -21,11 +22,11 @@ const draftKey = (user, session) => `oxydra.draft.${user}.${session}`;
 /** @typedef {import("./files.js").Attachment} Attachment */
 
 /**
- * @param {{user: string, session: string, running: boolean, replaced: {text: string} | null,
+ * @param {{user: string, session: string, running: boolean, operator: boolean, replaced: {text: string} | null,
  *   onSend: (text: string, how: {model: string, attachments: string[]}, started: () => void) => void,
  *   onStop: () => void}} props `replaced`: a text to write in the place of what is there
  */
-export function Composer({ user, session, running, replaced, onSend, onStop }) {
+export function Composer({ user, session, running, operator, replaced, onSend, onStop }) {
   const key = draftKey(user, session);
   const [text, setText] = useState(sessionStorage.getItem(key) || "");
   const [files, setFiles] = useState(/** @type {Attachment[]} */ ([]));
@@ -145,7 +146,7 @@ export function Composer({ user, session, running, replaced, onSend, onStop }) {
         setOpen("");
       }} />`}
     ${open === "model" &&
-    html`<${ModelChoice} user=${user} model=${model} onClose=${() => setOpen("")}
+    html`<${ModelChoice} user=${user} model=${model} operator=${operator} onClose=${() => setOpen("")}
       onChosen=${(/** @type {string} */ chosen) => {
         sessionStorage.setItem(`oxydra.model.${user}`, chosen);
         setModel(chosen);
@@ -155,9 +156,10 @@ export function Composer({ user, session, running, replaced, onSend, onStop }) {
 }
 
 /**
- * @param {{user: string, model: string, onChosen: (model: string) => void, onClose: () => void}} props
+ * @param {{user: string, model: string, operator: boolean, onChosen: (model: string) => void,
+ *   onClose: () => void}} props
  */
-function ModelChoice({ user, model, onChosen, onClose }) {
+function ModelChoice({ user, model, operator, onChosen, onClose }) {
   const [known, setKnown] = useState(/** @type {import("../../api.js").Message | null} */ (null));
   const [name, setName] = useState(model);
   const [problem, setProblem] = useState(/** @type {any} */ (null));
@@ -189,11 +191,12 @@ function ModelChoice({ user, model, onChosen, onClose }) {
       </p>
       <ul>
         ${(known?.providers || []).map(
-          (/** @type {any} */ each) => html`<li key=${each.name}>
-            <strong>${each.name}</strong>: ${each.unusable || each.failure || "can answer"}
-          </li>`,
+          (/** @type {any} */ each) =>
+            !each.unusable &&
+            html`<li key=${each.name}><strong>${each.name}</strong>: ${each.failure || "can answer"}</li>`,
         )}
       </ul>
+      ${operator && html`<p>Other providers are set up in the <a href=${href("settings")}>settings</a>.</p>`}
       <p class="actions"><button type="submit" class="primary">Use it</button></p>
     </form>
   <//>`;

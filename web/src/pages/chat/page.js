@@ -12,6 +12,7 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Sessions } from "./sessions.js";
 import { TurnView } from "./turn.js";
+import { Welcome } from "./welcome.js";
 
 /** @typedef {import("./turn-state.js").Turn} Turn */
 /** @typedef {import("../../api.js").Message} Message */
@@ -116,11 +117,9 @@ export default function Chat({ user, route, me }) {
       ${conversation
         ? html`<${Turns} key=${session} user=${user} conversation=${conversation} turns=${turns}
             onRetry=${retry} onEdit=${(/** @type {string} */ text) => setReplaced({ text })} />`
-        : html`<div class="welcome">
-            <h1>What shall we do?</h1>
-            <p class="muted">What you ask goes on when you close this page. Keys: <kbd>?</kbd></p>
-          </div>`}
+        : html`<${Welcome} user=${user} operator=${me.operator} onAsk=${(/** @type {string} */ text) => send(text, {})} />`}
       <${Composer} user=${user} session=${session || "new"} running=${Boolean(now)} replaced=${replaced}
+        operator=${me.operator}
         onSend=${send} onStop=${stop} />
     </section>
   </div>`;

@@ -2,8 +2,10 @@
 
 import { host } from "../../api.js";
 import { Empty, FailureNotice, Loading } from "../../components/notices.js";
+import { people } from "../../connection.js";
 import { href } from "../../router.js";
 import { html, useCallback, useEffect, useState } from "../../view.js";
+import { AddPerson } from "./person.js";
 import { UserView } from "./user.js";
 
 /** @typedef {import("../../api.js").Message} Message */
@@ -16,6 +18,7 @@ const STATES = { running: "runs", stopped: "stopped", stuck: "does not answer" }
 export default function Users({ user, route }) {
   const [users, setUsers] = useState(/** @type {Message[] | null} */ (null));
   const [failed, setFailed] = useState(/** @type {import("../../api.js").Failure | null} */ (null));
+  const [adding, setAdding] = useState(false);
   const look = useCallback(async () => {
     try {
       setUsers((await host("ListUsers")).users || []);
@@ -30,11 +33,16 @@ export default function Users({ user, route }) {
     return () => clearInterval(timer);
   }, [look]);
   const shown = route.id || user;
+  const changed = () => {
+    people.set(people.value + 1);
+    void look();
+  };
   return html`<div class="page">
     <h1>Users and guests</h1>
     ${failed && html`<${FailureNotice} failure=${failed} onRetry=${look} />`}
     ${!users && !failed && html`<${Loading} />`}
     ${users && !users.length && html`<${Empty}>There are no users yet.<//>`}
+    <p class="actions"><button type="button" onClick=${() => setAdding(true)}>Add a person …</button></p>
     ${users && users.length > 0 &&
     html`<nav class="views" aria-label="Users">
       ${users.map(
@@ -44,6 +52,9 @@ export default function Users({ user, route }) {
       )}
     </nav>`}
     ${users && users.some((each) => each.user_id === shown) &&
-    html`<${UserView} key=${shown} userId=${shown} onChanged=${look} />`}
+    html`<${UserView} key=${shown} userId=${shown} onChanged=${changed} />`}
+    ${adding &&
+    html`<${AddPerson} insecure=${users?.find((each) => each.user_id === user)?.tier === "process"} onAdded=${changed}
+      onClose=${() => setAdding(false)} />`}
   </div>`;
 }

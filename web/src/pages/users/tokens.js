@@ -45,6 +45,7 @@ export function Tokens({ userId }) {
   return html`<section aria-label="Access tokens">
     <h2>Access tokens</h2>
     ${failed && html`<${FailureNotice} failure=${failed} onRetry=${read} />`}
+    <p>A token is for a device or a program of ${userId}: whoever has it is ${userId}. For another person, add a person.</p>
     ${!tokens.length && !failed && html`<${Empty}>Nobody has one.<//>`}
     ${tokens.length > 0 &&
     html`<div class="wide-table" tabindex="0" role="group" aria-label="Tokens"><table>
@@ -52,7 +53,8 @@ export function Tokens({ userId }) {
         <th scope="col">Last used</th><th scope="col"><span class="unseen">Revoke</span></th></tr></thead>
       <tbody>${tokens.map(
         (token) => html`<tr key=${token.name}>
-          <th scope="row">${token.name}</th><td>${(token.scopes || []).join(", ")}</td>
+          <th scope="row">${token.name}</th><td>${(token.scopes || []).join(", ")}
+            <br /><span class="muted">${token.bearer}</span></td>
           <td>${fullTime(token.expires_at)}${token.expired && html` <span class="badge warn">over</span>`}</td>
           <td>${token.last_used_at ? fullTime(token.last_used_at) : "never"}</td>
           <td><button type="button" class="danger" aria-label=${`Revoke ${token.name}`}
@@ -78,6 +80,7 @@ export function Tokens({ userId }) {
 /** @param {{userId: string, onClose: () => void}} props */
 function Make({ userId, onClose }) {
   const [secret, setSecret] = useState("");
+  const [bearer, setBearer] = useState("");
   const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
   const [copied, setCopied] = useState(false);
   const make = async (/** @type {SubmitEvent} */ event) => {
@@ -86,7 +89,9 @@ function Make({ userId, onClose }) {
     setFailed(null);
     try {
       const wanted = { user_id: userId, name: form.get("name"), scopes: form.getAll("scope"), expires: form.get("expires") };
-      setSecret((await host("CreateToken", wanted)).secret);
+      const made = await host("CreateToken", wanted);
+      setBearer(made.token.bearer);
+      setSecret(made.secret);
     } catch (error) {
       setFailed(/** @type {any} */ (error));
     }
@@ -96,6 +101,7 @@ function Make({ userId, onClose }) {
     return html`<${Dialog} title="The token, this once" onClose=${onClose}>
       <p>Nobody can show it again, this server neither. Give it to whom it is for, in a way that nobody
         else reads.</p>
+      <p><strong>${bearer}</strong></p>
       <p><code class="secret">${secret}</code></p>
       <p class="actions">
         <button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
@@ -105,6 +111,7 @@ function Make({ userId, onClose }) {
   return html`<${Dialog} title=${`Make a token for ${userId}`} onClose=${onClose}>
     <form class="fields" onSubmit=${make}>
       ${failed && html`<${FailureNotice} failure=${failed} />`}
+      <p>Whoever has it is ${userId}, and sees everything of ${userId} that it is for.</p>
       <label>Name of the device or program <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]{0,31}"
         autocomplete="off" title="small letters, digits, - and _" /></label>
       <fieldset><legend>What it is for</legend>

@@ -5,8 +5,10 @@ import { announce } from "../../components/announcer.js";
 import { Line } from "../../components/chart.js";
 import { Confirm } from "../../components/dialog.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
+import { go } from "../../router.js";
 import { bytes, fullTime } from "../../text.js";
 import { html, useCallback, useEffect, useState } from "../../view.js";
+import { Invitation, Remove } from "./person.js";
 import { Tokens } from "./tokens.js";
 
 /** @typedef {import("../../api.js").Message} Message */
@@ -71,13 +73,21 @@ export function UserView({ userId, onChanged }) {
       ${!running && html`<button type="button" class="primary" onClick=${() => setDoing("start")}>Start …</button>`}
       ${running && html`<button type="button" onClick=${() => setDoing("restart")}>Restart …</button>`}
       ${running && html`<button type="button" class="danger" onClick=${() => setDoing("stop")}>Stop …</button>`}
+      <button type="button" onClick=${() => setDoing("invite")}>Make a link …</button>
+      <button type="button" class="danger" onClick=${() => setDoing("remove")}>Remove …</button>
     </p>
     ${status.reason && html`<p class="notice">${status.reason}</p>`}
     ${running
       ? html`<${Running} status=${status} userId=${userId} />`
       : html`<p>No agent runs for ${userId}. Workspace: <code>${status.workspace}</code></p>`}`}
     <${Tokens} userId=${userId} />
-    ${doing && html`<${Deed} deed=${DEEDS[doing]} userId=${userId} tier=${status?.tier} onDone=${done} onClose=${() => setDoing("")} />`}
+    ${doing === "invite" && html`<${Invitation} userId=${userId} onClose=${() => setDoing("")} />`}
+    ${doing === "remove" &&
+    html`<${Remove} userId=${userId} onRemoved=${() => {
+      onChanged();
+      go("users");
+    }} onClose=${() => setDoing("")} />`}
+    ${DEEDS[doing] && html`<${Deed} deed=${DEEDS[doing]} userId=${userId} tier=${status?.tier} onDone=${done} onClose=${() => setDoing("")} />`}
   </article>`;
 }
 

@@ -1,0 +1,43 @@
+"""Fields of the operator's requests."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from wire.errors import Code, WireError
+
+from runner.config.models import Config
+from runner.config.user_id import check_user_id
+from runner.config.users import known_users
+from runner.errors import HostError
+
+Asked = Mapping[str, Any]
+"""The fields of one request."""
+
+
+def text_in(asked: Asked, name: str) -> str:
+    """A text; empty if the request has none. Raises `WireError` for anything else."""
+    value = asked.get(name, "")
+    if not isinstance(value, str):
+        raise WireError(Code.INVALID_ARGUMENT, f"{name} must be a string")
+    return value
+
+
+def number_in(asked: Asked, name: str, otherwise: int) -> int:
+    """A whole number that is not negative. Raises `WireError` for anything else."""
+    value = asked.get(name, otherwise)
+    if type(value) is not int or value < 0:
+        raise WireError(Code.INVALID_ARGUMENT, f"{name} must be a whole number, not below 0")
+    return value
+
+
+def user_in(asked: Asked, config: Config) -> str:
+    """The user that `user_id` names. Raises `WireError` for a bad id and an unknown user."""
+    user_id = check_user_id(text_in(asked, "user_id"))
+    if user_id not in known_users(config):
+        raise HostError(
+            Code.NOT_FOUND,
+            f"there is no user {user_id}",
+            details=f"no workspace in {config.workspace_root} and no section [users.{user_id}]",
+            resolution=f"runner --user {user_id} start --detach",
+        )
+    return user_id

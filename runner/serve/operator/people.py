@@ -1,0 +1,105 @@
+"""People, as the operator adds, invites and removes them: each has an agent of their own."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from wire.errors import Code, WireError
+
+from runner.access.tokens import Tokens
+from runner.config.models import Config
+from runner.config.user_id import check_user_id
+from runner.config.users import check_servers, known_users
+from runner.errors import HostError
+from runner.host.removal import belongings, remove
+from runner.serve.login.links import Links
+from runner.serve.operator.fields import Asked, text_in, user_in
+from runner.tiers.drivers import tier_of
+from runner.workspace.configuration_file import Changes
+from runner.workspace.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+class People:
+    """Answers what the operator asks about people.
+
+    Args:
+        addresses: What browsers call the server by, those of other machines first.
+        change: Changes settings in the configuration file.
+        stop: Stops a user's host, if it runs.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        tokens: Tokens,
+        links: Links,
+        addresses: Iterable[str],
+        change: Callable[[Changes], object],
+        stop: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._config = config
+        self._tokens = tokens
+        self._links = links
+        self._addresses = tuple(addresses)
+        self._change = change
+        self._stop = stop
+
+    async def add(self, asked: Asked) -> dict[str, Any]:
+        """`AddUser`: makes a place for a new person. `Start` starts their agent."""
+        user_id = check_user_id(text_in(asked, "user_id"))
+        if user_id in known_users(self._config):
+            raise HostError(
+                Code.ALREADY_EXISTS,
+                f"there is a user {user_id} already",
+                resolution="choose another name",
+            )
+        check_servers(self._config, user_id)
+        with Workspace.locate(self._config, user_id).held():
+            return {"user_id": user_id}
+
+    async def invite(self, asked: Asked) -> dict[str, Any]:
+        """`Invite`: a link that lets this person in, once. An earlier one does not any more."""
+        user_id = user_in(asked, self._config)
+        secret, until = self._links.invite(user_id)
+        return {
+            "links": [f"{address}/#link={secret}" for address in self._addresses],
+            "until": datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
+        }
+
+    async def belongings(self, asked: Asked) -> dict[str, Any]:
+        """`ListBelongings`: what a removal of this person deletes, and what stays."""
+        user_id = user_in(asked, self._config)
+        found = await asyncio.to_thread(belongings, self._config, user_id)
+        return {
+            "parts": [
+                {"what": each.what, "path": str(each.path), "size": each.size}
+                for each in found.parts
+            ],
+            "engine_objects": found.engine_objects,
+            "tokens": [each.name for each in self._tokens.all() if each.user_id == user_id],
+            "settings": found.has_settings,
+            "stays": found.elsewhere,
+        }
+
+    async def remove(self, asked: Asked) -> dict[str, Any]:
+        """`RemoveUser`: removes what `ListBelongings` names. `confirm` repeats the user id."""
+        user_id = user_in(asked, self._config)
+        if text_in(asked, "confirm") != user_id:
+            raise WireError(
+                Code.INVALID_ARGUMENT,
+                "confirm must repeat the user id",
+                details=f"accepted: {user_id}",
+            )
+        await tier_of(self._config).require_active(self._config)
+        self._links.withdraw(user_id)
+        self._tokens.revoke(user_id)  # first, so that nobody has a way to a later user of this name
+        await self._stop(user_id)
+        await asyncio.to_thread(lambda: asyncio.run(remove(self._config, user_id)))
+        if user_id in self._config.users:
+            await asyncio.to_thread(self._change, {("users", user_id): None})
+            self._config.users.pop(user_id)  # of all parts of the server
+        return {}

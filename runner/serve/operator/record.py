@@ -1,0 +1,61 @@
+"""The record of what the operator does over HTTP: an audit log beside those of users."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+from wire.errors import WireError
+
+from runner.audit.log import AuditLog, LogLocation
+from runner.serve.operator.fields import Asked
+
+log = logging.getLogger(__name__)
+
+_OPERATOR: Final = "operator"
+_CHARS: Final = 64
+_NAMED: Final = ("user_id", "name", "role")
+"""The fields of requests that are recorded; no other one is, because it may hold a secret."""
+
+
+class OperatorRecord:
+    """Notes each request that may change something before it is done, and how it ended."""
+
+    def __init__(self, audit: AuditLog) -> None:
+        self._audit = audit
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, directory: Path, keep_days: int) -> AsyncIterator["OperatorRecord"]:
+        """The record in `directory`, whose lock the caller holds."""
+        audit = AuditLog(LogLocation(directory, _OPERATOR), keep_days)
+        if wrong := audit.open():
+            log.error("the record of what the operator does was changed: %s", wrong)
+        syncing = asyncio.create_task(audit.keep_synced())
+        try:
+            yield cls(audit)
+        finally:
+            syncing.cancel()
+            audit.close()
+
+    @contextlib.contextmanager
+    def of(self, method: str, asked: Asked) -> Iterator[None]:
+        """Record a request around what it does. Raises `HostError` if that cannot be recorded; then
+        it is not done."""
+        named = {name: str(asked[name])[:_CHARS] for name in _NAMED if name in asked}
+        settings = asked.get("values")
+        if isinstance(settings, dict):
+            named["settings"] = ", ".join(sorted(map(str, settings)))[: 8 * _CHARS]
+        log.info("the operator asks for %s %s", method, named)
+        begun = self._audit.note("operator", method=method, asked=named)
+        outcome = "failed"
+        try:
+            yield
+            outcome = "ok"
+        except WireError as error:
+            outcome = error.code.value
+            raise
+        finally:
+            self._audit.note("operator-end", begin=begun, outcome=outcome)

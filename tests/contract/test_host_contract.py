@@ -1,0 +1,35 @@
+"""The host's API for the operator, frozen: methods and fields are only added."""
+
+from dataclasses import fields
+
+from runner.audit.calls import Filter
+from runner.serve.operator.host import METHODS
+
+FROZEN = """
+ListUsers
+Status user_id
+Start user_id insecure
+Stop user_id
+Restart user_id role
+CheckBoundary user_id
+Doctor user_id
+ListTokens
+CreateToken user_id name scopes expires
+RevokeToken user_id name
+ListCalls user_id limit cursor tool outcome session_id channel since
+AddUser user_id
+Invite user_id
+ListBelongings user_id
+RemoveUser user_id confirm
+"""
+
+
+def test_every_method_has_the_fields_that_it_had() -> None:
+    for line in FROZEN.split("\n")[1:-1]:
+        method, *names = line.split()
+        assert set(names) <= set(METHODS[method]), method
+
+
+def test_every_method_is_frozen() -> None:
+    assert list(METHODS) == [line.split()[0] for line in FROZEN.split("\n")[1:-1]]
+    assert {each.name for each in fields(Filter)} <= set(METHODS["ListCalls"])

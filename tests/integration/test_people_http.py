@@ -1,0 +1,147 @@
+"""People as the operator adds, invites and removes them over HTTP, before fake agents."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from runner.audit.log import LogLocation
+from runner.audit.reading import verify
+from runner.serve.operator.host import Commands
+from runner.serve.server import HttpServer
+from runner.workspace.configuration_file import Changes
+from tests.support.gateway.front import Front, open_front
+from tests.support.gateway.http_front import open_http, operator, page
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def front() -> AsyncIterator[Front]:
+    async with open_front() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def started() -> list[tuple[str, bool]]:
+    """Whose agents were started, and whether without containers."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def changed() -> list[Changes]:
+    """What was changed in the configuration file."""
+    return []
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(
+    front: Front, started: list[tuple[str, bool]], changed: list[Changes]
+) -> AsyncIterator[HttpServer]:
+    def start(user_id: str, insecure: bool) -> list[str]:
+        started.append((user_id, insecure))
+        return []
+
+    commands = Commands(lambda: front.config, start, changed.append)
+    async with open_http(front, commands) as made:
+        yield made
+
+
+async def ask(client: httpx.AsyncClient, method: str, **asked: Any) -> Any:
+    reply = await client.post(f"/api/host/{method}", json=asked)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def test_a_person_is_added_and_lets_themself_in_by_a_link(
+    front: Front, server: HttpServer, started: list[tuple[str, bool]]
+) -> None:
+    async with operator(front, server) as client, page(server) as theirs:
+        await ask(client, "AddUser", user_id="dora")
+        await ask(client, "Start", user_id="dora")
+        assert started == [("dora", False)]
+        invited = await ask(client, "Invite", user_id="dora")
+        assert invited["links"][0].startswith(f"{server.url}/#link=")
+        assert datetime.fromisoformat(invited["until"])
+        link = invited["links"][0].partition("#link=")[2]
+        me = (await theirs.post("/api/login", json={"link": link})).json()
+        assert (me["user_id"], me["users"], me["operator"]) == ("dora", ["dora"], False)
+        assert me["scopes"] == ["admin", "chat", "memory"]
+        (token,) = (await ask(client, "ListTokens"))["tokens"]
+        assert token["name"].startswith("browser-")
+        assert token["last_used_at"] is None or datetime.fromisoformat(token["last_used_at"])
+        assert token["bearer"].startswith("Whoever has this is dora")
+        await ask(client, "RevokeToken", user_id="dora", name=token["name"])
+        assert (await theirs.get("/api/me")).status_code == 401
+
+
+async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: HttpServer) -> None:
+    (front.config.workspace_root / "alice").mkdir(mode=0o700)
+    async with operator(front, server) as client:
+        for user_id, status, said in (
+            ("alice", 409, "already"),
+            ("../x", 400, "a-z, 0-9"),
+            ("", 400, "a-z, 0-9"),
+        ):
+            reply = await client.post("/api/host/AddUser", json={"user_id": user_id})
+            assert (reply.status_code, said in reply.text) == (status, True), user_id
+        reply = await client.post("/api/host/Invite", json={"user_id": "nobody"})
+        assert reply.status_code == 404
+
+
+async def test_a_removal_says_what_goes_and_what_stays_and_wants_the_name(
+    front: Front, server: HttpServer, changed: list[Changes]
+) -> None:
+    root: Path = front.config.workspace_root
+    async with operator(front, server) as client, page(server) as theirs, page(server) as late:
+        await ask(client, "AddUser", user_id="erik")
+        (root / "erik" / "shared").mkdir(mode=0o700)
+        (root / "erik" / "shared" / "report.txt").write_text("of erik")
+        front.config.users["erik"] = front.config.for_user("erik")
+        first, second = [
+            (await ask(client, "Invite", user_id="erik"))["links"][0].partition("#link=")[2]
+            for _ in range(2)
+        ]
+        assert (await theirs.post("/api/login", json={"link": first})).status_code == 401
+        await theirs.post("/api/login", json={"link": second})
+        pending = (await ask(client, "Invite", user_id="erik"))["links"][0].partition("#link=")[2]
+        found = await ask(client, "ListBelongings", user_id="erik")
+        assert "files shared with the agent" in [part["what"] for part in found["parts"]]
+        assert (found["settings"], len(found["tokens"])) == (True, 1)
+        for confirm in ({}, {"confirm": "Erik"}):
+            reply = await client.post("/api/host/RemoveUser", json={"user_id": "erik"} | confirm)
+            assert (reply.status_code, "erik" in reply.text) == (400, True)
+        assert (root / "erik" / "shared" / "report.txt").exists()
+        await ask(client, "RemoveUser", user_id="erik", confirm="erik")
+        assert not (root / "erik").exists()
+        assert changed == [{("users", "erik"): None}]
+        assert (await theirs.get("/api/me")).status_code == 401
+        await ask(client, "AddUser", user_id="erik")
+        assert (await late.post("/api/login", json={"link": pending})).status_code == 401
+        assert (await ask(client, "ListTokens"))["tokens"] == []
+
+
+async def test_what_the_operator_does_is_recorded_and_how_it_ended(
+    front: Front, server: HttpServer
+) -> None:
+    async with operator(front, server) as client:
+        made = await ask(client, "CreateToken", user_id="alice", name="phone")
+        await client.post("/api/host/RevokeToken", json={"user_id": "alice", "name": "nope"})
+        await ask(client, "ListUsers")
+    place = LogLocation(front.config.workspace_root / ".serve", "operator")
+    text = "".join(file.read_text() for file in place.files())
+    lines = [json.loads(line) for line in text.splitlines()]
+    acts = [(each["method"], each["asked"]) for each in lines if each["event"] == "operator"]
+    assert acts[-2:] == [
+        ("CreateToken", {"user_id": "alice", "name": "phone"}),
+        ("RevokeToken", {"user_id": "alice", "name": "nope"}),
+    ]
+    ends = [each["outcome"] for each in lines if each["event"] == "operator-end"]
+    assert ends[-2:] == ["ok", "not_found"]
+    assert made["secret"] not in text
+    assert verify(place).findings == ()
