@@ -66,7 +66,7 @@ def visit(console: Console, page: Page, place: str) -> None:
     page.get_by_role("navigation", name="Pages").wait_for()
     if place == "chat":
         page.get_by_role("link", name="Remember that Anna").first.click()
-        page.locator("li", has_text="flowers").first.wait_for()
+        page.locator(".after", has_text="tokens in").first.wait_for()
     expect(page.locator("main .loading")).to_have_count(0, timeout=30_000)
 
 
@@ -77,19 +77,6 @@ def faults(page: Page, script: str) -> list[str]:
         page.evaluate(script)
     page.mouse.move(0, 0)
     return _violations(page.evaluate("axe.run(document.querySelector('dialog[open]') ?? document)"))
-
-
-def hovered_faults(page: Page, looks: set[str]) -> list[str]:
-    """Buttons that cannot be read under the mouse: one of each class that is not in `looks` yet."""
-    found = []
-    for button in page.locator("dialog[open] button, body:not(:has(dialog[open])) button").all():
-        look = button.get_attribute("class") or ""
-        if look not in looks and button.is_visible() and button.is_enabled():
-            looks.add(look)
-            button.hover()
-            run = "each => axe.run(each, {runOnly: 'color-contrast'})"
-            found += _violations(button.evaluate(run))
-    return found
 
 
 def _violations(found: dict[str, Any]) -> list[str]:

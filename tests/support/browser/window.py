@@ -53,7 +53,7 @@ class Window:
     def enter(self, user: str = "alice", path: str = "") -> Page:
         """Log in by a link, as `user`, and go to `path`, such as `#/chat`."""
         go(self.page, self.console.link(user))
-        self.page.get_by_role("navigation", name="Pages").wait_for()
+        self.page.get_by_role("banner").wait_for()
         if path:
             go(self.page, f"{self.console.url}/{path}")
         return self.page

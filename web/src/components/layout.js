@@ -7,7 +7,7 @@ import { href, go } from "../router.js";
 import { useStore } from "../store.js";
 import { nextTheme, theme } from "../theme.js";
 import { ShortcutList, useShortcuts } from "./shortcuts.js";
-import { html, useRef } from "../view.js";
+import { html, useRef, useState } from "../view.js";
 
 const THEME_TEXT = { auto: "Theme: device", dark: "Theme: dark", light: "Theme: light" };
 
@@ -20,6 +20,7 @@ export function Layout({ me, user, onUser, pages, page, children }) {
   const away = useStore(connection);
   const shown = useStore(theme);
   const [stopped, look] = useStopped(user, me.operator);
+  const [open, setOpen] = useState(false);
   const main = useRef(/** @type {HTMLElement | null} */ (null));
   useShortcuts(
     pages.map((each) => ({
@@ -34,20 +35,22 @@ export function Layout({ me, user, onUser, pages, page, children }) {
       main.current?.focus();
     }}>Skip to the content</a>
     <header class="bar">
+      <button type="button" class="plain menu" aria-expanded=${open} aria-controls="menu"
+        onClick=${() => setOpen(!open)}>☰<span class="unseen"> Menu</span></button>
       <span class="brand">Oxydra</span>
-      <nav aria-label="Pages">
-        ${pages.map(
-          (each) => html`<a key=${each.name} href=${href(each.name)}
-            aria-current=${each === page ? "page" : undefined}>${each.title}</a>`,
-        )}
-      </nav>
-      <div class="who">
-        ${me.users.length > 1
-          ? html`<label><span class="unseen">User</span>
-              <select value=${user} onChange=${(/** @type {any} */ event) => onUser(event.target.value)}>
-                ${me.users.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
-              </select></label>`
-          : html`<span class="user">${user}</span>`}
+      ${me.users.length > 1
+        ? html`<label><span class="unseen">User</span>
+            <select value=${user} onChange=${(/** @type {any} */ event) => onUser(event.target.value)}>
+              ${me.users.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+            </select></label>`
+        : html`<span class="user">${user}</span>`}
+      <div id="menu" data-open=${open}>
+        <nav aria-label="Pages">
+          ${pages.map(
+            (each) => html`<a key=${each.name} href=${href(each.name)} onClick=${() => setOpen(false)}
+              aria-current=${each === page ? "page" : undefined}>${each.title}</a>`,
+          )}
+        </nav>
         <button type="button" class="plain" onClick=${nextTheme}>${THEME_TEXT[shown]}</button>
         <button type="button" class="plain" onClick=${leave}>Log out</button>
       </div>

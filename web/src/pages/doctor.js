@@ -34,7 +34,7 @@ export default function Doctor({ user }) {
     ${!findings && !failed && html`<${Loading} what="Examining" />`}
     ${findings &&
     html`<p role="status">${problems ? `${problems} of ${sorted.length} checks found a problem.` : "A start can work."}</p>
-      <ul class="findings">
+      <ul class="findings wide">
         ${sorted.map(
           (each) => html`<li key=${`${each.name} ${each.what}`}>
             <p><span class="badge ${STATES[each.state]?.badge || ""}">${STATES[each.state]?.text || each.state}</span>

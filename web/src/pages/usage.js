@@ -3,6 +3,7 @@
 import { call } from "../api.js";
 import { Bars } from "../components/chart.js";
 import { Empty, FailureNotice, Loading } from "../components/notices.js";
+import { Table } from "../components/table.js";
 import { go, href } from "../router.js";
 import { count, fullTime, money } from "../text.js";
 import { html, useCallback, useEffect, useState } from "../view.js";
@@ -16,9 +17,9 @@ const BY = [
   { name: "kind", title: "Kind of request" },
 ];
 const SPANS = [
-  { days: "7", title: "7 days" },
-  { days: "30", title: "30 days" },
-  { days: "365", title: "a year" },
+  { days: "7", title: "the last 7 days" },
+  { days: "30", title: "the last 30 days" },
+  { days: "365", title: "the last year" },
   { days: "", title: "all time" },
 ];
 
@@ -38,11 +39,11 @@ export default function Usage({ user, route }) {
     go("usage", "", { query: { by, days, [name]: event.target.value }, replace: true });
   return html`<div class="page">
     <h1>Usage</h1>
-    <p class="choices">
-      <label>By <select value=${by} onChange=${choose("by")}>
+    <p class="choices wide">
+      <label>Sum by <select value=${by} onChange=${choose("by")}>
         ${BY.map((each) => html`<option value=${each.name}>${each.title}</option>`)}
       </select></label>
-      <label>Of <select value=${days} onChange=${choose("days")}>
+      <label>Time <select value=${days} onChange=${choose("days")}>
         ${SPANS.map((each) => html`<option value=${each.days}>${each.title}</option>`)}
       </select></label>
     </p>
@@ -83,31 +84,30 @@ function Sums({ found, by }) {
   return html`<section aria-label="Sums">
     <h2>Tokens</h2>
     <${Bars} values=${bars} label=${`Tokens by ${by}; the table below has the figures`} />
-    <div class="wide-table" tabindex="0" role="group" aria-label="The figures">
-    <table>
-      <thead><tr>
-        <th scope="col">${BY.find((each) => each.name === by)?.title}</th><th scope="col" class="number">Requests</th>
-        <th scope="col" class="number">Read</th><th scope="col" class="number">of it cached</th>
-        <th scope="col" class="number">Written</th><th scope="col" class="number">Cost</th>
-      </tr></thead>
-      <tbody>${sums.map((sum) => html`<${Figures} key=${sum.key} sum=${sum} by=${by} />`)}</tbody>
-      <tfoot><${Figures} sum=${found.total || {}} by="" /></tfoot>
-    </table></div>
+    <${Table} label="The figures" columns=${[{ title: BY.find((each) => each.name === by)?.title || "" }, ...FIGURES]}
+      rows=${sums.map((sum) => ({ key: sum.key, cells: [nameOf(sum, by), ...figuresOf(sum)] }))}
+      total=${["All", ...figuresOf(found.total || {})]} />
   </section>`;
 }
 
-/** @param {{sum: Message, by: string}} props `by`: empty for the total */
-const Figures = ({ sum, by }) =>
-  html`<tr>
-    <th scope="row">${!by ? "All" : by === "session" && sum.key ? html`<a href=${href("chat", sum.key)}>${sum.title || sum.key}</a>` : sum.key || "forgotten conversations"}</th>
-    <td class="number">${count(sum.requests)}</td>
-    <td class="number">${count(sum.input_tokens)}</td>
-    <td class="number">${count(sum.cached_tokens)}</td>
-    <td class="number">${count(sum.output_tokens)}</td>
-    <td class="number">${money(sum.cost_usd) || "$0"}${
-      Number(sum.unpriced_requests || 0) > 0 ? html` <span class="muted">+ ${count(sum.unpriced_requests)} without a price</span>` : ""
-    }${Number(sum.uncertain_requests || 0) > 0 ? html` <span class="muted">(${count(sum.uncertain_requests)} uncertain)</span>` : ""}</td>
-  </tr>`;
+const FIGURES = ["Requests", "Read", "of it cached", "Written", "Cost"].map((title) => ({ title, number: true }));
+
+/** @param {Message} sum @param {string} by */
+const nameOf = (sum, by) =>
+  by === "session" && sum.key
+    ? html`<a href=${href("chat", sum.key)}>${sum.title || sum.key}</a>`
+    : sum.key || "forgotten conversations";
+
+/** @param {Message} sum @returns {any[]} as `FIGURES` names them */
+const figuresOf = (sum) => [
+  count(sum.requests),
+  count(sum.input_tokens),
+  count(sum.cached_tokens),
+  count(sum.output_tokens),
+  html`<span>${money(sum.cost_usd) || "$0"}${
+    Number(sum.unpriced_requests || 0) > 0 ? html` <span class="muted">+ ${count(sum.unpriced_requests)} without a price</span>` : ""
+  }${Number(sum.uncertain_requests || 0) > 0 ? html` <span class="muted">(${count(sum.uncertain_requests)} uncertain)</span>` : ""}</span>`,
+];
 
 /** @param {string} days @returns {string} the day so many days ago, here; empty for all time */
 function dayAgo(days) {

@@ -40,7 +40,7 @@ export function History({ user, noteId = "", version = "" }) {
   if (failed) return html`<${FailureNotice} failure=${failed} onRetry=${() => fetchPage(changes || [], cursor)} />`;
   if (!changes) return html`<${Loading} what="Reading the history" />`;
   if (!changes.length) return html`<${Empty}>Nothing was written yet.<//>`;
-  return html`<ol class="history" aria-label="Changes, newest first">
+  return html`<ol class="history wide" aria-label="Changes, newest first">
       ${changes.map((change, index) => {
         const before = noteId ? earlier(changes, index) : null;
         return html`<li key=${`${change.note_id} ${change.version} ${change.change}`}>

@@ -39,15 +39,15 @@ export default function Memory({ user, route, me }) {
   if (!counted && !failed) return html`<${Loading} />`;
   return html`<div class="memory">
     <header class="memory-head">
-      <h1>Memory</h1>
+      <div><h1>Memory</h1> ${counted && html`<${Figures} counted=${counted} />`}</div>
+      ${failed && html`<${FailureNotice} failure=${failed} onRetry=${recount} />`}
+      ${counted && html`<${Warnings} counted=${counted} />`}
       <nav aria-label="Views of the memory" class="views">
         ${VIEWS.filter((each) => !each.scope || me.operator || me.scopes.includes(each.scope)).map(
           (each) => html`<a key=${each.name} href=${href("memory", "", each.name ? { view: each.name } : {})}
             aria-current=${each.name === view ? "page" : undefined}>${each.title}</a>`,
         )}
       </nav>
-      ${failed && html`<${FailureNotice} failure=${failed} onRetry=${recount} />`}
-      ${counted && html`<${Figures} counted=${counted} />`}
     </header>
     <div class="memory-view">
       ${view === "" && html`<${Notes} user=${user} noteId=${route.id} onCount=${recount} />`}
@@ -62,23 +62,29 @@ export default function Memory({ user, route, me }) {
 /** @param {{counted: Message}} props */
 const Figures = ({ counted }) =>
   html`<p class="muted figures">
-      <span>${count(counted.notes)} ${Number(counted.notes) === 1 ? "note" : "notes"}</span>
-      <span><${Share} used=${counted.stored_notes} most=${counted.stored_notes_max}
-        label="Notes, superseded ones too" /> ${count(counted.stored_notes)} of ${count(counted.stored_notes_max)} with superseded ones</span>
-      <span><${Share} used=${counted.text_bytes} most=${counted.text_bytes_max} label="Text in all versions" />${" "}
-        ${bytes(counted.text_bytes)} of ${bytes(counted.text_bytes_max)} of text</span>
+      <span>${count(counted.notes)} ${Number(counted.notes) === 1 ? "note" : "notes"}${
+        setAside(counted) > 0 && `, and ${count(setAside(counted))} set aside`}</span>
+      ${fills(counted.stored_notes, counted.stored_notes_max) &&
+      html`<span>${count(counted.stored_notes)} of at most ${count(counted.stored_notes_max)} are stored</span>`}
+      <span>${bytes(counted.text_bytes)} of text${
+        fills(counted.text_bytes, counted.text_bytes_max) && `, of at most ${bytes(counted.text_bytes_max)}`}</span>
       ${counted.encrypted && html`<span>encrypted on the disk</span>`}
       ${counted.store === "remote" &&
       html`<span>on a server${counted.replica_synced_at && `, copied ${fullTime(counted.replica_synced_at)}`}</span>`}
-    </p>
-    ${counted.state && counted.state !== "ready" &&
+    </p>`;
+
+/** @param {Message} counted @returns {number} notes that are kept and no longer in use */
+const setAside = (counted) => Number(counted.stored_notes || 0) - Number(counted.notes || 0);
+
+/** Whether a limit is worth a word. @param {string} used @param {string} most */
+const fills = (used = "0", most = "0") => Number(used) > Number(most) / 2;
+
+/** @param {{counted: Message}} props */
+const Warnings = ({ counted }) =>
+  html`${counted.state && counted.state !== "ready" &&
     html`<p class="notice" role="status">Nothing can be saved right now, and searches answer from a copy: ${counted.state}.</p>`}
     ${semantic(counted.embedder) &&
     html`<p class="notice" role="status">${semantic(counted.embedder)}</p>`}`;
-
-/** @param {{used?: string, most?: string, label: string}} props */
-const Share = ({ used = "0", most = "1", label }) =>
-  html`<meter min="0" max=${most} value=${used} high=${Number(most) * 0.9} aria-label=${label}></meter>`;
 
 /** @param {string | undefined} embedder @returns {string} why there is no search by meaning; empty: there is */
 function semantic(embedder = "") {

@@ -4,6 +4,7 @@ import { host } from "../../api.js";
 import { announce } from "../../components/announcer.js";
 import { Confirm, Dialog } from "../../components/dialog.js";
 import { Empty, FailureNotice } from "../../components/notices.js";
+import { Table } from "../../components/table.js";
 import { fullTime } from "../../text.js";
 import { html, useCallback, useEffect, useState } from "../../view.js";
 
@@ -48,20 +49,18 @@ export function Tokens({ userId }) {
     <p>A token is for a device or a program of ${userId}: whoever has it is ${userId}. For another person, add a person.</p>
     ${!tokens.length && !failed && html`<${Empty}>Nobody has one.<//>`}
     ${tokens.length > 0 &&
-    html`<div class="wide-table" tabindex="0" role="group" aria-label="Tokens"><table>
-      <thead><tr><th scope="col">Name</th><th scope="col">For</th><th scope="col">Until</th>
-        <th scope="col">Last used</th><th scope="col"><span class="unseen">Revoke</span></th></tr></thead>
-      <tbody>${tokens.map(
-        (token) => html`<tr key=${token.name}>
-          <th scope="row">${token.name}</th><td>${(token.scopes || []).join(", ")}
-            <br /><span class="muted">${token.bearer}</span></td>
-          <td>${fullTime(token.expires_at)}${token.expired && html` <span class="badge warn">over</span>`}</td>
-          <td>${token.last_used_at ? fullTime(token.last_used_at) : "never"}</td>
-          <td><button type="button" class="danger" aria-label=${`Revoke ${token.name}`}
-            onClick=${() => setRevoking(token)}>Revoke …</button></td>
-        </tr>`,
-      )}</tbody>
-    </table></div>`}
+    html`<${Table} label="Tokens" columns=${["Name", "For", "Until", "Last used", ""].map((title) => ({ title }))}
+      rows=${tokens.map((token) => ({
+        key: token.name,
+        cells: [
+          token.name,
+          html`<span>${(token.scopes || []).join(", ")}<br /><span class="muted">${token.bearer}</span></span>`,
+          html`<span>${fullTime(token.expires_at)}${token.expired && html` <span class="badge warn">over</span>`}</span>`,
+          token.last_used_at ? fullTime(token.last_used_at) : "never",
+          html`<button type="button" class="danger" aria-label=${`Revoke ${token.name}`}
+            onClick=${() => setRevoking(token)}>Revoke …</button>`,
+        ],
+      }))} />`}
     <p class="actions"><button type="button" onClick=${() => setMaking(true)}>Make a token …</button></p>
     ${making &&
     html`<${Make} userId=${userId} onClose=${() => {

@@ -6,6 +6,7 @@ import { Line } from "../../components/chart.js";
 import { Confirm } from "../../components/dialog.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
 import { go } from "../../router.js";
+import { Table } from "../../components/table.js";
 import { bytes, fullTime } from "../../text.js";
 import { html, useCallback, useEffect, useState } from "../../view.js";
 import { Invitation, Remove } from "./person.js";
@@ -134,30 +135,26 @@ const Running = ({ status, userId }) =>
     </dl>
     ${(status.notices || []).map((/** @type {string} */ each) => html`<p class="notice">${each}</p>`)}
     <h2>Guests</h2>
-    <div class="wide-table" tabindex="0" role="group" aria-label="Guests">
-    <table>
-      <thead><tr><th scope="col">Guest</th><th scope="col">State</th><th scope="col">Memory</th>
-        <th scope="col">Processor</th><th scope="col">Restarts</th></tr></thead>
-      <tbody>${(status.guests || []).map(
-        (/** @type {Message} */ guest) => html`<${Guest} key=${guest.role} guest=${guest} samples=${status.samples?.[guest.role] || []} />`,
-      )}</tbody>
-    </table></div>
+    <${Table} label="Guests" columns=${["Guest", "State", "Memory", "Processor", "Restarts"].map((title) => ({ title }))}
+      rows=${(status.guests || []).map((/** @type {Message} */ guest) => ({
+        key: guest.role,
+        cells: [guest.role, ...figuresOf(guest, status.samples?.[guest.role] || [])],
+      }))} />
     <${Boundary} userId=${userId} first=${status.boundary} />`;
 
-/** @param {{guest: Message, samples: Message[]}} props */
-const Guest = ({ guest, samples }) => {
+/** @param {Message} guest @param {Message[]} samples @returns {any[]} */
+function figuresOf(guest, samples) {
   const cpu = (samples[samples.length - 1]?.cpu || 0) * 100;
-  return html`<tr>
-    <th scope="row">${guest.role}</th>
-    <td><span class="badge ${BADGES[guest.state] || ""}">${guest.state}</span> since ${fullTime(guest.since)}
-      ${guest.reason && html`<br />${guest.reason}`}${guest.details && html`<br /><span class="muted">${guest.details}</span>`}</td>
-    <td>${bytes(guest.resident_bytes)} <${Line} values=${samples.map((each) => each.resident_bytes)}
-      label=${`Memory of ${guest.role}, now ${bytes(guest.resident_bytes)}`} /></td>
-    <td>${samples.length > 0 && html`${cpu.toFixed(0)} % <${Line} most=${1} values=${samples.map((each) => each.cpu)}
-      label=${`Processor time of ${guest.role}, now ${cpu.toFixed(0)} percent`} />`}</td>
-    <td>${guest.restarts || 0}${guest.last_end && html`<br /><span class="muted">last: ${guest.last_end}</span>`}</td>
-  </tr>`;
-};
+  return [
+    html`<div><span class="badge ${BADGES[guest.state] || ""}">${guest.state}</span> since ${fullTime(guest.since)}
+      ${guest.reason && html`<br />${guest.reason}`}${guest.details && html`<br /><span class="muted">${guest.details}</span>`}</div>`,
+    html`<div>${bytes(guest.resident_bytes)} <${Line} values=${samples.map((each) => each.resident_bytes)}
+      label=${`Memory of ${guest.role}, now ${bytes(guest.resident_bytes)}`} /></div>`,
+    samples.length > 0 && html`<div>${cpu.toFixed(0)} % <${Line} most=${1} values=${samples.map((each) => each.cpu)}
+      label=${`Processor time of ${guest.role}, now ${cpu.toFixed(0)} percent`} /></div>`,
+    html`<div>${guest.restarts || 0}${guest.last_end && html`<br /><span class="muted">last: ${guest.last_end}</span>`}</div>`,
+  ];
+}
 
 /**
  * Each probe of the boundary, as the shell guest found it from inside.
@@ -187,7 +184,7 @@ function Boundary({ userId, first }) {
     html`<p><span class="badge ${report.passed ? "good" : "bad"}">${report.passed ? "the boundary holds" : "the boundary does not hold"}</span>
         <span class="muted"> probed from inside the shell guest, ${fullTime(report.checked_at)}</span></p>
       <details open=${!report.passed}><summary>${(report.checks || []).length} probes</summary>
-      <ul class="findings">${(report.checks || []).map(
+      <ul class="findings wide">${(report.checks || []).map(
         (/** @type {Message} */ each) => html`<li key=${each.name}>
           <span class="badge ${each.passed ? "good" : "bad"}">${each.passed ? "held" : "broken"}</span>
           <strong>${each.name}</strong> ${each.details}</li>`,
