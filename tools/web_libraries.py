@@ -38,6 +38,11 @@ FILES: Final = {
         "LICENSE": "markdown-it.LICENSE",
     },
     "dompurify": {"dist/purify.es.mjs": "dompurify.js", "LICENSE": "dompurify.LICENSE"},
+    "temml": {"dist/temml.mjs": "temml.js", "LICENSE": "temml.LICENSE"},
+    "@highlightjs/cdn-assets": {
+        "es/highlight.min.js": "highlight.js",
+        "LICENSE": "highlight.LICENSE",
+    },
 }
 """Of each package what is taken, and its name in web/vendor."""
 
@@ -47,8 +52,11 @@ TYPES: Final = {
     "htm.d.ts": 'export { default } from "htm";',
     "markdown-it.d.ts": 'export { default } from "markdown-it";',
     "dompurify.d.ts": 'export { default } from "dompurify";',
+    "temml.d.ts": "declare const temml: any;\nexport default temml;",
+    "highlight.d.ts": "declare const hljs: any;\nexport default hljs;",
 }
-"""Where tsc finds the types of a file: in the package, once `npm ci` has installed it."""
+"""Where tsc finds the types of a file: in the package, once `npm ci` has installed it. Two
+libraries come without."""
 
 IMPORTED: Final = {b'"preact"': b'"./preact.js"'}
 """Modules that name each other as npm does, and where a browser finds them."""
@@ -102,7 +110,7 @@ def _sealed(vendor: Path, stamp: str) -> str:
 
 def _files(package: str, version: str, integrity: str) -> Iterator[tuple[str, bytes]]:
     registry = os.environ.get("NPM_CONFIG_REGISTRY", REGISTRY).rstrip("/")
-    url = f"{registry}/{package}/-/{package}-{version}.tgz"
+    url = f"{registry}/{package}/-/{package.rpartition('/')[2]}-{version}.tgz"
     content = fetched(url)
     digest = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
     if digest != integrity:

@@ -166,7 +166,8 @@ def note(value: Note) -> pb.Note:
 
 
 def result(value: Hit, came_from: Origin | None = None) -> pb.Note:
-    """A search result; a conversation has no type."""
+    """A search result; what was said has no type, and of an origin its conversation alone."""
+    said_in = pb.NoteOrigin(session_id=value.session_id, material=value.material)
     return pb.Note(
         note_id=value.note_id,
         text=value.text,
@@ -181,7 +182,7 @@ def result(value: Hit, came_from: Origin | None = None) -> pb.Note:
         version=value.version,
         type=value.type if value.note_id else "",
         key=value.key,
-        origin=origin(came_from) if came_from else None,
+        origin=origin(came_from) if came_from else said_in if value.session_id else None,
     )
 
 

@@ -366,8 +366,9 @@ class Erasure:
     """What deleting a note would erase, and where else its text stands.
 
     `versions` includes the current one. `replaced` counts superseded notes that lose their
-    replacement. `mentions` counts the messages in conversations that hold the note's text, word for
-    word; they stay, in the sessions `mentioned_in`, latest first.
+    replacement. `mentions` counts the messages in conversations that hold the note's text
+    or that of an earlier version, word for word; they stay, in the sessions `mentioned_in`, latest
+    first.
     """
 
     version: int

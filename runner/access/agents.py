@@ -74,12 +74,15 @@ class Agents:
             self._connections[user_id] = _Connection(launch, channel)
             return channel
 
-    async def forget(self, user_id: str, channel: grpc.aio.Channel) -> None:
-        """Do not use `channel` any more; the next call gets another one."""
+    async def forget(self, user_id: str, channel: grpc.aio.Channel) -> bool:
+        """Do not use `channel` any more; the next call gets another one. Returns whether this was
+        the first call to find that."""
         async with self._locks[user_id]:
             known = self._connections.get(user_id)
-            if known is not None and known.channel is channel:
+            first = known is not None and known.channel is channel
+            if first:
                 await self._drop(user_id)
+            return first
 
     async def close(self) -> None:
         """Close all connections."""
@@ -173,8 +176,9 @@ class Replies:
                 raise _OtherLaunchError from None
             if told or error.code() not in _NOT_ANSWERED:
                 raise from_rpc_error(error) from None
-            log.warning("the agent of %s went away: %s", self._user_id, error.details())
-            await self._agents.forget(self._user_id, self._channel)
+            if await self._agents.forget(self._user_id, self._channel):
+                log.warning("the agent of %s does not answer right now", self._user_id)
+                log.info("%s", error.details())
             raise away(self._user_id) from None
         return None if reply is grpc.aio.EOF else self._back(reply)
 

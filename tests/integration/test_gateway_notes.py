@@ -272,6 +272,8 @@ async def test_a_rehearsed_deletion_counts_what_would_go_and_what_stays(
     gateways: Gateways, alice: Client
 ) -> None:
     note_id = await alice.save("the key lies under the mat")
+    await alice.session("first")
+    await alice.answer("first", "is it true that the key lies under the mat?")
     await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="the key is with Bob"))
     await alice.session("s")
     await alice.answer("s", "you know that the key is with Bob, don't you?")
@@ -282,7 +284,7 @@ async def test_a_rehearsed_deletion_counts_what_would_go_and_what_stays(
     said = await alice.stub.DeleteNote(rehearsed)
     assert (said.version, said.versions, said.passages, said.replaced) == (2, 2, 1, 0)
     assert said.mentions >= 1
-    assert list(said.mentioned_in) == ["s"]
+    assert list(said.mentioned_in) == ["s", "first"], "what an earlier version says counts, too"
     assert (await alice.note(note_id)).version == 2
     await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="the key is lost"))
     late = pb.DeleteNoteRequest(note_id=note_id, expected_version=said.version)

@@ -85,6 +85,7 @@ async def test_an_archived_session_is_hidden_searched_and_comes_back_when_used(
         pb.SearchNotesRequest(query="zeppelin", include_conversation=True)
     )
     assert "zeppelin" in found.notes[0].text
+    assert (found.notes[0].source, found.notes[0].origin.session_id) == ("conversation", "old")
     await alice.answer("old", "help")
     assert await listed(alice) == ["old", "new"]
     await alice.stub.ArchiveSession(pb.ArchiveSessionRequest(session_id="new", archived=True))

@@ -31,7 +31,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def give(url: str) -> Any:
         asked.append(url)
-        return archives[url.split("/-/")[0].rpartition("/")[2]]
+        return archives[url.removeprefix(f"{web_libraries.REGISTRY}/").split("/-/")[0]]
 
     monkeypatch.setattr(web_libraries, "fetched", give)
     return asked

@@ -224,8 +224,11 @@ _MENTIONS: Final = """
 SELECT session_id, mentions FROM (
     SELECT sessions.session_id, sessions.updated_at, (
         SELECT COUNT(*) FROM conversation_events AS event
-            WHERE event.session_id = sessions.session_id AND instr(event.text, (
-                SELECT content FROM notes WHERE namespace = ?1 AND note_id = ?2))) AS mentions
+            WHERE event.session_id = sessions.session_id AND EXISTS (
+                SELECT 1 FROM (
+                    SELECT content FROM notes WHERE namespace = ?1 AND note_id = ?2 UNION ALL
+                    SELECT content FROM note_versions WHERE namespace = ?1 AND note_id = ?2)
+                    WHERE instr(event.text, content))) AS mentions
     FROM sessions WHERE user_id = ?3)
     WHERE mentions > 0 ORDER BY updated_at DESC
 """

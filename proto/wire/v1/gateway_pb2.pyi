@@ -2247,8 +2247,8 @@ class DeleteNoteReply(_message.Message):
     replaced: _builtins.int
     """superseded notes that have no replacement since"""
     mentions: _builtins.int
-    """Messages in conversations that hold the note's text word for word. They stay until their
-    session is forgotten.
+    """Messages in conversations that hold the note's text, or that of an earlier version, word for
+    word. They stay until their session is forgotten.
     """
     @_builtins.property
     def mentioned_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

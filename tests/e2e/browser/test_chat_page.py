@@ -47,13 +47,50 @@ def test_an_answer_is_shown_as_markdown_and_its_session_is_there_again(
     ask(page, "When is tea?")
     expect(page.get_by_role("heading", name="Tea")).to_be_visible()
     expect(page.locator("strong", has_text="five")).to_be_visible()
-    expect(page.get_by_role("button", name="Copy")).to_be_visible()
+    expect(page.get_by_role("button", name="Copy", exact=True)).to_be_visible()
     link = page.get_by_role("link", name="us (a.test)")
     assert link.get_attribute("rel") == "noopener noreferrer"
     expect(page.locator("#announcements")).to_contain_text("Answer: # Tea")
     page = window.reopen("#/chat")
     page.get_by_role("link", name="When is tea?").click()
     expect(page.get_by_role("heading", name="Tea")).to_be_visible()
+
+
+RICH = r"""| what | costs |
+|---|--:|
+| tea | 2 |
+
+It costs $5 or $6, with $HOME/$USER and $E = mc^2$; see \(x_1\) and $\undefined$.
+
+$$
+- \frac{1}{2}
+$$
+
+```python
+def tea(): return "five"
+```
+"""
+
+
+def test_tables_formulas_and_code_are_set_and_an_answer_is_copied(
+    new_window: NewWindow, script: Script
+) -> None:
+    """No breach of the page's policy: the window has an eye on that."""
+    script.play(says(RICH))
+    window = new_window()
+    window.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = window.enter("alice", "#/chat")
+    ask(page, "What does tea cost?")
+    expect(page.locator("td", has_text="2")).to_have_css("text-align", "end")
+    expect(page.locator("math")).to_have_count(3)
+    expect(page.locator("math mfrac")).to_have_count(1)
+    expect(answered(page, "It costs $5 or $6, with $HOME/$USER and")).to_be_visible()
+    expect(page.locator("code.math")).to_have_text([r"\undefined"])
+    expect(page.locator("pre .hljs-keyword")).to_have_text(["def", "return"])
+    expect(page.locator("pre code")).to_have_text('def tea(): return "five"')
+    page.get_by_role("button", name="Copy answer").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == RICH
 
 
 def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
@@ -187,6 +224,7 @@ def test_an_answer_is_stopped_and_asked_for_again(new_window: NewWindow, script:
     expect(answered(page, "The beginning")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(answered(page, "Stopped.")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
     page.get_by_role("button", name="try again").click()
     expect(answered(page, "and the end.")).to_be_visible()
 
@@ -284,7 +322,10 @@ def test_sessions_are_found_archived_and_forgotten_by_keyboard(
     expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
     page.keyboard.press("/")
     page.keyboard.type("xyzzy")
+    expect(page.get_by_text("No conversation has “xyzzy”")).to_be_visible()
     expect(page.get_by_role("link", name="help")).to_have_count(0)
+    page.get_by_role("searchbox").fill("Commands")  # which the answer has, and no title
+    expect(page.get_by_role("link", name="help")).to_be_visible()
     page.get_by_role("searchbox").fill("help")
     more = page.get_by_role("button", name="More about help")
     more.click()

@@ -100,7 +100,7 @@ def test_what_is_said_in_a_conversation_is_told_before_a_note_is_forgotten(
     page = new_window().enter("bob", "#/memory")
     write(page, "the albatross nests on the roof")
     note(page).get_by_role("button", name="Forget").click()
-    expect(dialog(page)).to_contain_text("the same, word for word, in conversation 1")
+    expect(dialog(page)).to_contain_text("word for word, in conversation 1")
 
 
 def test_of_two_who_edit_a_note_neither_loses_what_they_wrote(new_window: NewWindow) -> None:
@@ -190,15 +190,17 @@ def test_what_a_page_planted_is_listed_by_page_and_vouched_for_or_forgotten(
     expect(page.get_by_text("The import would give: 2 new")).to_be_visible()
     page.get_by_role("button", name="Import m.jsonl").click()
     expect(page.get_by_text("The import gave: 2 new")).to_be_visible()
-    page.get_by_role("link", name="Not vouched for").click()
+    page.get_by_role("link", name="Unconfirmed").click()
     section = page.locator("section").filter(has_text="https://shop.example/")
-    expect(section.get_by_role("button", name="Vouch for it")).to_have_count(2)
-    section.locator(".side").filter(has_text="the shop").get_by_role("button", name="Vouch").click()
-    dialog(page).get_by_role("button", name="I vouch for it").click()
-    expect(section.get_by_role("button", name="Vouch for it")).to_have_count(1)
+    expect(section.get_by_role("button", name="Confirm")).to_have_count(2)
+    section.locator(".side").filter(has_text="the shop").get_by_role(
+        "button", name="Confirm"
+    ).click()
+    dialog(page).get_by_role("button", name="It is right").click()
+    expect(section.get_by_role("button", name="Confirm")).to_have_count(1)
     section.get_by_role("button", name="Forget").click()
     dialog(page).get_by_role("button", name="Forget for good").click()
-    expect(page.get_by_text("There is no such note.")).to_be_visible()
+    expect(page.get_by_text("No note is unconfirmed.")).to_be_visible()
     go(page, f"{page.url.partition('#')[0]}#/memory/planted-2")
     expect(note(page)).to_contain_text("Written by you through console")
 

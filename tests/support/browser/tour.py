@@ -17,7 +17,7 @@ PLACES: Final = {
     "memory": "#/memory",
     "note": "#/memory/tour-printer",
     "changes": "#/memory?view=history",
-    "not-vouched-for": "#/memory?view=planted",
+    "unconfirmed": "#/memory?view=planted",
     "review": "#/memory?view=review",
     "import-and-export": "#/memory?view=transfer",
     "usage": "#/usage",
@@ -37,6 +37,22 @@ _NOTES: Final[tuple[tuple[str, str, list[str]], ...]] = (
 )
 
 
+_ANSWER: Final = r"""I'll remember that: **3 March**.
+
+- cake
+- flowers
+
+| what | how many |
+|---|--:|
+| candles | $n = 2026 - 1990$ |
+
+```python
+def candles(born: int) -> int:
+    return 2026 - born  # one a year
+```
+"""
+
+
 def furnish(console: Console, script: Script, page: Page) -> None:
     """Give alice notes, one of them planted and one with a history, and a conversation. `page` is a
     tab in which she is logged in."""
@@ -52,7 +68,7 @@ def furnish(console: Console, script: Script, page: Page) -> None:
     console.household.works("--user", "alice", "memory", "edit", "tour-printer", edited)
     script.play(
         calls("memory_save", content="Anna's birthday is on 3 March"),
-        says("I'll remember that: **3 March**.\n\n- cake\n- flowers\n"),
+        says(_ANSWER),
     )
     go(page, f"{console.url}/#/chat")
     page.get_by_role("textbox", name="Message").fill("Remember that Anna's birthday is on 3 March.")

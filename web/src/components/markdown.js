@@ -8,6 +8,7 @@ import DOMPurify from "../../vendor/dompurify.js";
 import { download, imageAddress, imageType } from "../shared-files.js";
 import { pieces } from "../text.js";
 import { html, useLayoutEffect, useRef } from "../view.js";
+import { highlight, mathRules, typeset } from "./typeset.js";
 
 const parser = new MarkdownIt({ html: false, linkify: true, breaks: true });
 const DEEPEST = 90;
@@ -26,6 +27,16 @@ parser.renderer.rules.image = (tokens, index) => {
   const text = parser.utils.escapeHtml(token.content || source);
   return `<a href="${parser.utils.escapeHtml(source)}" data-image="">Image: ${text}</a>`;
 };
+
+// What a column is aligned to is a class: the page allows no style in what it parses.
+for (const cell of ["th_open", "td_open"])
+  parser.renderer.rules[cell] = (tokens, index, options, _env, self) => {
+    const side = /text-align:(center|right)/.exec(String(tokens[index].attrGet("style")));
+    tokens[index].attrs = side ? [["class", `at-${side[1]}`]] : null;
+    return self.renderToken(tokens, index, options);
+  };
+
+mathRules(parser);
 
 const ALLOWED = {
   ALLOWED_TAGS: (
@@ -49,6 +60,7 @@ function clean(source, user) {
   );
   for (const link of fragment.querySelectorAll("a")) prepareLink(link, user);
   for (const code of fragment.querySelectorAll("pre")) prepareCode(code);
+  for (const code of fragment.querySelectorAll("code.math")) typeset(code);
   for (const table of fragment.querySelectorAll("table")) {
     const box = make("div", { className: "wide-table" });
     table.replaceWith(box);
@@ -143,6 +155,7 @@ function prepareCode(block) {
   block.tabIndex = 0;
   block.replaceWith(box);
   box.append(head, block);
+  if (language && block.firstElementChild) highlight(block.firstElementChild, language[1]);
 }
 
 /**

@@ -28,6 +28,7 @@ export class Attention {
   }
 
   async look() {
+    this.again = this.looking; // something happened meanwhile
     if (this.looking) return;
     this.looking = true;
     try {
@@ -41,6 +42,7 @@ export class Attention {
       // The next look may reach it; that the server is away is said at the top of the page.
     } finally {
       this.looking = false;
+      if (this.again) void this.look();
     }
   }
 }

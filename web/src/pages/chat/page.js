@@ -63,7 +63,8 @@ export default function Chat({ user, route, me }) {
   }, [running, conversation]);
 
   const now = turns.findLast((each) => each.state !== "ended");
-  useEffect(() => void attention.look(), [now?.id]);
+  const waits = now?.parts.some((part) => part.kind === "approval" && !part.decided);
+  useEffect(() => void attention.look(), [now?.id, waits]);
   const send = async (
     /** @type {string} */ text,
     /** @type {{model?: string, attachments?: string[], retry?: boolean}} */ how,

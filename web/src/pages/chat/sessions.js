@@ -26,6 +26,7 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
   const [archived, setArchived] = useState(false);
   const [query, setQuery] = useState("");
   const [said, setSaid] = useState(/** @type {Message[]} */ ([]));
+  const [searching, setSearching] = useState(false);
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [open, setOpen] = useState(/** @type {{what: string, session: Message} | null} */ (null));
   const [tries, tryAgain] = useReducer((/** @type {number} */ n) => n + 1, 0);
@@ -50,14 +51,16 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
   useEffect(() => {
     setSaid([]);
     const asked = query.trim();
-    if (!canSearch || asked.length < 3) return undefined;
+    const wanted = canSearch && asked.length >= 3;
+    setSearching(wanted);
+    if (!wanted) return undefined;
     const stop = new AbortController();
     const timer = setTimeout(() => {
       const request = { query: asked, top_k: 20, include_conversation: true };
       call(user, "SearchNotes", request, stop.signal).then(
-        (reply) => setSaid((reply.notes || []).filter(isSaid)),
+        (reply) => setSaid((reply.notes || []).filter((/** @type {Message} */ each) => isSaid(each, wordsOf(asked)))),
         () => {}, // titles are searched all the same
-      );
+      ).finally(() => stop.signal.aborted || setSearching(false));
     }, SEARCH_AFTER_MS);
     return () => {
       clearTimeout(timer);
@@ -66,11 +69,11 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
   }, [query, user]);
 
   const shown = useMemo(() => {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    const passages = new Map(said.map((each) => [each.origin.session_id, each.text]));
+    const words = wordsOf(query);
+    const passages = new Map(said.map((each) => [each.origin.session_id, passageOf(each.text, words)]));
     return sessions
       .filter((each) => {
-        const title = titleOf(each).toLowerCase();
+        const title = folded(titleOf(each));
         return words.every((word) => title.includes(word)) || passages.has(each.session_id);
       })
       .map((session) => ({ session, passage: words.length ? passages.get(session.session_id) : "" }));
@@ -98,7 +101,7 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
         <span class="muted" title=${fullTime(session.updated_at)}>
           ${shortTime(session.updated_at)}${session.archived_at ? " · archived" : ""}
         </span>
-        ${passage && html`<span class="passage muted">${passage.slice(0, 160)}</span>`}
+        ${passage && html`<span class="passage muted">${passage}</span>`}
       </a>
       <button type="button" class="plain" aria-label=${`More about ${titleOf(session)}`}
         onClick=${() => setOpen({ what: "more", session })}>⋯</button>
@@ -113,6 +116,8 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
     ${problem && html`<${FailureNotice} failure=${problem} />`}
     <${VirtualList} items=${shown} keyOf=${(/** @type {any} */ each) => each.session.session_id} draw=${row}
       estimate=${56} label="Conversations" />
+    ${query.trim() && !shown.length && !searching &&
+    html`<p class="empty" role="status">No conversation has “${query.trim()}”${archived ? "" : ", but for archived ones"}.</p>`}
     <label class="archived"><input type="checkbox" checked=${archived}
       onChange=${(/** @type {any} */ event) => setArchived(event.target.checked)} /> Show archived</label>
     ${open?.what === "more" &&
@@ -173,11 +178,32 @@ function More({ session, onRename, onArchive, onForget, onClose }) {
 /** @param {Message} session */
 const titleOf = (session) => session.title || "Untitled";
 
+/** @param {string} text @returns {string} in small letters without accents */
+const folded = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+
+/** @param {string} query */
+const wordsOf = (query) => folded(query).split(/\s+/).filter(Boolean);
+
 /**
  * Whether a hit of a search is something that was said, and has most of the words: by meaning alone
  * something is always near.
  *
  * @param {Message} hit
+ * @param {string[]} words
  */
-const isSaid = (hit) =>
-  hit.origin?.session_id && !String(hit.note_id).startsWith("note-") && hit.words >= MOST_WORDS;
+function isSaid(hit, words) {
+  const has = words.filter((word) => folded(hit.text).includes(word)).length;
+  const most = Math.max(hit.words || 0, has / words.length) >= MOST_WORDS;
+  return hit.source === "conversation" && hit.origin?.session_id && most;
+}
+
+/**
+ * @param {string} text of a hit, after who said it and when
+ * @param {string[]} words
+ * @returns {string} a line of it, from shortly before the first of the words
+ */
+function passageOf(text, words) {
+  const said = text.replace(/^\w+ \([^)]*\): /, "");
+  const at = Math.min(...words.map((word) => folded(said).indexOf(word)).filter((each) => each >= 0));
+  return Number.isFinite(at) && at > 20 ? `…${said.slice(at - 16, at + 160)}` : said.slice(0, 160);
+}

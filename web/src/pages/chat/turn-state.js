@@ -63,11 +63,15 @@ export function fromHistory(history) {
     } else if (event.text) {
       turn.parts.push({ kind: "text", text: event.text });
     }
-    if (event.incomplete) turn.problem = { message: whyIncomplete(event.incomplete) };
+    if (event.incomplete === "stopped") turn.problem = STOPPED;
+    else if (event.incomplete) turn.problem = { message: whyIncomplete(event.incomplete) };
   }
   for (const receipt of history.receipts || []) turns.get(receipt.turn_id)?.receipts.push(receipt);
   return [...turns.values()];
 }
+
+/** No failure: somebody wanted it. */
+const STOPPED = { message: "Stopped.", code: "cancelled" };
 
 /** @param {string} reason */
 const whyIncomplete = (reason) =>
@@ -75,7 +79,6 @@ const whyIncomplete = (reason) =>
     length: "The answer is incomplete: it reached the most that the model writes at once.",
     filtered: "The answer is incomplete: the provider's content filter stopped it.",
     cut_short: "The answer is incomplete: the connection to the provider broke off.",
-    stopped: "The answer is incomplete: the turn was stopped.",
     interrupted: "The turn was interrupted: the agent stopped in its middle.",
   })[reason] || `The answer is incomplete: ${reason}.`;
 
@@ -123,7 +126,7 @@ export function withEvent(turn, event) {
   } else if (event.failed) {
     const { code = "", message = "", resolution = "", receipts } = event.failed;
     const stopped = code.toLowerCase() === "cancelled";
-    next.problem = stopped ? { message: "Stopped.", code } : { message, resolution, code };
+    next.problem = stopped ? STOPPED : { message, resolution, code };
     next.receipts = receipts || next.receipts;
     next.state = "ended";
   }

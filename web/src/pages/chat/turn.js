@@ -1,6 +1,7 @@
 /** One turn: what was asked, what the agent did, what it answered, and what that took. */
 
 import { ForeignText } from "../../components/foreign-text.js";
+import { Copy } from "../../components/copy.js";
 import { Markdown } from "../../components/markdown.js";
 import { FailureNotice } from "../../components/notices.js";
 import { SharedFile } from "../../components/shared-file.js";
@@ -8,6 +9,7 @@ import { href } from "../../router.js";
 import { count, fullTime, money, shortTime } from "../../text.js";
 import { html } from "../../view.js";
 import { Approval, ToolCall } from "./calls.js";
+import { answerOf } from "./turn-state.js";
 
 /** @typedef {import("./turn-state.js").Turn} Turn */
 /** @typedef {import("../../api.js").Message} Message */
@@ -38,7 +40,10 @@ export function TurnView({ user, turn, last, onRetry, onEdit }) {
       })}
       ${!over &&
       html`<p class="busy muted">${turn.state === "sending" ? "Sending" : "Working"}</p>`}
-      ${turn.problem && html`<${FailureNotice} failure=${turn.problem} />`}
+      ${turn.problem &&
+      (turn.problem.code === "cancelled"
+        ? html`<p class="muted">${turn.problem.message}</p>`
+        : html`<${FailureNotice} failure=${turn.problem} />`)}
       ${turn.receipts.length > 0 &&
       html`<ul class="receipts" aria-label="What this turn did to memory">
         ${turn.receipts.map((each, index) => html`<${Receipt} key=${index} receipt=${each} />`)}
@@ -46,6 +51,7 @@ export function TurnView({ user, turn, last, onRetry, onEdit }) {
       ${over &&
       html`<p class="after">
         ${turn.usage && html`<span class="muted">${usageOf(turn.usage)}</span>`}
+        ${answerOf(turn) && html`<${Copy} text=${answerOf(turn)} title="Copy answer" />`}
         ${last &&
         html`<button type="button" class="plain" onClick=${onRetry}>
           ${turn.problem && !turn.problem.notSent && turn.parts.length ? "Go on, or try again" : "Try again"}

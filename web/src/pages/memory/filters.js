@@ -107,7 +107,7 @@ export function Filters({ user, filter, onFilter, search }) {
         <label>Before the day <input type="date" value=${filter.before} onChange=${set("before")} /></label>
       </div>
       <label class="check"><input type="checkbox" checked=${filter.material_only} onChange=${set("material_only")} />
-        only what nobody vouched for</label>
+        only unconfirmed notes</label>
       <label class="check"><input type="checkbox" checked=${filter.include_superseded} onChange=${set("include_superseded")} />
         also superseded notes</label>
       <label class="check"><input type="checkbox" checked=${filter.include_conversation} onChange=${set("include_conversation")} />

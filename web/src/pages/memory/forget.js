@@ -63,13 +63,13 @@ export function Forget({ user, note, onDone, onClose }) {
       </ul>
       ${Number(erasure.mentions || 0) > 0
         ? html`<p>
-            This stays: ${many(erasure.mentions, "message says", "messages say")} the same, word for word, in${" "}
+            This stays: ${many(erasure.mentions, "message says", "messages say")} it, or an earlier version of it, word for word, in${" "}
             ${(erasure.mentioned_in || []).map(
               (/** @type {string} */ session, /** @type {number} */ index) =>
                 html`${index ? ", " : ""}<a href=${href("chat", session)}>conversation ${index + 1}</a>`,
             )}. To erase that, too, forget the conversation.
           </p>`
-        : html`<p>No message in a conversation says it word for word.</p>`}
+        : html`<p>No message in a conversation says it, or an earlier version of it, word for word.</p>`}
       <p class="muted">Backups and exports made before keep it. That a note with this id was there stays in receipts.</p>`}
   <//>`;
 }

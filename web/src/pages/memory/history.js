@@ -48,7 +48,7 @@ export function History({ user, noteId = "", version = "" }) {
             <strong>Version ${change.version}</strong>${" "}
             <span class="muted"><${Origin} origin=${change.origin} at=${change.at} change=${change.change} /></span>
             ${!noteId && html` · <a href=${href("memory", change.note_id)}>open the note</a>`}
-            ${change.origin?.material && html` <span class="badge warn">nobody vouched for it</span>`}
+            ${change.origin?.material && html` <span class="badge warn">unconfirmed</span>`}
           </p>
           ${before
             ? html`<${Difference} before=${before.text || ""} after=${change.text || ""} />`

@@ -52,13 +52,13 @@ export function NoteView({ user, noteId, onChanged, onGone, onTag }) {
       html`<p class="notice">No longer in use: <${ForeignText} text=${note.superseded_reason || "no reason was given"} />.
         ${note.superseded_by && html` <a href=${href("memory", note.superseded_by)}>What replaced it</a>`}</p>`}
       ${note.origin?.material &&
-      html`<p class="notice">This comes from what the agent read, and nobody said that it is so. The
-        agent does not take it for your word.</p>`}
+      html`<p class="notice">Unconfirmed: the agent read this somewhere, and nobody has said that it is
+        right. It does not take it for your word.</p>`}
       ${failed && html`<${FailureNotice} failure=${failed} onClose=${() => setFailed(null)} />`}
       <p class="actions">
         <button type="button" class="primary" onClick=${() => setDoing("edit")}>Edit</button>
         ${note.origin?.material &&
-        html`<button type="button" onClick=${() => setDoing("vouch")}>Vouch for it</button>`}
+        html`<button type="button" onClick=${() => setDoing("vouch")}>Confirm</button>`}
         <button type="button" disabled=${isFirst} onClick=${() => setDoing("undo")}
           title=${isFirst ? "It says what it said first" : ""}>
           ${note.superseded ? "Bring it back" : "Undo the last change"}</button>
@@ -85,12 +85,12 @@ const Facts = ({ note }) =>
     <div><dt>Id</dt><dd><code>${note.note_id}</code></dd></div>
     <div><dt>Version</dt><dd>${note.version}, since ${fullTime(note.updated_at)}; first saved ${fullTime(note.created_at)}</dd></div>
     <div><dt>Found by</dt><dd>${note.embedded ? "words and meaning" : "words only, so far"}</dd></div>
-    <div><dt>Recalled</dt><dd>${
+    <div><dt>Looked up</dt><dd>${
       Number(note.access_count || 0)
         ? `${count(note.access_count)} times, last ${fullTime(note.accessed_at)}`
-        : "not yet by the tools that count it"
+        : "not yet"
     }</dd></div>
-    ${note.type && html`<div><dt>Type</dt><dd>${note.type}, confidence ${(note.confidence || 0).toFixed(2)}</dd></div>`}
+    ${note.type && html`<div><dt>Type</dt><dd>${note.type}${note.confidence < 1 ? `, ${Math.round(note.confidence * 100)} % certain` : ""}</dd></div>`}
     ${note.rationale && html`<div><dt>Why</dt><dd><${ForeignText} text=${note.rationale} /></dd></div>`}
     ${note.scope_session &&
     html`<div><dt>Seen in</dt><dd>only <a href=${href("chat", note.scope_session)}>one conversation</a></dd></div>`}
@@ -122,9 +122,9 @@ export function Vouch({ user, note, onDone, onClose }) {
   const vouch = async () => {
     const { note_id, text, version } = note;
     onDone(await call(user, "EditNote", { note_id, text, expected_version: version }));
-    announce("The note is your word now.");
+    announce("The note counts as your word now.");
   };
-  return html`<${Act} title="Vouch for this note?" action="I vouch for it" act=${vouch} onClose=${onClose}>
+  return html`<${Act} title="Is this note right?" action="It is right" act=${vouch} onClose=${onClose}>
     <blockquote class="note-text short"><${ForeignText} text=${note.text || ""} /></blockquote>
     <p>The same text is saved as your word, in a new version. From then on the agent takes it for what
       you said. Where it came from stays in the history.</p>

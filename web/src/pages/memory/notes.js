@@ -183,4 +183,4 @@ function useNotes(user, filter) {
  * @param {import("./filters.js").Filter} filter
  */
 const said = ({ notes, cursor }, filter) =>
-  filter.query ? `${notes.length} results` : `${notes.length}${cursor ? " and more" : ""} notes`;
+  `${notes.length}${cursor ? " and more" : ""} ${filter.query ? "result" : "note"}${notes.length === 1 ? "" : "s"}`;

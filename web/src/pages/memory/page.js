@@ -16,7 +16,7 @@ import { Transfer } from "./transfer.js";
 const VIEWS = [
   { name: "", title: "Notes" },
   { name: "history", title: "Changes" },
-  { name: "planted", title: "Not vouched for" },
+  { name: "planted", title: "Unconfirmed" },
   { name: "review", title: "Review" },
   { name: "transfer", title: "Import and export", scope: "admin" },
 ];

@@ -45,19 +45,19 @@ export function Planted({ user, onCount }) {
   if (failed) return html`<${FailureNotice} failure=${failed} onRetry=${() => fetchPage(notes || [], cursor)} />`;
   if (!notes) return html`<${Loading} />`;
   return html`<div class="page">
-    <p>The agent kept these notes of what it read, and nobody vouched for them. It does not take them for
-      your word. Vouch for what is right, and forget the rest.</p>
-    ${!notes.length && html`<${Empty}>There is no such note.<//>`}
+    <p>The agent made these notes from pages, files and tools that it read. Nobody has said that they are
+      right, so it does not take them for your word. Confirm what is right, and forget the rest.</p>
+    ${!notes.length && html`<${Empty}>No note is unconfirmed.<//>`}
     ${byLink(notes).map(
       ([link, from]) => html`<section class="pair" key=${link}>
-        <h2>${link ? html`<${ForeignText} text=${link} />` : "From somewhere that was not noted"}</h2>
+        <h2>${link ? html`<${ForeignText} text=${link} />` : "From an unknown source"}</h2>
         ${from.map(
           (note) => html`<div class="side" key=${note.note_id}>
             <div class="note-text"><${ForeignText} text=${note.text || ""} /></div>
             <p class="muted"><${Origin} origin=${{ ...note.origin, link: "" }} at=${note.updated_at} />${" "}
               · <a href=${href("memory", note.note_id)}>open</a></p>
             <p class="actions">
-              <button type="button" onClick=${() => setDoing({ vouch: note })}>Vouch for it …</button>
+              <button type="button" onClick=${() => setDoing({ vouch: note })}>Confirm …</button>
               <button type="button" class="danger" onClick=${() => setDoing({ forget: note })}>Forget …</button>
             </p>
           </div>`,

@@ -63,7 +63,7 @@ export const Tags = ({ tags = [], onTag }) =>
 
 /** @param {{note: Message}} props */
 export const Marks = ({ note }) =>
-  html`${note.origin?.material && html`<span class="badge warn">nobody vouched for it</span>`}
+  html`${note.origin?.material && html`<span class="badge warn">unconfirmed</span>`}
   ${note.superseded && html`<span class="badge">superseded</span>`}
   ${note.type && note.type !== "fact" && html`<span class="badge">${note.type}</span>`}
   ${note.key && html`<span class="badge">${note.key}</span>`}`;
@@ -101,17 +101,14 @@ const REASONS = {
 };
 
 /**
- * Why a search gave this, in figures.
+ * Why a search gave this, and how well it matches.
  *
  * @param {{note: Message}} props
  */
 export const Reason = ({ note }) =>
-  html`<span class="reason">
-    <meter min="0" max="1" value=${note.score || 0} aria-label="Score"></meter>
-    ${(note.score || 0).toFixed(2)} ·
+  html`<span class="reason" title=${`words ${percent(note.words)}, meaning ${percent(note.meaning)}`}>
+    <meter min="0" max="1" value=${note.score || 0} aria-label="How well it matches"></meter>${" "}
     ${REASONS[note.matched_by] || "matches"}
-    ${note.words > 0 && ` · words ${percent(note.words)}`}
-    ${note.meaning ? ` · meaning ${percent(note.meaning)}` : ""}
   </span>`;
 
 /** @param {number | undefined} share */

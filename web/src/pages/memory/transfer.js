@@ -54,8 +54,8 @@ function Export({ user }) {
   };
   return html`<section>
     <h2>Export</h2>
-    <p>Writes everything that is remembered (notes with their history, conversations, receipts) into one
-      file of JSON lines. It is not encrypted: keep it where only you can read it.</p>
+    <p>Writes the notes with their history, and the conversations, into one file of JSON lines. Receipts
+      are not in it. It is not encrypted: keep it where only you can read it.</p>
     ${failed && html`<${FailureNotice} failure=${failed} />`}
     <p class="actions">
       <button type="button" disabled=${busy} onClick=${run}>Export to a file</button>

@@ -2,6 +2,7 @@
 
 import { host } from "../../api.js";
 import { announce } from "../../components/announcer.js";
+import { Copy } from "../../components/copy.js";
 import { Confirm, Dialog } from "../../components/dialog.js";
 import { Empty, FailureNotice } from "../../components/notices.js";
 import { Table } from "../../components/table.js";
@@ -81,7 +82,6 @@ function Make({ userId, onClose }) {
   const [secret, setSecret] = useState("");
   const [bearer, setBearer] = useState("");
   const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  const [copied, setCopied] = useState(false);
   const make = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = new FormData(/** @type {HTMLFormElement} */ (event.target));
@@ -95,7 +95,6 @@ function Make({ userId, onClose }) {
       setFailed(/** @type {any} */ (error));
     }
   };
-  const copy = () => navigator.clipboard.writeText(secret).then(() => setCopied(true), () => {});
   if (secret)
     return html`<${Dialog} title="The token, this once" onClose=${onClose}>
       <p>Nobody can show it again, this server neither. Give it to whom it is for, in a way that nobody
@@ -103,7 +102,7 @@ function Make({ userId, onClose }) {
       <p><strong>${bearer}</strong></p>
       <p><code class="secret">${secret}</code></p>
       <p class="actions">
-        <button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
+        <${Copy} text=${secret} />
         <button type="button" class="primary" onClick=${onClose}>I have it</button>
       </p>
     <//>`;
