@@ -24,6 +24,7 @@ from guest.config import GuestConfig
 from guest.errors import BudgetError, GuestError
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
+from guest.gateway.temporary import Temporary
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses, PeerClient
@@ -51,6 +52,11 @@ log = logging.getLogger(__name__)
 _OFFLINE_NOTICE: Final = (
     "the built-in offline model answers: it understands only a few commands (say help); "
     "`runner init` sets up a real one"
+)
+
+_TEMPORARY: Final = (
+    "This conversation is temporary: you can read what is remembered, nothing of the conversation "
+    "is kept, and it is erased at its end."
 )
 
 
@@ -87,9 +93,15 @@ def gateway(
         notices.append(
             f"no MCP server with a command runs without a shell: {config.shell.unavailable_reason}"
         )
-    loop = LazyTurnLoop(
-        lambda: _imported_turn_loop(
-            models, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
+    conversations = Memory.temporary(config.memory, config.user_id)
+    passing, reading = memory.with_conversations_in(conversations), pipeline.reading()
+    loop, passing_loop = (
+        LazyTurnLoop(
+            partial(_imported_turn_loop, models, *each, settings.memory.context_tokens, scrubber)
+        )
+        for each in (
+            (memory, pipeline, settings.agent),
+            (passing, reading, for_temporary(settings.agent)),
         )
     )
     return GatewayService(
@@ -117,7 +129,14 @@ def gateway(
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
         peers=PeerAddresses(peers or {}, scrubber.learn),
+        temporary=Temporary(conversations, passing_loop, reading),
     )
+
+
+def for_temporary(agent: AgentSettings) -> AgentSettings:
+    """The settings of temporary turns: the model is told, and not asked once more to save."""
+    told = f"{agent.instructions.strip()}\n\n{_TEMPORARY}".strip()
+    return agent.model_copy(update={"instructions": told, "second_chance": False})
 
 
 def _unpriced(models: Models, memory: Memory, agent: AgentSettings) -> BudgetError | None:

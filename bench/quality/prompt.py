@@ -68,13 +68,13 @@ async def prompted(path: Path, embedder: Embedder) -> Prompted:
     for question in part.questions:
         found = await relevant.find(context, question.text)
         told = relevant.tell(found, PromptContent("now", 0, (question.text,)))
-        brought = {names[note_id] for note_id in told.note_ids}
+        brought = {names[note_id] for note_id, _ in told.found}
         shares.append(len(question.answers & brought) / len(question.answers))
-        notes.append(len(told.note_ids))
+        notes.append(len(told.found))
         tokens.append(tokens_of(told.text))
     for said in _SMALL_TALK:
         found = await relevant.find(context, said)
-        idle.append(len(relevant.tell(found, PromptContent("now", 0, (said,))).note_ids))
+        idle.append(len(relevant.tell(found, PromptContent("now", 0, (said,))).found))
     await memory.close()
     return Prompted(
         sum(shares) / len(shares),

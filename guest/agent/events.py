@@ -15,6 +15,12 @@ from guest.memory.models import Event
 INCOMPLETE: Final = "incomplete"
 """In the metadata of an answer that is incomplete: why."""
 
+TOLD: Final = "told"
+"""In the metadata of a call's result: the argument that says most about the call."""
+
+REQUEST: Final = "request"
+"""In the metadata of an answer: what the request for it was made of."""
+
 ATTACHMENTS: Final = "attachments"
 """In the metadata of a user's message: the paths of attached files."""
 
@@ -40,6 +46,17 @@ def incomplete_in(event: Event) -> str:
     return next((str(mark[INCOMPLETE]) for mark in marks if INCOMPLETE in mark), "")
 
 
+def call_in(event: Event) -> tuple[str, str, bool]:
+    """The tool of the call whose result is in `event`, the argument that says most about the call,
+    and whether it failed; the tool is empty if there is none."""
+    parts = [each.get("parts") for each in _messages(event, "request")]
+    for part in (each for some in parts for each in _objects(some)):
+        if part.get("part_kind") == "tool-return":
+            told = _metadata(part).get(TOLD, "")
+            return str(part.get("tool_name", "")), str(told), part.get("outcome") == "failed"
+    return "", "", False
+
+
 def calls_in(event: Event) -> bool:
     """Whether the answer in `event` calls tools, so that more must follow."""
     parts = [_objects(each.get("parts")) for each in _messages(event, "response")]
@@ -50,6 +67,18 @@ def model_in(event: Event) -> str:
     """The model that gave the answer in `event`; empty if that is not known."""
     names = (each.get("model_name") for each in _messages(event, "response"))
     return next((name for name in names if name and isinstance(name, str)), "")
+
+
+def request_in(events: Iterable[Event]) -> dict[str, Any] | None:
+    """What the last request for an answer in these events was made of, as it was recorded, with
+    `counted`, the input tokens by the provider's count; None if that is not known."""
+    for event in reversed(list(events)):
+        for each in _messages(event, "response"):
+            if isinstance(made_of := _metadata(each).get(REQUEST), dict):
+                usage = each.get("usage")
+                counted = usage.get("input_tokens") if isinstance(usage, dict) else 0
+                return {**made_of, "counted": counted}
+    return None
 
 
 def answer_in(events: Iterable[Event]) -> str:

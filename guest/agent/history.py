@@ -31,7 +31,7 @@ from wire.text import shortened
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
-from guest.agent.events import ATTACHMENTS, by_turn
+from guest.agent.events import ATTACHMENTS, TOLD, by_turn
 from guest.memory.conversations.store import TOOL_INDEX_CHARS
 from guest.memory.models import Event, Receipt, Role
 from guest.tools.base import ToolResult
@@ -153,11 +153,19 @@ def assistant_text(text: str) -> ModelResponse:
 
 
 def tool_message(
-    call_id: str, tool: str, text: str, *, is_error: bool, material: Sequence[str] = ()
+    call_id: str,
+    tool: str,
+    text: str,
+    *,
+    is_error: bool,
+    material: Sequence[str] = (),
+    told: str = "",
 ) -> ModelRequest:
-    """A call's result; `material` names the material in it."""
+    """A call's result; `material` names the material in it, `told` is the argument that says most
+    about the call."""
     outcome: Literal["failed", "success"] = "failed" if is_error else "success"
-    metadata = {"material": list(material)} if material else None
+    marks = {"material": list(material), TOLD: told}
+    metadata = {name: mark for name, mark in marks.items() if mark} or None
     part = ToolReturnPart(tool, text, call_id, outcome=outcome, metadata=metadata)
     return ModelRequest(parts=[part])
 

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeVar, cast
 
 from genai_prices import calc_price
+from genai_prices.types import PriceCalculation
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import FallbackExceptionGroup, ModelHTTPError
@@ -30,7 +31,7 @@ from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.egress_client import name_in
 from guest.errors import BudgetError, StorageError
-from guest.memory.models import at
+from guest.memory.models import TEMPORARY, at
 from guest.memory.search.tokens import tokens_of
 from guest.memory.usage import (
     UNITS_PER_DOLLAR,
@@ -91,6 +92,15 @@ class Prices:
                 + usage.output_tokens * Decimal(str(own.output))
             )
             return _units(millions / _TOKENS)
+        found = self._documented(model, name, usage)
+        return None if found is None else _units(found.total_price)
+
+    def window(self, model: Model) -> int:
+        """The model's window as its provider documents it; 0 if that is not known."""
+        found = self._documented(model, model.model_name, RequestUsage())
+        return (found.model.context_window or 0) if found is not None else 0
+
+    def _documented(self, model: Model, name: str, usage: RequestUsage) -> PriceCalculation | None:
         places: list[dict[str, str]] = [{"provider_id": model.system}]
         url = model.base_url or ""
         if behind_door := name_in(url):
@@ -99,7 +109,7 @@ class Prices:
             places.insert(0, {"provider_api_url": url})
         for place in places:
             try:
-                return _units(calc_price(usage, name, **place).total_price)  # type: ignore[call-overload]
+                return calc_price(usage, name, **place)  # type: ignore[call-overload,no-any-return]
             except LookupError:
                 continue
             except ValueError as error:  # figures that contradict each other
@@ -163,7 +173,9 @@ class Meter:
         return None
 
     def bill(self, context: ToolContext) -> "Bill":
-        """The bill of a turn that begins."""
+        """The bill of a turn that begins. That of a temporary conversation names neither."""
+        if context.session_id.startswith(TEMPORARY):
+            context = replace(context, session_id="", turn_id="")
         return Bill(self, context)
 
 

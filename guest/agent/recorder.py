@@ -1,7 +1,7 @@
 """Records what a running turn does in the store, and reports it to the watcher."""
 
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -16,17 +16,18 @@ from pydantic_ai.usage import RunUsage
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
-from guest.agent.events import INCOMPLETE
+from guest.agent.events import INCOMPLETE, REQUEST
 from guest.agent.incomplete import Reason, Size
 from guest.agent.meter import Bill
+from guest.agent.prompt.fitting import Sent
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
 from guest.agent.toolset import TurnDeps, finished, result_of
-from guest.agent.turn import AskClient, Emit, Pipeline, TurnRequest
+from guest.agent.turn import AskClient, Emit, Pipeline, Progress, TurnRequest
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
-from guest.tools.base import Approve, Tool, ToolContext, ToolResult
+from guest.tools.base import Approve, Found, Tool, ToolContext, ToolResult
 from guest.tools.clock import Clock
 from guest.tools.memory.provenance import dated
 
@@ -46,6 +47,7 @@ class Run:
         cut: Why that text is incomplete if it stays so.
         usage: What the requests took.
         answered_by: The label of the model that answered last.
+        sent: What the last request was made of; None before the first.
     """
 
     def __init__(
@@ -71,6 +73,9 @@ class Run:
         self.cut: Reason = "stopped"
         self.usage = RunUsage()
         self.answered_by = ""
+        self.sent: Callable[[], Sent | None] = lambda: None
+        self._prompt_notes: Found = ()
+        self._tool_notes: dict[str, tuple[str, str]] = {}
         self._approve = approve
         self.ledger = Ledger(pipeline, self._approved if approve else None)
         self._offered = [tool.name for tool in pipeline.tools()]
@@ -89,7 +94,10 @@ class Run:
         self._answers: list[str] = []
         self._paragraph_due = False
         self._saved_by_itself = False
-        self.deps = TurnDeps(emit=emit, redact=redact, call=self.call, call_client=self.call_client)
+        self._told: dict[str, str] = {}
+        self.deps = TurnDeps(
+            emit=self._begun, redact=redact, call=self.call, call_client=self.call_client
+        )
 
     @property
     def unrecorded(self) -> str:
@@ -101,8 +109,9 @@ class Run:
         """The model's whole answer, without text beside tool calls."""
         return _BREAK.join(self._answers)
 
-    def shown(self, material: Iterable[str], vouched: Iterable[str]) -> None:
-        """Record the material, and the user's own notes, that the prompt contained."""
+    def shown(self, material: Iterable[str], vouched: Iterable[str], found: Found) -> None:
+        """Record the material, the user's own words, and the recalled notes in the prompt."""
+        self._prompt_notes = found
         self._prompted = tuple(material)
         self._material |= dict.fromkeys(self._prompted)
         self._vouched |= dict.fromkeys(vouched)
@@ -225,6 +234,12 @@ class Run:
             before = _BREAK if self._answers else ""
             await self._emit(pb.TextDelta(text=f"{before}({sentence}){_BREAK}"))
 
+    async def _begun(self, event: Progress) -> None:
+        """Tell the watcher of a call, and remember what is told of it."""
+        if isinstance(event, pb.ToolCallStarted):
+            self._told[event.call_id] = event.told
+        await self._emit(event)
+
     async def _approved(self, context: ToolContext, tool: Tool, arguments_json: str) -> bool:
         assert self._approve is not None
         with self.clock.stopped():
@@ -247,9 +262,13 @@ class Run:
         self._calls.append(Call(tool, parsed(arguments), result))
         self._material |= dict.fromkeys(result.material)
         self._vouched |= dict.fromkeys(result.vouched)
+        self._tool_notes |= {note_id: (how, tool) for note_id, how in result.found}
         self._recorded.add(call_id)
         message = history.tool_message(
-            call_id, tool, result.text, is_error=result.is_error, material=result.material
+            *(call_id, tool, result.text),
+            is_error=result.is_error,
+            material=result.material,
+            told=self._told.pop(call_id, ""),
         )
         await self._append("tool", history.event_text(tool, result), history.to_payload(message))
 
@@ -292,11 +311,24 @@ class Run:
         return said
 
     async def _append_answer(self, response: ModelResponse, text: str) -> None:
-        """Store an answer with the material of its prompt, which later turns inherit from it."""
+        """Store an answer with the material of its prompt, which later turns inherit from it, and
+        with what its request was made of."""
+        marks = dict(response.metadata or {})
         if self._prompted:
-            marks = {**(response.metadata or {}), "material": list(self._prompted)}
+            marks["material"] = list(self._prompted)
+        if (sent := self.sent()) is not None:
+            marks[REQUEST] = asdict(sent) | {"notes": self._notes_in(sent)}
+        if marks:
             response = replace(response, metadata=marks)
         await self._append("assistant", text, history.to_payload(response))
+
+    def _notes_in(self, sent: Sent) -> list[tuple[str, str, str]]:
+        """The notes that the model has seen: each once, with how it was found and the tool that
+        showed it."""
+        prompted = (each for each in self._prompt_notes if sent.recalled or not each[1])
+        found = {note_id: (how, "") for note_id, how in prompted}
+        shown = {**self._tool_notes, **found}
+        return [(note_id, how, tool) for note_id, (how, tool) in shown.items()]
 
     async def _append(self, role: str, text: str, payload: str) -> None:
         context = self.request.context

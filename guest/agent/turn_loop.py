@@ -236,7 +236,7 @@ class TurnLoop:
                     prepared = await self._context.build(
                         run.request, events, latest, run.notice, [run.bill.counting("summary")]
                     )
-                    run.shown(prepared.material, prepared.vouched)
+                    run.shown(prepared.material, prepared.vouched, prepared.found)
                     outcome = await self._converse(run, choice, prepared)
                     self._models.uses[choice.provider].answered()
                     return outcome
@@ -278,8 +278,10 @@ class TurnLoop:
             *(prepared, asked, self._settings.context_window, working),
             known=self._windows,
             model=choice.label,
+            window_known=self._meter.prices.window(choice.model),
             notice=run.notice,
         )
+        run.sent = lambda: fitting.sent
         run.usage = prepared.usage
         messages, run.usage = await self._ask(
             run, choice, prepared, fitting, asked, prepared.messages

@@ -1,6 +1,6 @@
 """Converts memory's types and errors to those of the wire contract."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
@@ -9,12 +9,14 @@ from typing import Any, Final, TypeVar
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from wire.errors import Code
+from wire.limits import SEQUENCE_MAX
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.events import attachments_in, incomplete_in
+from guest.agent.events import attachments_in, call_in, incomplete_in, model_in
 from guest.agent.failures import INTERRUPTED
 from guest.errors import GuestError
 from guest.memory.models import (
+    TEMPORARY,
     Details,
     Event,
     Hit,
@@ -35,7 +37,7 @@ _SHOWN_CHARS: Final = 1000
 _PROSE: Final = frozenset(
     (
         *("text", "title", "tags", "link", "key", "superseded_reason"),
-        *("reason", "message", "warnings"),
+        *("reason", "message", "warnings", "told"),
         *(each.name for each in fields(Details) if "max_chars" in each.metadata),
     )
 )
@@ -138,13 +140,54 @@ def _names(kind: Descriptor) -> tuple[str, ...]:
 
 
 def session(value: Session) -> pb.Session:
-    return message(pb.Session, value, parent_session_id=value.parent_id)
+    temporary = value.session_id.startswith(TEMPORARY)
+    return message(pb.Session, value, parent_session_id=value.parent_id, temporary=temporary)
 
 
 def event(value: Event, interrupted: Container[int] = ()) -> pb.HistoryEvent:
     """An event of a history; `interrupted` are those with which an interrupted turn ends."""
     mark = INTERRUPTED if value.sequence in interrupted else incomplete_in(value)
-    return message(pb.HistoryEvent, value, incomplete=mark, attachments=attachments_in(value))
+    tool, told, failed = call_in(value)
+    return message(
+        pb.HistoryEvent,
+        value,
+        incomplete=mark,
+        attachments=attachments_in(value),
+        tool=tool,
+        told=told,
+        failed=failed,
+    )
+
+
+def turn_context(turn: Sequence[Event], made_of: Mapping[str, Any]) -> pb.TurnContext:
+    """What the request for the answer of a turn was made of. What cannot be read is left out: an
+    event may come from an imported file."""
+    counts = {
+        each.name: min(int(value), SEQUENCE_MAX)
+        for each in pb.TurnContext.DESCRIPTOR.fields
+        if isinstance(value := made_of.get(each.name), int) and value > 0
+    }
+    notes = [
+        pb.UsedNote(note_id=note_id, matched_by=how, tool=tool)
+        for note_id, how, tool in _triples(made_of.get("notes"))
+    ]
+    asked = next((each.text for each in turn if each.role == "user"), "")
+    model = next(filter(None, map(model_in, reversed(turn))), "")
+    found = pb.TurnContext(
+        turn_id=turn[0].turn_id, text=asked[:_SHOWN_CHARS], model=model, notes=notes
+    )
+    for name, value in counts.items():
+        setattr(found, name, value)
+    return found
+
+
+def _triples(found: object) -> list[tuple[str, str, str]]:
+    rows = found if isinstance(found, list) else []
+    return [
+        (row[0], row[1], row[2])
+        for row in rows
+        if isinstance(row, list) and len(row) == 3 and all(isinstance(each, str) for each in row)
+    ]
 
 
 def origin(value: Origin) -> pb.NoteOrigin:

@@ -25,12 +25,14 @@ from guest.gateway.calls import ToolCalls
 from guest.gateway.files import Files
 from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions
+from guest.gateway.temporary import Temporary, TemporarySessions
 from guest.gateway.transfer import Transfer
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords
 from guest.gateway.turns.registry import Loop, Turn, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
+from guest.memory.models import TEMPORARY
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses
 from guest.tools.redaction.scrubber import Scrubber
@@ -71,8 +73,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     Only the secrets of this launch, which `scrubber` knows, are redacted for people as for models;
     exports and backups are exact copies. `close` cancels the running turns and waits until they are
     recorded. `info` is what Hello says of this guest: in `shell` and `embedder`, why there is none.
-    `model_library` imports what models and turns need; that begins when a session is opened, and
-    turns wait for it.
+    `temporary` is for conversations that nothing is kept of. `model_library` imports what models
+    and turns need; that begins when a session is opened, and turns wait for it.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         notices: Callable[[], list[str]] = list,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
         peers: PeerAddresses | None = None,
+        temporary: Temporary,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -113,11 +116,18 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._usage = UsageReport(memory.usage, limits)
         self._approvals = Approvals(approval_wait_s)
         records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
+        passing = temporary.conversations
+        passing_records = TurnRecords(passing.conversations, passing.receipts, passing.state_of)
         self._turns = Turns(
-            memory.user_id, loop, memory.in_use, records, self._approvals, self._witness.spans
+            *(memory.user_id, loop, memory.in_use, records, self._approvals, self._witness.spans),
+            temporary=(temporary.loop, passing_records),
         )
         self._sessions = Sessions(
             memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows
+        )
+        self.temporary = temporary
+        self.temporary_sessions = TemporarySessions(
+            passing, passing_records, self._turns.knows, self._end_session
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
@@ -130,14 +140,28 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def close(self) -> None:
         await self._turns.close()
+        await self.temporary_sessions.close()
+        await self.temporary.conversations.close()
         self._files.close()
         self._witness.close()
 
     async def _forget_session(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
-        reply = await self._sessions.forget(request)
-        self._turns.forget(request.session_id)
-        self._pipeline.forget(self._user_id, request.session_id)
+        return await self._end_session(request.session_id)
+
+    async def _end_session(self, session_id: str) -> pb.ForgetSessionReply:
+        request = pb.ForgetSessionRequest(session_id=session_id)
+        if session_id.startswith(TEMPORARY):
+            await self._turns.stop(session_id)
+        reply = await self._sessions_with(session_id).forget(request)
+        self._turns.forget(session_id)
+        for pipeline in (self._pipeline, self.temporary.pipeline):
+            pipeline.forget(self._user_id, session_id)
         return reply
+
+    def _sessions_with(self, session_id: str) -> Sessions:
+        """The sessions among which the one with this id is, if there is one."""
+        is_temporary = session_id.startswith(TEMPORARY)
+        return self.temporary_sessions if is_temporary else self._sessions
 
     def _shown(self, reply: _M) -> _M:
         return convert.hidden(reply, self._scrubber.scrub_known)
@@ -147,11 +171,19 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def _create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
         self._expect_turns()
+        if request.temporary:
+            return await self.temporary_sessions.create(request)
+        if request.session_id.startswith(TEMPORARY):
+            get = pb.GetSessionRequest(session_id=request.session_id, limit=1)
+            return (await self.temporary_sessions.history(get)).session
         return await self._sessions.create(request)
 
     async def _get_session(self, request: pb.GetSessionRequest) -> pb.SessionHistory:
         self._expect_turns()
-        return await self._sessions.history(request)
+        return await self._sessions_with(request.session_id).history(request)
+
+    async def _turn_context(self, request: pb.GetTurnContextRequest) -> pb.TurnContext:
+        return await self._sessions_with(request.session_id).turn_context(request)
 
     CreateSession = _answered_by(lambda service: service._create_session)
     ListSessions = _answered_by(lambda service: service._sessions.list)
@@ -159,6 +191,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     RenameSession = _answered_by(lambda service: service._sessions.rename)
     ArchiveSession = _answered_by(lambda service: service._sessions.archive)
     ForgetSession = _answered_by(lambda service: service._forget_session)
+    GetTurnContext = _answered_by(lambda service: service._turn_context)
     GetUsage = _answered_by(lambda service: service._usage.get)
     ListFiles = _answered_by(lambda service: service._files.list)
     WriteFile = _answered_by(lambda service: service._files.write)
@@ -208,7 +241,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             validation.untraced(request)
             session_id = ""
         else:
-            session_id = await self._sessions.require(request.session_id)
+            session_id = await self._require(request.session_id)
         return await self._turns.start(
             session_id,
             text,
@@ -224,6 +257,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             time_zone=validation.time_zone(request.time_zone),
         )
 
+    async def _require(self, session_id: str) -> str:
+        return await self._sessions_with(session_id).require(session_id)
+
     async def StartTurn(self, request: pb.StartTurnRequest, context: Context) -> pb.Turn:
         return self._shown((await self._start(request)).to_message())
 
@@ -235,7 +271,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             yield self._shown(event)
 
     async def ListTurns(self, request: pb.ListTurnsRequest, context: Context) -> pb.ListTurnsReply:
-        session_id = request.session_id and await self._sessions.require(request.session_id)
+        session_id = request.session_id and await self._require(request.session_id)
         turns = await self._turns.list(session_id, running_only=request.running_only)
         return self._shown(pb.ListTurnsReply(turns=turns))
 
@@ -330,7 +366,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         session_id = validation.identifier("session_id", request.session_id)
         if not turn_id:
-            await self._sessions.require(session_id)
+            await self._require(session_id)
         decision = await self._turns.ask(
             validation.identifier("tool", request.tool),
             validation.at_most(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.events import by_turn, request_in
 from guest.agent.receipts.ledger import to_message
 from guest.errors import GuestError
 from guest.gateway import convert, validation
@@ -17,6 +18,7 @@ from guest.memory.storage.base import INTEGER_MAX
 
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100
+_LOOKED_AT = 200
 
 
 class Sessions:
@@ -106,6 +108,24 @@ class Sessions:
         with convert.checked():
             await self._admin.forget(session_id)
         return pb.ForgetSessionReply()
+
+    async def turn_context(self, request: pb.GetTurnContextRequest) -> pb.TurnContext:
+        """What the request for an answer was made of. NOT_FOUND where that is not recorded."""
+        session_id = validation.identifier("session_id", request.session_id)
+        turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
+        with convert.checked():
+            events = await self._conversations.history(session_id, _LOOKED_AT)
+        if turn_id:
+            events = await self._conversations.of_turn(session_id, turn_id)
+        for turn in reversed(by_turn(events)):
+            if (request_for := request_in(turn)) is not None:
+                return convert.turn_context(turn, request_for)
+        raise GuestError(
+            Code.NOT_FOUND,
+            "it is not recorded what the request for this answer was made of",
+            details="no answer is there yet, or an earlier version of the agent gave it",
+            resolution="ask something",
+        )
 
     async def _parent(self, request: pb.CreateSessionRequest) -> str:
         """The session that delegated work to the new one; empty for none."""

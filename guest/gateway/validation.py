@@ -86,6 +86,13 @@ def untraced(request: pb.StartTurnRequest) -> None:
             raise _bad(field, "it must be empty where untraced is set")
 
 
+def temporary(request: pb.CreateSessionRequest) -> None:
+    """Check that a temporary conversation is a new one, and nobody's work."""
+    for field in ("session_id", "parent_session_id"):
+        if getattr(request, field):
+            raise _bad(field, "it must be empty where temporary is set")
+
+
 def from_client(request: pb.StartTurnRequest, taken: Collection[str]) -> FromClient:
     """What the client's program adds to a turn. None of its tools may have a name that is
     `taken`."""

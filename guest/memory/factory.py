@@ -36,6 +36,7 @@ from guest.memory.storage.changes import Background
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
+from guest.memory.storage.ram import RamDatabase
 
 if TYPE_CHECKING:
     from guest.memory.storage.remote import RemoteDatabase
@@ -275,6 +276,12 @@ async def open_store(
     if embedder is not None:
         store.indexer.start()
     return store
+
+
+def in_ram(config: MemoryConfig) -> Store:
+    """A store in this process's memory alone, without vectors."""
+    database = RamDatabase([sql for each in MIGRATIONS for sql in each.statements])
+    return _on_file(replace(config, remote=None), database, Vectorizer(None), 0.0)
 
 
 async def admit(database: Database, config: RemoteConfig) -> None:

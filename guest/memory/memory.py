@@ -1,6 +1,7 @@
 """The memory of one user, as the rest of the guest uses it."""
 
 from collections.abc import AsyncIterator, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,7 @@ from guest.embedding.backends import Embedder
 from guest.memory import validation
 from guest.memory.conversations.retention import Retention
 from guest.memory.conversations.sessions import SessionAdmin, SessionState
-from guest.memory.factory import Store, open_store
+from guest.memory.factory import Store, in_ram, open_store
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import (
     Details,
@@ -105,6 +106,19 @@ class Memory:
     @property
     def user_id(self) -> str:
         return self._user.id
+
+    @classmethod
+    def temporary(cls, config: MemoryConfig, user_id: str) -> "Memory":
+        """An empty memory in this process alone; it is gone when it is closed."""
+        return cls(in_ram(config), user_id)
+
+    def with_conversations_in(self, other: "Memory") -> "Memory":
+        """The notes of this memory, with the conversations, their receipts and their state of the
+        `other`. Both are still to be closed."""
+        view = copy(self)
+        view.conversations, view.receipts = other.conversations, other.receipts
+        view.state_of, view.sessions = other.state_of, other.sessions
+        return view
 
     async def close(self) -> None:
         """Wait for running changes, then close the store. Idempotent."""

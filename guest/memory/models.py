@@ -39,6 +39,9 @@ FIXED: Final = (HANDOFF, SCRATCHPAD)
 
 NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
 
+TEMPORARY: Final = "temporary-"
+"""Begins the ids of conversations that are in this process's memory alone."""
+
 DISOWNED_MARK: Final = ":"
 """Precedes the user id of a session that is being forgotten; no user id begins with it."""
 

@@ -124,6 +124,10 @@ class Spliced:
     parts: tuple[str | Excerpt, ...]
 
 
+Found = tuple[tuple[str, str], ...]
+"""Ids of notes, each with how a search has found it; empty: by none."""
+
+
 @dataclass(frozen=True)
 class ToolOutput:
     """A tool's answer: `data` becomes JSON, each of `notes` a `Note: ` line.
@@ -132,7 +136,8 @@ class ToolOutput:
     None. `summary` is one line for a person who watches, such as "Stored: [id: note-...]". `count`
     is the number of search results, for the log. `material` names the material in the answer,
     `vouched` are the user's own notes in it. `receipts` describe the changes of memory that the
-    call made. `printed` is what a command printed, for a person to read. `when_shown` is called
+    call made. `found` are the notes in the answer, each with how a search has found it. `printed`
+    is what a command printed, for a person to read. `when_shown` is called
     with the number of first items, of the only list in `data`, that fit into the result.
     """
 
@@ -143,6 +148,7 @@ class ToolOutput:
     material: tuple[str, ...] = ()
     vouched: tuple[str, ...] = ()
     receipts: tuple[Receipt, ...] = ()
+    found: Found = ()
     printed: tuple[str | Excerpt | Spliced, ...] = ()
     when_shown: Callable[[int], Awaitable[None]] | None = None
 
@@ -152,9 +158,9 @@ class ToolResult:
     """The final result of a call: text of limited size, with virtual paths and without secrets.
 
     `is_error` marks a message that the model can act on; `code` is its kind. `summary` is one line.
-    `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts` and `printed` from
-    the `ToolOutput`. `data_json` is the data of `text` as one JSON object; empty for an error, and
-    where it does not fit.
+    `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts`, `found` and
+    `printed` from the `ToolOutput`. `data_json` is the data of `text` as one JSON object; empty for
+    an error, and where it does not fit.
     """
 
     text: str
@@ -167,6 +173,7 @@ class ToolResult:
     printed: str = ""
     vouched: tuple[str, ...] = ()
     data_json: str = ""
+    found: Found = ()
 
 
 class MemoryChange(NamedTuple):

@@ -8,6 +8,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from functools import partial
 from typing import Any, Final
 
@@ -87,11 +88,18 @@ class Gate:
     def __init__(self, disabled: Collection[str], approval: Approval) -> None:
         self._disabled = frozenset(disabled)
         self._approval = approval
+        self._reading = False
+
+    def reading(self) -> "Gate":
+        """The same, which only READ_ONLY calls pass."""
+        view = copy(self)
+        view._reading = True
+        return view
 
     def offers(self, tool: Tool) -> bool:
         """Whether `tool` is offered to a model at all."""
         denied = tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny"
-        return not denied and tool.name not in self._disabled
+        return not denied and tool.name not in self._disabled and not self._changes(tool)
 
     async def admit(
         self, context: ToolContext, tool: Tool, arguments_json: str, approve: Approve | None
@@ -99,6 +107,8 @@ class Gate:
         """Return if the call may run; otherwise raise `ToolError` with the reason."""
         if tool.name in self._disabled:
             raise ToolError(f"{tool.name} is switched off by the operator")
+        if self._changes(tool):
+            raise ToolError(f"{tool.name} could change something, and this conversation only reads")
         if tool.safety is not Safety.PRIVILEGED or self._approval_for(tool) == "auto":
             return
         if self._approval_for(tool) == "deny":
@@ -116,6 +126,10 @@ class Gate:
             raise ToolError(f"{tool.name} was not approved: asking failed") from None
         if approved is not True:
             raise ToolError(f"{tool.name} was not approved by the user")
+
+    def _changes(self, tool: Tool) -> bool:
+        """Whether `tool` may change something where that is not allowed."""
+        return self._reading and tool.safety is not Safety.READ_ONLY
 
     def _approval_for(self, tool: Tool) -> Approval:
         return tool.approval or self._approval
@@ -172,6 +186,12 @@ class ToolPipeline:
         self._render = Renderer(
             scrubber, host_paths or HostPaths({}), max(max_output_bytes, OUTPUT_MIN_BYTES)
         )
+
+    def reading(self) -> "ToolPipeline":
+        """The same without what may change something, and with secrets of its own."""
+        view = copy(self)
+        view._gate, view._placeholders = self._gate.reading(), Placeholders()
+        return view
 
     def tools(self) -> list[Tool]:
         """The tools on offer."""
@@ -261,6 +281,7 @@ class ToolPipeline:
             printed=self._render.printed(output),
             vouched=output.vouched,
             data_json=rendered.data_json,
+            found=output.found,
         )
 
     async def _run(

@@ -27,7 +27,7 @@ from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.turn import ATTACHED, Pipeline, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Event, MemoryTimeouts
-from guest.tools.base import ToolContext
+from guest.tools.base import Found, ToolContext
 
 _WHO: Final = """\
 You are Oxydra, the personal agent of one user, running on a machine they trust."""
@@ -199,13 +199,13 @@ class Sections:
 @dataclass(frozen=True)
 class Prepared:
     """The beginning of a turn. `messages` are the earlier turns shown; `material` names the
-    material in all of it, `vouched` are the user's own notes in it, `note_ids` the notes shown;
+    material in all of it, `vouched` are the user's own notes in it, `found` the notes shown;
     `usage` is the cost of preparing it."""
 
     sections: Sections
     messages: list[ModelMessage]
     material: tuple[str, ...] = ()
-    note_ids: tuple[str, ...] = ()
+    found: Found = ()
     vouched: tuple[str, ...] = ()
     usage: RunUsage = field(default_factory=RunUsage)
 
@@ -336,7 +336,7 @@ class ContextBuilder:
                 *(_FROM_CLIENT,) * told,
                 *(each.path for each in request.attachments if each.image),
             ),
-            relevant.note_ids,
+            (*working_memory.found, *relevant.found),
             relevant.vouched,
             rolled.usage or RunUsage(),
         )

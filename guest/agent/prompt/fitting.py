@@ -47,6 +47,26 @@ _NOTE_BYTES: Final = 150
 """The least that is kept of a long note: its beginning and its end."""
 
 
+@dataclass(frozen=True)
+class Sent:
+    """What the parts of a request take, in estimated tokens.
+
+    `window` is what it was fitted into: `window_set` as configured, or less where the model has
+    refused that; `window_known` is the model's as its provider documents it, or 0. `recalled` says
+    whether recalled memory is in it.
+    """
+
+    rules: int
+    tools: int
+    memory: int
+    history: int
+    turn: int
+    window: int
+    window_set: int
+    window_known: int
+    recalled: bool
+
+
 class FitToWindow(AbstractCapability[TurnDeps]):
     """Cuts each request of one turn to the window, right before it is sent.
 
@@ -56,7 +76,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
 
     Where the provider says that the model's window is smaller, the request is cut to half of what
     was sent and tried again, a few times. What it took then is kept in `known`, and `notice` tells
-    it.
+    it. `sent` is the last request.
     """
 
     def __init__(
@@ -68,6 +88,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         *,
         known: MutableMapping[str, int] | None = None,
         model: str = "",
+        window_known: int = 0,
         notice: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._prepared = prepared
@@ -75,10 +96,12 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         self._configured = window
         self._known = {} if known is None else known
         self._model = model
+        self._window_known = window_known
         self._notice = notice
         self._window = self._known.get(model, window)
         self._working = working
         self._sent = 0
+        self.sent: Sent | None = None
         self._refused: Exception | None = None
 
     async def prepare_model_request(
@@ -102,6 +125,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
             sections = replace(sections, relevant=without(sections.relevant, told))
         request = self._fitted(Request(sections, messages), tools)
         self._sent = request.size + tools
+        self.sent = self._parts(request, tools)
         instructions = [
             replace(part, content=request.sections.instructions) if part.content == own else part
             for part in parts
@@ -113,6 +137,20 @@ class FitToWindow(AbstractCapability[TurnDeps]):
             parameters, instruction_parts=instructions
         )
         return request_context
+
+    def _parts(self, request: "Request", tools: int) -> Sent:
+        shown, begin = request.sections, _begin(request.messages, self._asked)
+        return Sent(
+            rules=tokens_of(shown.rules) + tokens_of(shown.client),
+            tools=tools,
+            memory=tokens_of(shown.handoff) + tokens_of(shown.beside),
+            history=tokens_of(shown.summary) + of_messages(request.messages[:begin]),
+            turn=of_messages(request.messages[begin:]),
+            window=self._window,
+            window_set=self._configured,
+            window_known=self._window_known,
+            recalled=bool(shown.relevant),
+        )
 
     def _fitted(self, request: "Request", tools: int) -> "Request":
         """The request in the window that was found, which is a guess: where it cannot fit, in the

@@ -20,8 +20,8 @@ from guest.memory.models import Hit, Only, SearchOutcome
 from guest.memory.search.context_block import render
 from guest.memory.search.keyword import STOP_WORDS
 from guest.memory.search.tokens import tokens_of
-from guest.tools.base import ToolContext
-from guest.tools.memory.answers import said_by_user
+from guest.tools.base import Found, ToolContext
+from guest.tools.memory.answers import found_in, said_by_user
 
 _WORDS: Final = re.compile(r"\w+")
 _ASKING: Final = frozenset(["how", "what", "when", "where", "which", "who", "whom", "why"])
@@ -132,7 +132,7 @@ class Recollection:
     """A section of the prompt (may be empty), and what it shows."""
 
     text: str = ""
-    note_ids: tuple[str, ...] = ()
+    found: Found = ()
     material: tuple[str, ...] = ()
     vouched: tuple[str, ...] = ()
 
@@ -205,7 +205,7 @@ class Relevant:
             ends = [_HEADING, block.text, *ends]
         return Recollection(
             "\n".join(ends),
-            tuple(hit.note_id for hit in block.results if hit.note_id),
+            found_in(block.results),
             block.material,
             said_by_user(block.results),
         )

@@ -14,7 +14,7 @@ from guest.agent.turn import Redact
 from guest.memory.models import HANDOFF, SCRATCHPAD, Note
 from guest.memory.notes.keyed import Activity
 from guest.memory.search.context_block import one_line, shortened
-from guest.tools.base import ToolContext
+from guest.tools.base import Found, ToolContext
 from guest.tools.memory.answers import source
 
 log = logging.getLogger(__name__)
@@ -48,11 +48,13 @@ class Keyed(Protocol):
 
 @dataclass(frozen=True)
 class WorkingSections:
-    """Two sections of the prompt (may be empty), and the names of the material in them."""
+    """Two sections of the prompt (may be empty), the names of the material in them, and the notes
+    that they quote."""
 
     handoff: str = ""
     text: str = ""
     material: tuple[str, ...] = ()
+    found: Found = ()
 
 
 class Working:
@@ -99,6 +101,7 @@ class Working:
             self._note(_HANDOFF, handoff, redact, where) if handoff else "",
             f"Working memory\n{text}" if text else "",
             tuple(source(note) for note in notes if note.origin.material),
+            tuple((note.note_id, "") for note in notes),
         )
 
     async def _if(self, tool: str, read: Callable[[], Awaitable[_T]]) -> _T | None:

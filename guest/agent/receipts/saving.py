@@ -15,7 +15,7 @@ from typing import Any, Final
 from wire.text import shortened
 
 from guest.agent.receipts.ledger import Ledger
-from guest.memory.models import Receipt
+from guest.memory.models import TEMPORARY, Receipt
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.requests import BEGINNING, POINTS
 from guest.tools.results import data_of
@@ -253,7 +253,11 @@ class Saver:
 
     async def _save(self, source: Source, tell: Callable[[Receipt], Awaitable[None]]) -> None:
         if not self._tool:
-            off = "every tool that saves is off in [tools] of runner.toml"
+            off = (
+                "this conversation is temporary and keeps nothing"
+                if self._context().session_id.startswith(TEMPORARY)
+                else "every tool that saves is off in [tools] of runner.toml"
+            )
             lost = Receipt("saved", "failed", asked_by="runtime", reason=off)
             self._ledger.note(lost)
             return await tell(lost)

@@ -31,7 +31,7 @@ from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls, Deci
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, state_of
 from guest.memory.conversations.sessions import InUse
-from guest.memory.models import SessionNotFound, now
+from guest.memory.models import TEMPORARY, SessionNotFound, now
 from guest.memory.storage.availability import is_away
 from guest.tools.base import Approve, Tool, ToolContext
 from guest.watch import Spans
@@ -92,6 +92,13 @@ class Turn:
             return state_of(self.outcome)
         return "waiting" if self.waiting else "running"
 
+    def is_in(self, session_id: str) -> bool:
+        """Whether it is a turn of this session; of "", whether lists of all turns have it."""
+        own = self.request.context.session_id
+        if session_id:
+            return own == session_id
+        return not (self.request.untraced or own.startswith(TEMPORARY))
+
     def cancel(self) -> bool:
         """Cancel the turn; false if it has already ended."""
         if self.task is None or self.task.done():
@@ -117,7 +124,8 @@ class Turn:
 
 
 class Turns:
-    """All turns of one user's gateway.
+    """All turns of one user's gateway. `temporary` runs and records those of temporary
+    conversations.
 
     A turn that has ended is kept with its events for `KEPT_S`, as long as no more than `KEPT_TURNS`
     and `KEPT_BYTES` are kept; afterwards its record answers for it.
@@ -132,13 +140,14 @@ class Turns:
         approvals: Approvals,
         spans: Spans | None = None,
         *,
+        temporary: "tuple[Loop, TurnRecords] | None" = None,
         remembered_ids: int = REMEMBERED_TURN_IDS,
     ) -> None:
         self._user_id = user_id
         self._remembered_ids = remembered_ids
-        self._loop = loop
+        self._kept = (loop, records)
+        self._temporary = temporary or self._kept
         self._in_use = in_use
-        self._records = records
         self._approvals = approvals
         self._spans = spans or Spans()
         self._client_calls = ClientCalls(approvals.wait_s)
@@ -206,7 +215,7 @@ class Turns:
         """
         turn = self._find(turn_id)
         if turn is None:
-            record = await self._records.find(turn_id)
+            record = await self._find_record(turn_id)
             if record is None:
                 raise GuestError(
                     Code.NOT_FOUND,
@@ -214,7 +223,8 @@ class Turns:
                     details="it has never begun, or its session was forgotten",
                     resolution="start it, or list the turns",
                 )
-            for event in await self._records.events(record, after):
+            _, records = self._of(record.session_id)
+            for event in await records.events(record, after):
                 yield event
             return
         async for event in turn.events.follow(after):
@@ -225,11 +235,7 @@ class Turns:
         a memory server is away, those of earlier launches are missing."""
         self._drop_ended()
         turns = [*self._running.values(), *(() if running_only else self._ended.values())]
-        listed = [
-            turn.to_message()
-            for turn in turns
-            if session_id in ("", turn.request.context.session_id) and not turn.request.untraced
-        ]
+        listed = [turn.to_message() for turn in turns if turn.is_in(session_id)]
         if not running_only:
             known = {turn.turn_id for turn in listed}
             records = await self._latest(session_id)
@@ -287,6 +293,12 @@ class Turns:
         """Give a turn what the client's tool gave back; false if it does not wait for that."""
         return self._client_calls.answer(turn_id, call_id, answer)
 
+    async def stop(self, session_id: str) -> None:
+        """Cancel the turn of a session, if one runs, and wait briefly until it has ended."""
+        turn = self._by_session.get(session_id)
+        if turn is not None and turn.cancel() and turn.task is not None:
+            await asyncio.wait([turn.task], timeout=_WIND_DOWN_S)
+
     def forget(self, session_id: str) -> None:
         """Drop what is kept of the turns of a session."""
         for turn_id, turn in list(self._ended.items()):
@@ -302,9 +314,16 @@ class Turns:
         if tasks:
             await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
 
+    def _of(self, session_id: str) -> tuple[Loop, TurnRecords]:
+        """What runs the turns of a session, and what knows them afterwards."""
+        return self._temporary if session_id.startswith(TEMPORARY) else self._kept
+
+    async def _find_record(self, turn_id: str) -> Record | None:
+        return await self._temporary[1].find(turn_id) or await self._kept[1].find(turn_id)
+
     async def _latest(self, session_id: str) -> Sequence[Record]:
         try:
-            return await self._records.latest(session_id)
+            return await self._of(session_id)[1].latest(session_id)
         except WireError as error:
             if not is_away(error):
                 raise
@@ -312,7 +331,7 @@ class Turns:
 
     async def _is_recorded(self, turn_id: str) -> bool:
         try:
-            return await self._records.find(turn_id) is not None
+            return await self._find_record(turn_id) is not None
         except WireError as error:
             if not is_away(error):
                 raise
@@ -339,11 +358,12 @@ class Turns:
     async def _run(self, turn: Turn) -> Outcome:
         request = turn.request
         context = request.context
+        loop, records = self._of(context.session_id)
         turn.events.add(pb.TurnStarted(session_id=context.session_id, model=request.model))
         try:
             if request.untraced:
-                return await self._loop.answer_untraced(request, turn.events.put)
-            outcome = await self._loop.run(
+                return await loop.answer_untraced(request, turn.events.put)
+            outcome = await loop.run(
                 request, turn.events.put, self._approver(turn), self._asker(turn)
             )
         except WireError as error:
@@ -351,7 +371,7 @@ class Turns:
         except SessionNotFound:
             return failures.forgotten()
         if isinstance(outcome, pb.TurnFailed):
-            await self._records.note_end(context, outcome)
+            await records.note_end(context, outcome)
         return outcome
 
     def _finish(self, turn: Turn, task: asyncio.Task[Outcome]) -> None:

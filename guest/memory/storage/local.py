@@ -160,6 +160,13 @@ def engine(database: str, passphrase: str) -> Any:
     return libsql.connect(database, isolation_level=None, encryption_key=passphrase)
 
 
+def executed(engine: Any, statement: Statement) -> Result:
+    """Run one statement on a connection, whose thread this is."""
+    cursor = engine.execute(statement.sql, tuple(statement.args))
+    rows = cursor.fetchall()
+    return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
+
+
 def connect_apart(path: Path, key: str) -> Any:
     """A connection that reads only the file itself and leaves nothing beside it."""
     return _apart(path, derive(key))
@@ -391,13 +398,13 @@ class _File:
         return cls(path, owner, descriptor, engine, scrubber)
 
     def execute(self, statement: Statement) -> Result:
-        result = self._execute(statement)
+        result = executed(self._engine, statement)
         self._shorten_log()
         return result
 
     def batch(self, statements: Sequence[Statement]) -> list[Result]:
         with transaction(self._engine):
-            results = [self._execute(statement) for statement in statements]
+            results = [executed(self._engine, statement) for statement in statements]
         self._shorten_log()
         return results
 
@@ -424,11 +431,6 @@ class _File:
             self._engine.close()
             os.close(self.descriptor)  # not before the engine: this drops its locks
             self._owner.release()
-
-    def _execute(self, statement: Statement) -> Result:
-        cursor = self._engine.execute(statement.sql, tuple(statement.args))
-        rows = cursor.fetchall()
-        return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
 
     def _shorten_log(self) -> None:
         """What was done before is durable, whatever becomes of this."""

@@ -29,6 +29,7 @@ from guest.memory.search.context_block import one_line, source_of
 from guest.tools.base import (
     Arguments,
     Changes,
+    Found,
     Run,
     Safety,
     Stored,
@@ -133,7 +134,13 @@ def search_answer(found: SearchOutcome, names: str, time_zone: str) -> ToolOutpu
         count=count,
         material=material_of(found.results),
         vouched=said_by_user(found.results),
+        found=found_in(found.results),
     )
+
+
+def found_in(results: Iterable[Hit]) -> Found:
+    """The notes among `results`, each with how it was found."""
+    return tuple((hit.note_id, hit.matched_by) for hit in results if hit.note_id)
 
 
 def fields(of: object, names: str, time_zone: str = "") -> dict[str, Any]:

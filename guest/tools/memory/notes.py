@@ -11,6 +11,7 @@ from guest.tools.memory.answers import (
     about_similar,
     changeable,
     for_user,
+    found_in,
     marks_of,
     material_in,
     material_of,
@@ -136,6 +137,7 @@ class _MemoryTools:
             count=count,
             material=block.material,
             vouched=said_by_user(block.results),
+            found=found_in(block.results),
         )
 
     async def save(self, context: ToolContext, arguments: SaveArguments) -> ToolOutput:

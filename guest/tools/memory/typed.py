@@ -12,6 +12,7 @@ from guest.errors import ToolError
 from guest.memory.memory import Memory
 from guest.memory.models import (
     RATIONALE_MAX_CHARS,
+    TEMPORARY,
     Details,
     Note,
     NoteNotFound,
@@ -200,7 +201,12 @@ class _TypedTools:
             count=count,
             material=material_in(*found.notes),
             vouched=vouched_in(*found.notes),
-            when_shown=lambda shown: self._memory.typed.count(found.notes[:shown]),
+            found=tuple((note.note_id, "") for note in found.notes),
+            when_shown=(
+                None
+                if context.session_id.startswith(TEMPORARY)
+                else lambda shown: self._memory.typed.count(found.notes[:shown])
+            ),
         )
 
     async def forget(self, context: ToolContext, arguments: ForgetArguments) -> ToolOutput:

@@ -101,6 +101,7 @@ class Session(_message.Message):
     TURNS_FIELD_NUMBER: _builtins.int
     ARCHIVED_AT_FIELD_NUMBER: _builtins.int
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
+    TEMPORARY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     title: _builtins.str
     channel: _builtins.str
@@ -112,6 +113,8 @@ class Session(_message.Message):
     """empty: it is not archived"""
     parent_session_id: _builtins.str
     """of delegated or scheduled work; empty: a person began it"""
+    temporary: _builtins.bool
+    """as in CreateSessionRequest"""
     def __init__(
         self,
         *,
@@ -123,10 +126,11 @@ class Session(_message.Message):
         turns: _builtins.int = ...,
         archived_at: _builtins.str = ...,
         parent_session_id: _builtins.str = ...,
+        temporary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_at", b"archived_at", "channel", b"channel", "created_at", b"created_at", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_at", b"archived_at", "channel", b"channel", "created_at", b"created_at", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "temporary", b"temporary", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,11 +144,17 @@ class CreateSessionRequest(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
+    TEMPORARY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """empty: the gateway makes one; known: resumed"""
     title: _builtins.str
     channel: _builtins.str
     parent_session_id: _builtins.str
+    temporary: _builtins.bool
+    """The conversation is in the agent's memory alone, never on a disk. It reads what is remembered
+    and changes nothing; no list and no search has it. It ends with ForgetSession, which cancels its
+    turn, with the agent, or an hour after its last turn. `session_id` must be empty.
+    """
     def __init__(
         self,
         *,
@@ -152,10 +162,11 @@ class CreateSessionRequest(_message.Message):
         title: _builtins.str = ...,
         channel: _builtins.str = ...,
         parent_session_id: _builtins.str = ...,
+        temporary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "temporary", b"temporary", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -360,6 +371,9 @@ class HistoryEvent(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     turn_id: _builtins.str
     role: _builtins.str
@@ -370,6 +384,12 @@ class HistoryEvent(_message.Message):
     """Why an answer is incomplete, as in TurnIncomplete, or "stopped" with its turn; empty: it is
     whole. "interrupted", of any role: the agent stopped in the middle of the turn, after this.
     """
+    tool: _builtins.str
+    """that was called; of role "tool" """
+    told: _builtins.str
+    """the argument that says most about the call, in one line, for people"""
+    failed: _builtins.bool
+    """the call was refused or failed"""
     @_builtins.property
     def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of a user's message"""
@@ -384,10 +404,13 @@ class HistoryEvent(_message.Message):
         created_at: _builtins.str = ...,
         incomplete: _builtins.str = ...,
         attachments: _abc.Iterable[_builtins.str] | None = ...,
+        tool: _builtins.str = ...,
+        told: _builtins.str = ...,
+        failed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "created_at", b"created_at", "incomplete", b"incomplete", "role", b"role", "sequence", b"sequence", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "created_at", b"created_at", "failed", b"failed", "incomplete", b"incomplete", "role", b"role", "sequence", b"sequence", "text", b"text", "told", b"told", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1330,6 +1353,126 @@ class ModelProvider(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelProvider: _TypeAlias = ModelProvider  # noqa: Y015
+
+@_typing.final
+class GetTurnContextRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    """empty: the last one with an answer"""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTurnContextRequest: _TypeAlias = GetTurnContextRequest  # noqa: Y015
+
+@_typing.final
+class TurnContext(_message.Message):
+    """Tokens are estimates, as the request was fitted into the window by them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    WINDOW_SET_FIELD_NUMBER: _builtins.int
+    WINDOW_KNOWN_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    text: _builtins.str
+    """what was asked"""
+    model: _builtins.str
+    rules: _builtins.int
+    """tokens of the instructions"""
+    tools: _builtins.int
+    """of the tools' descriptions"""
+    memory: _builtins.int
+    """of notes and passages that the runtime has put in, handoff and scratchpad"""
+    history: _builtins.int
+    """of earlier turns, and of the summary of those that are not shown"""
+    turn: _builtins.int
+    """of the message, and of what the turn has done so far"""
+    window: _builtins.int
+    """that the request had to fit into"""
+    window_set: _builtins.int
+    """context_window; larger than `window` where the model has refused it"""
+    window_known: _builtins.int
+    """of the model, as its provider documents it; 0: not known"""
+    counted: _builtins.int
+    """input tokens as the provider has counted them; 0: it did not"""
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsedNote]: ...
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        model: _builtins.str = ...,
+        notes: _abc.Iterable[Global___UsedNote] | None = ...,
+        rules: _builtins.int = ...,
+        tools: _builtins.int = ...,
+        memory: _builtins.int = ...,
+        history: _builtins.int = ...,
+        turn: _builtins.int = ...,
+        window: _builtins.int = ...,
+        window_set: _builtins.int = ...,
+        window_known: _builtins.int = ...,
+        counted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted", b"counted", "history", b"history", "memory", b"memory", "model", b"model", "notes", b"notes", "rules", b"rules", "text", b"text", "tools", b"tools", "turn", b"turn", "turn_id", b"turn_id", "window", b"window", "window_known", b"window_known", "window_set", b"window_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnContext: _TypeAlias = TurnContext  # noqa: Y015
+
+@_typing.final
+class UsedNote(_message.Message):
+    """A note that the model saw before it answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    MATCHED_BY_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    note_id: _builtins.str
+    matched_by: _builtins.str
+    """"keyword", "semantic", "both" or "weak"; empty: not by a search"""
+    tool: _builtins.str
+    """whose result showed it; empty: the runtime has put it beside the message"""
+    def __init__(
+        self,
+        *,
+        note_id: _builtins.str = ...,
+        matched_by: _builtins.str = ...,
+        tool: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["matched_by", b"matched_by", "note_id", b"note_id", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsedNote: _TypeAlias = UsedNote  # noqa: Y015
 
 @_typing.final
 class GetUsageRequest(_message.Message):

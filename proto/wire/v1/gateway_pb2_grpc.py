@@ -111,6 +111,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.ResolveModelReply.FromString,
                 _registered_method=True)
+        self.GetTurnContext = channel.unary_unary(
+                '/wire.v1.Gateway/GetTurnContext',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.GetTurnContextRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.TurnContext.FromString,
+                _registered_method=True)
         self.GetUsage = channel.unary_unary(
                 '/wire.v1.Gateway/GetUsage',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.GetUsageRequest.SerializeToString,
@@ -359,6 +364,13 @@ class GatewayServicer:
     def ResolveModel(self, request, context):
         """Which model a name means and which providers can answer. Changes nothing; a name that a turn
         would be refused for is refused here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTurnContext(self, request, context):
+        """What the request for an answer was made of: the notes in it, and what its parts took.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -637,6 +649,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.ResolveModel,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.ResolveModelReply.SerializeToString,
+            ),
+            'GetTurnContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTurnContext,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.GetTurnContextRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.TurnContext.SerializeToString,
             ),
             'GetUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.GetUsage,
@@ -1191,6 +1208,33 @@ class Gateway:
             '/wire.v1.Gateway/ResolveModel',
             wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.ResolveModelReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTurnContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/GetTurnContext',
+            wire_dot_v1_dot_gateway__pb2.GetTurnContextRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.TurnContext.FromString,
             options,
             channel_credentials,
             insecure,

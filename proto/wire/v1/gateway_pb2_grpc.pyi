@@ -64,6 +64,8 @@ class GatewayStub:
     """Which model a name means and which providers can answer. Changes nothing; a name that a turn
     would be refused for is refused here.
     """
+    GetTurnContext: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.GetTurnContextRequest, _gateway_pb2.TurnContext]
+    """What the request for an answer was made of: the notes in it, and what its parts took."""
     GetUsage: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.GetUsageRequest, _gateway_pb2.GetUsageReply]
     """What requests to models took, and what is left of budgets."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]
@@ -155,6 +157,8 @@ class GatewayAsyncStub(GatewayStub):
     """Which model a name means and which providers can answer. Changes nothing; a name that a turn
     would be refused for is refused here.
     """
+    GetTurnContext: _aio.UnaryUnaryMultiCallable[_gateway_pb2.GetTurnContextRequest, _gateway_pb2.TurnContext]  # type: ignore[assignment]
+    """What the request for an answer was made of: the notes in it, and what its parts took."""
     GetUsage: _aio.UnaryUnaryMultiCallable[_gateway_pb2.GetUsageRequest, _gateway_pb2.GetUsageReply]  # type: ignore[assignment]
     """What requests to models took, and what is left of budgets."""
     ListTools: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]  # type: ignore[assignment]
@@ -333,6 +337,14 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """Which model a name means and which providers can answer. Changes nothing; a name that a turn
         would be refused for is refused here.
         """
+
+    @_abc_1.abstractmethod
+    def GetTurnContext(
+        self,
+        request: _gateway_pb2.GetTurnContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.TurnContext, _abc.Awaitable[_gateway_pb2.TurnContext]]:
+        """What the request for an answer was made of: the notes in it, and what its parts took."""
 
     @_abc_1.abstractmethod
     def GetUsage(

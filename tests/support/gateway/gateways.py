@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
+from guest.gateway.temporary import Temporary
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.files.backup import Backups
@@ -171,6 +173,7 @@ class Gateways:
     agent: AgentSettings
     pipeline_of: Callable[[Memory], ToolPipeline]
     loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
+    temporary_loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
     scrubber: Scrubber
     stack: AsyncExitStack
     roots: Roots
@@ -183,7 +186,11 @@ class Gateways:
     ) -> Client:
         memory = self.memory if user_id == ALICE else Memory(self.memory.store, user_id)
         pipeline = self.pipeline_of(memory)
+        conversations = Memory.temporary(memory.store.config, memory.user_id)
+        passing = memory.with_conversations_in(conversations)
+        reading = pipeline.reading()
         service = GatewayService(
+            temporary=Temporary(conversations, self.temporary_loop_of(passing, reading), reading),
             info=info,
             memory=memory,
             pipeline=pipeline,
@@ -270,12 +277,16 @@ async def open_gateways(
                 commands=commands,
             )
 
-        def loop_of(memory: Memory, pipeline: ToolPipeline) -> TurnLoop:
+        def loop_of(
+            memory: Memory, pipeline: ToolPipeline, settings: AgentSettings = agent
+        ) -> TurnLoop:
             tokens = config.settings.context_tokens
-            return composition.turn_loop(models, memory, pipeline, agent, tokens, scrubber)
+            return composition.turn_loop(models, memory, pipeline, settings, tokens, scrubber)
 
+        temporary_loop_of = partial(loop_of, settings=composition.for_temporary(agent))
+        loops = (loop_of, temporary_loop_of)
         yield Gateways(
-            path, memory, models, agent, pipeline_of, loop_of, scrubber, stack, roots, shell
+            path, memory, models, agent, pipeline_of, *loops, scrubber, stack, roots, shell
         )
 
 

@@ -96,7 +96,9 @@ async def test_everything_stands_in_its_place() -> None:
     assert found == sorted(found)
     assert text.startswith(places[0])
     assert "old" not in text.split("Written to working memory")[1].split("What memory")[0]
-    assert prepared.note_ids == ("note-1",)
+    assert [note_id for note_id, _ in prepared.found] == [
+        *("note-session-handoff", "note-scratchpad", "note-1")
+    ]
     assert prepared.material == ()
     shown = [part.content for message in prepared.messages for part in message.parts]  # type: ignore[union-attr]
     assert shown[:-1] == ["question 2", "answer 2", "question 3", "answer 3"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
-from guest.agent.prompt.recall import PromptContent, Relevant, SearchResult, without
+from guest.agent.prompt.recall import PromptContent, Recollection, Relevant, SearchResult, without
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Only, Origin, SearchOutcome
@@ -27,6 +27,10 @@ def relevant(memory: Any, budget: int = 1000, *, timeout_s: float = 60) -> Relev
         return text.replace("s3cret", "[redacted]")
 
     return Relevant(memory, budget, redact, timeout_s=timeout_s)
+
+
+def _ids(section: Recollection) -> tuple[str, ...]:
+    return tuple(note_id for note_id, _ in section.found)
 
 
 def told(*hits: Hit, shown: PromptContent = NOTHING, budget: int = 1000) -> list[str]:
@@ -124,7 +128,7 @@ def test_what_was_found_is_told_with_id_date_and_origin_as_information() -> None
     assert "never an instruction" in heading
     assert first == "- note-1 (2026-11-19; user said): likes tea"
     assert "from what was read: /shared/p; not the user's words" in second
-    assert (section.note_ids, section.material) == (("note-1", "note-2"), ("/shared/p",))
+    assert (_ids(section), section.material) == (("note-1", "note-2"), ("/shared/p",))
 
 
 def test_noise_stays_out() -> None:
@@ -142,7 +146,7 @@ async def test_what_the_prompt_holds_anyway_takes_no_other_s_place() -> None:
     here = [hit(f"user (2026): tea {n}", "", session_id="s1", sequence=9 + n) for n in range(15)]
     finder = relevant(FakeMemory([*here, *(hit(f"fact {n}", f"note-{n}") for n in range(15))]))
     section = finder.tell(await finder.find(CONTEXT, "tea?"), PromptContent("s1", 8, ()))
-    assert section.note_ids == tuple(f"note-{n}" for n in range(12))
+    assert _ids(section) == tuple(f"note-{n}" for n in range(12))
 
 
 def test_secrets_are_redacted_before_anything_is_cut() -> None:
