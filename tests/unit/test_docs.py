@@ -148,7 +148,7 @@ def test_the_guide_says_of_every_command_that_asks_that_it_does() -> None:
 
 
 def test_removing_it_leaves_neither_images_nor_configuration_nor_data() -> None:
-    text = (ROOT / "docs" / "guide" / "installation.md").read_text()
+    text = (ROOT / "docs" / "guide" / "your-data.md").read_text()
     section = text.partition("## Removing it\n")[2]
     pattern = re.search(r"reference=([^']+)'", section)
     assert pattern is not None
