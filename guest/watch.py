@@ -245,6 +245,7 @@ class Recording:
         self._begun.call_id = f"call-{uuid.uuid4()}"
         self._told: bool | None = None
         self.outcome = ""
+        self.asked = False  # whether a person was asked before it ran
 
     async def begin(self, about: str) -> None:
         """Tell that the call is about to run. Raises like `CallReporter.begin`."""
@@ -265,6 +266,7 @@ class Recording:
                     outcome=outcome,
                     duration_ms=duration_ms,
                     note_ids=note_ids,
+                    asked=self.asked,
                 )
             )
 

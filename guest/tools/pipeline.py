@@ -101,6 +101,10 @@ class Gate:
         denied = tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny"
         return not denied and tool.name not in self._disabled and not self._changes(tool)
 
+    def asks(self, tool: Tool) -> bool:
+        """Whether a person is asked before the tool runs."""
+        return tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "ask"
+
     async def admit(
         self, context: ToolContext, tool: Tool, arguments_json: str, approve: Approve | None
     ) -> None:
@@ -299,6 +303,7 @@ class ToolPipeline:
         shown = partial(self._render.text, reader=self._reader(ctx))
         checked = check(tool, arguments, shown)
         await record.begin(self._audit_subject(tool, checked))
+        record.asked = self._gate.asks(tool) and approve is not None
         await self._gate.admit(ctx, tool, self._question(checked), approve)
         check_paths(tool, checked)
         if tool.command:

@@ -48,7 +48,8 @@ class Call:
     """One tool call.
 
     `about` is the command, the path or the note's id that it was made with, without secrets; empty
-    where that would tell the text of a note. `notes` are the ids of notes that it changed.
+    where that would tell the text of a note. `notes` are the ids of notes that it changed. `asked`:
+    a person was asked before it ran.
     `number` is its line in the log, and what a cursor of `Calls.list` means.
     """
 
@@ -66,6 +67,7 @@ class Call:
     outcome: Outcome = "running"
     duration_ms: int = 0
     notes: tuple[str, ...] = ()
+    asked: bool = False
 
     @classmethod
     def of(cls, begin: LogLine, end: LogLine | None = None) -> Self:
@@ -88,6 +90,7 @@ class Call:
             outcome=ended.get("outcome", "running"),
             duration_ms=ended.get("duration_ms", 0),
             notes=tuple(ended.get("notes", ())),
+            asked=ended.get("asked") is True,
         )
 
     @classmethod

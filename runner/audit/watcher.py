@@ -232,6 +232,7 @@ class CallRecorder(GuestWatcher):
             outcome=_one_of(_OUTCOMES, ended.outcome),
             duration_ms=min(ended.duration_ms, _DURATION_MAX_MS),
             notes=[fitting(_ID, each) for each in ended.note_ids[:_NOTES_MAX]],
+            **({"asked": True} if ended.asked else {}),
         )
 
     def close_open(self) -> None:

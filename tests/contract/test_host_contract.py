@@ -17,6 +17,7 @@ ListTokens
 CreateToken user_id name scopes expires
 RevokeToken user_id name
 ListCalls user_id limit cursor tool outcome session_id channel since
+Reach user_id
 AddUser user_id
 Invite user_id
 ListBelongings user_id

@@ -24,6 +24,7 @@ export const PAGES = [
   { name: "usage", title: "Usage", key: "u", scope: "chat", load: () => import("./pages/usage.js") },
   { name: "activity", title: "Activity", operator: true, load: () => import("./pages/activity.js") },
   { name: "users", title: "Users and guests", key: "p", operator: true, load: () => import("./pages/users/page.js") },
+  { name: "safe", title: "Is it safe?", operator: true, load: () => import("./pages/safe.js") },
   { name: "doctor", title: "Doctor", operator: true, load: () => import("./pages/doctor.js") },
 ];
 

@@ -3354,10 +3354,13 @@ class CallEnded(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
     NOTE_IDS_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     outcome: _builtins.str
     """"ok", "refused", "failed" or "cancelled" """
     duration_ms: _builtins.int
+    asked: _builtins.bool
+    """a person was asked before it ran"""
     @_builtins.property
     def note_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of notes that it changed"""
@@ -3369,10 +3372,11 @@ class CallEnded(_message.Message):
         outcome: _builtins.str = ...,
         duration_ms: _builtins.int = ...,
         note_ids: _abc.Iterable[_builtins.str] | None = ...,
+        asked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "duration_ms", b"duration_ms", "note_ids", b"note_ids", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "call_id", b"call_id", "duration_ms", b"duration_ms", "note_ids", b"note_ids", "outcome", b"outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

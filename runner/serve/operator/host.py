@@ -20,6 +20,7 @@ from runner.access.exchange import json_object
 from runner.access.scopes import Scope
 from runner.access.tokens import EXPIRES_DAYS, Tokens, lifetime_of
 from runner.audit.calls import Calls, Filter
+from runner.audit.log import LogLocation
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.doctor.examination import examine
@@ -33,6 +34,7 @@ from runner.serve.operator.fields import Asked, number_in, text_in, user_in
 from runner.serve.operator.people import People
 from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
+from runner.serve.operator.week import week
 from runner.workspace.configuration_file import Changes
 from runner.workspace.workspace import Workspace
 
@@ -54,6 +56,8 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "RevokeToken": ("user_id", "name"),
     # calls of tools, newest first
     "ListCalls": ("user_id", "limit", "cursor", *(each.name for each in fields(Filter))),
+    # what may leave and what the last seven days were
+    "Reach": ("user_id",),
     # see `people`
     "AddUser": ("user_id",),
     "Invite": ("user_id",),
@@ -62,7 +66,7 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The methods, and the fields of their requests."""
 _ONLY_LOOK: Final = frozenset(
-    {"ListUsers", "Status", "Doctor", "ListTokens", "ListCalls", "ListBelongings"}
+    {"ListUsers", "Status", "Doctor", "ListTokens", "ListCalls", "Reach", "ListBelongings"}
 )
 """Methods that are not recorded."""
 _ASKED_AT_ONCE: Final = 8
@@ -119,6 +123,7 @@ class HostApi:
             "CreateToken": self._create_token,
             "RevokeToken": self._revoke_token,
             "ListCalls": self._list_calls,
+            "Reach": self._reach,
             "AddUser": people.add,
             "Invite": people.invite,
             "ListBelongings": people.belongings,
@@ -268,6 +273,18 @@ class HostApi:
         if (control := await connect_control(self._config, user_id)) is not None:
             async with control:
                 await control.stop()
+
+    async def _reach(self, asked: Asked) -> dict[str, Any]:
+        """`week`, and what egress lets out of a host that runs."""
+        user_id = user_in(asked, self._config)
+        log = LogLocation.locate(self._config, user_id)
+        told = {"week": await asyncio.to_thread(week, log)}
+        control = await connect_control(self._config, user_id)
+        if control is None:
+            return told
+        async with control:
+            found = (await control.get_egress()).configuration
+        return told | {"egress": MessageToDict(found, preserving_proto_field_name=True)}
 
     async def _control(self, user_id: str) -> ControlClient:
         control = await connect_control(self._config, user_id)

@@ -152,8 +152,8 @@ def test_a_host_is_stopped_and_started_and_its_boundary_probed(new_window: NewWi
     guests = page.get_by_role("group", name="Guests")
     expect(guests.get_by_role("row").filter(has_text="agent")).to_contain_text("ready")
     expect(page.get_by_text("the boundary holds")).to_be_visible()
-    page.get_by_role("button", name="Probe anew").click()
-    expect(page.get_by_text("The boundary was probed anew.")).to_have_count(1)
+    page.get_by_role("button", name="Probe now").click()
+    expect(page.get_by_text("The boundary was probed.")).to_have_count(1)
     page.get_by_role("button", name="Stop").click()
     expect(dialog(page)).to_contain_text("what the agent is doing is cut off")
     dialog(page).get_by_role("button", name="Stop").click()
@@ -268,6 +268,28 @@ def test_calls_of_tools_are_followed_and_filtered(
     page.get_by_role("textbox", name="Tool").fill("memory_save")
     saved.get_by_role("link", name="note").click()
     expect(page.get_by_role("article", name="The note")).to_contain_text("the ibis is at home")
+
+
+def test_what_an_agent_can_reach_and_did_is_told_and_its_boundary_probed_now(
+    new_window: NewWindow, script: Script
+) -> None:
+    page = new_window().enter("alice", "#/chat")
+    script.play(calls("shell_exec", command="true"), says("It is done."))
+    page.get_by_role("textbox", name="Message").fill("Run it")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Refuse").click()
+    expect(page.locator(".answer").get_by_text("It is done.")).to_be_visible()
+    page.get_by_role("link", name="Is it safe?").click()
+    reach = page.get_by_role("region", name="Reach")
+    expect(reach).to_contain_text("openai: http://127.0.0.1")
+    expect(reach).to_contain_text("Its commands: nothing; for anything else you are asked.")
+    week = page.get_by_role("region", name="This week").get_by_role("listitem")
+    expect(week.filter(has_text="Asked")).to_contain_text("1 refused")
+    expect(week.filter(has_text="Reached").first).to_contain_text("127.0.0.1")
+    page.get_by_role("button", name="Probe now").click()
+    expect(page.get_by_text("The boundary was probed.")).to_have_count(1)
+    probes = page.get_by_role("region", name="Boundary").get_by_role("listitem")
+    expect(probes.filter(has_text="held").nth(30)).to_be_visible()
 
 
 def test_usage_and_findings_are_shown_with_figures_and_fixes(

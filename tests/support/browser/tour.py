@@ -23,6 +23,7 @@ PLACES: Final = {
     "usage": "#/usage",
     "activity": "#/activity",
     "users": "#/users/alice",
+    "safe": "#/safe",
     "doctor": "#/doctor",
 }
 """The address of each place, by its name."""

@@ -66,6 +66,16 @@ def test_what_does_not_fit_is_not_recorded_as_it_was_said(
     assert verify(place).findings == ()
 
 
+def test_a_call_that_a_person_was_asked_about_is_recorded_as_such(
+    watcher: CallRecorder, place: LogLocation
+) -> None:
+    watcher.recorded(begun("call-1"))
+    watcher.recorded(pb.CallReport(ended=pb.CallEnded(call_id="call-1", outcome="ok", asked=True)))
+    watcher.recorded(begun("call-2"))
+    watcher.recorded(ended("call-2"))
+    assert [call.asked for call in Calls(place).list().calls] == [False, True]
+
+
 def test_an_id_twice_or_odd_is_refused(watcher: CallRecorder) -> None:
     def refused(event: pb.CallReport) -> bool:
         reply = watcher.recorded(event)

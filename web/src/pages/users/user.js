@@ -2,6 +2,7 @@
 
 import { host } from "../../api.js";
 import { announce } from "../../components/announcer.js";
+import { Boundary } from "../../components/boundary.js";
 import { Line } from "../../components/chart.js";
 import { Confirm } from "../../components/dialog.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
@@ -140,6 +141,7 @@ const Running = ({ status, userId }) =>
         key: guest.role,
         cells: [guest.role, ...figuresOf(guest, status.samples?.[guest.role] || [])],
       }))} />
+    <h2>Isolation</h2>
     <${Boundary} userId=${userId} first=${status.boundary} />`;
 
 /** @param {Message} guest @param {Message[]} samples @returns {any[]} */
@@ -154,40 +156,4 @@ function figuresOf(guest, samples) {
       label=${`Processor time of ${guest.role}, now ${cpu.toFixed(0)} percent`} /></div>`,
     html`<div>${guest.restarts || 0}${guest.last_end && html`<br /><span class="muted">last: ${guest.last_end}</span>`}</div>`,
   ];
-}
-
-/**
- * Each probe of the boundary, as the shell guest found it from inside.
- *
- * @param {{userId: string, first?: Message}} props
- */
-function Boundary({ userId, first }) {
-  const [again, setAgain] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  const [busy, setBusy] = useState(false);
-  const report = again || first;
-  const check = async () => {
-    setBusy(true);
-    setFailed(null);
-    try {
-      setAgain((await host("CheckBoundary", { user_id: userId })).boundary);
-      announce("The boundary was probed anew.");
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
-    setBusy(false);
-  };
-  return html`<h2>Isolation</h2>
-    ${failed && html`<${FailureNotice} failure=${failed} />`}
-    ${!report && html`<p>There is no shell guest, so nothing was probed.</p>`}
-    ${report &&
-    html`<p><span class="badge ${report.passed ? "good" : "bad"}">${report.passed ? "the boundary holds" : "the boundary does not hold"}</span>
-        <span class="muted"> probed from inside the shell guest, ${fullTime(report.checked_at)}</span></p>
-      <details open=${!report.passed}><summary>${(report.checks || []).length} probes</summary>
-      <ul class="findings wide">${(report.checks || []).map(
-        (/** @type {Message} */ each) => html`<li key=${each.name}>
-          <span class="badge ${each.passed ? "good" : "bad"}">${each.passed ? "held" : "broken"}</span>
-          <strong>${each.name}</strong> ${each.details}</li>`,
-      )}</ul></details>
-      <p class="actions"><button type="button" disabled=${busy} onClick=${check}>Probe anew</button></p>`}`;
 }
