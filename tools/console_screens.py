@@ -21,7 +21,7 @@ from tests.support.browser.window import chromium, window  # noqa: E402
 from tests.support.servers.scripted_provider import scripted  # noqa: E402
 
 SCREENS: Final = ROOT / "docs" / "screens"
-SHOWN: Final = ("chat", "note", "review", "usage", "activity", "users", "doctor")
+SHOWN: Final = ("chat", "memory", "note", "review", "usage", "activity", "users", "safe", "doctor")
 LOOKS: Final = {
     "light": ("light", 1200, 800),
     "dark": ("dark", 1200, 800),
