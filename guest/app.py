@@ -25,7 +25,7 @@ from wire.installation import adding
 from wire.kernel import seccomp
 from wire.logs import configure
 from wire.program import Life
-from wire.providers import PROVIDERS
+from wire.providers import PROVIDERS, TRIALS
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
 from guest.errors import GuestError
@@ -60,13 +60,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     parser = program.Parser("oxydra-guest", "The Oxydra agent guest.")
     parser.add_argument(
-        "--try-model", action="store_true", help="ask the configured model for one word, and exit"
+        "--try-model",
+        choices=TRIALS,
+        help="ask the configured model to call a tool, and exit once it answers or has called it",
     )
     arguments = parser.parse_args(argv)
     confine()
     received = program.received(envelope.read)
     if arguments.try_model:
-        asyncio.run(_try_model(received))
+        asyncio.run(_try_model(received, until=arguments.try_model))
         return 0
     # imported here, so that --help and a bad envelope need not wait for it
     from guest.config import load
@@ -109,13 +111,14 @@ def confine() -> None:
         ) from None
 
 
-async def _try_model(received: BootstrapEnvelope) -> None:
+async def _try_model(received: BootstrapEnvelope, *, until: str) -> None:
     from wire.settings import from_json
 
     from guest.agent.models.providers import try_model
 
     _imported()
-    await try_model(from_json(received.settings).agent, Secrets.of(received.secrets).api_key)
+    key = Secrets.of(received.secrets).api_key
+    await try_model(from_json(received.settings).agent, key, until=until)
 
 
 async def _serve(config: "GuestConfig", arguments: Namespace) -> None:

@@ -23,6 +23,8 @@ class Provider:
         path: What follows the host in an address that somebody gives without it.
         list_path: Where it lists its models; empty if it has no list of what can be asked.
         list_headers: What the request for this list must have besides the key.
+        key_begins: How its keys begin, where that tells them from others.
+        usual: A model that is offered first, if the provider lists it.
     """
 
     url: str = ""
@@ -36,6 +38,8 @@ class Provider:
     path: str = "/v1"
     list_path: str = "/models"
     list_headers: Mapping[str, str] = field(default_factory=dict)
+    key_begins: str = ""
+    usual: str = ""
 
 
 _GOOGLE: Final = Provider(
@@ -48,13 +52,17 @@ _GOOGLE: Final = Provider(
     compatible_servers=False,
     path="",
     list_path="/v1beta/models?pageSize=1000",
+    key_begins="AIza",
+    usual="gemini-2.5-flash",
 )
 COMPATIBLE: Final = "compatible"
 """The provider that is any server of OpenAI's API."""
 PROVIDERS: Final[Mapping[str, Provider]] = {
     "ollama": Provider("http://127.0.0.1:11434/v1", "OLLAMA_API_KEY", needs_key=False),
     "lmstudio": Provider("http://127.0.0.1:1234/v1", "LM_API_TOKEN", needs_key=False),
-    "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "openai": Provider(
+        "https://api.openai.com/v1", "OPENAI_API_KEY", key_begins="sk-", usual="gpt-5-mini"
+    ),
     "anthropic": Provider(
         url="https://api.anthropic.com",
         key_variable="ANTHROPIC_API_KEY",
@@ -66,11 +74,15 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         path="",
         list_path="/v1/models?limit=1000",
         list_headers={"anthropic-version": "2023-06-01"},
+        key_begins="sk-ant-",
+        usual="claude-sonnet-4-5",
     ),
     "google": _GOOGLE,
     "gemini": _GOOGLE,
-    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "openrouter": Provider(
+        "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", key_begins="sk-or-"
+    ),
+    "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY", key_begins="gsk_"),
     "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
     "azure": Provider("", "AZURE_OPENAI_API_KEY", path="/openai/v1", list_path=""),
     COMPATIBLE: Provider(needs_key=False),
@@ -78,6 +90,8 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 """By the name that settings and keys use. A new provider of a known protocol is one row."""
 KEYED: Final = tuple(name for name, row in PROVIDERS.items() if row.url and row.needs_key)
 """The providers that can answer beside the configured one, if they have a key."""
+TRIALS: Final = ("tool", "answer")
+"""What one request that tries a model waits for: that it has called a tool, or any answer."""
 OFFLINE: Final = "offline"
 """The provider that is built in and needs neither key nor network."""
 NAMES: Final = (OFFLINE, *PROVIDERS)

@@ -1075,7 +1075,7 @@ _GONE: Final = {
 _BETWEEN_SETTINGS: Final = frozenset(
     (
         *("weights", "model", "credential", "key", "summary", "uids", "access", "prices"),
-        *("fallbacks", "mcp"),
+        *("fallbacks", "mcp", "address"),
     )
 )
 """Kinds of problems that concern several settings together."""

@@ -173,19 +173,22 @@ def init(
     base_url: Annotated[
         str | None,
         typer.Option(
-            help="Another server that speaks the provider's protocol.", show_default=False
+            help="Another address that speaks the provider's protocol.", show_default=False
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
     no_test: Annotated[
-        bool, typer.Option("--no-test", help="Do not ask the model for one word first.")
+        bool, typer.Option("--no-test", help="Do not ask the model to call a tool first.")
     ] = False,
 ) -> None:
-    """Ask for provider, model, key and tier, try them, and write a configuration file."""
+    """Choose the model that answers, try it, put it into the configuration file, and talk."""
     from runner.cli.setup.init import init as set_up
 
     given = {"provider": provider, "model": model, "api_key_env": key_env, "base_url": base_url}
-    set_up(context.obj, given, force=force, test=not no_test)
+    talking = set_up(context.obj, given, test=not no_test)
+    if talking is not None:
+        from runner.cli.chat.chat import chat as converse
+
+        raise typer.Exit(asyncio.run(converse(talking, _config_for_talking(talking))))
 
 
 @app.command()
@@ -349,13 +352,15 @@ def chat(
 ) -> None:
     """Talk to the agent; starts it where it does not run."""
     from runner.cli.chat.chat import chat as converse
+    from runner.cli.setup.init import asks_once
 
     _one_of(session, last)
     options: Options = context.obj
+    config = _config_for_talking(options)
+    if config is not None and asks_once(options):
+        config = options.load()
     raise typer.Exit(
-        asyncio.run(
-            converse(options, _config_for_talking(options), session=session, last=last, model=model)
-        )
+        asyncio.run(converse(options, config, session=session, last=last, model=model))
     )
 
 

@@ -22,7 +22,7 @@ from runner.host.launch import guest_environment
 from runner.tiers.process.packages import check_packages
 from runner.workspace.keys import read_api_key
 
-_COMMAND: Final = (sys.executable, "-P", "-m", "guest.app", "--bootstrap-stdin", "--try-model")
+_COMMAND: Final = (sys.executable, "-P", "-m", "guest.app", "--bootstrap-stdin")
 _WITHIN_S: Final = 90.0
 _LAST_CHARS: Final = 500
 
@@ -31,10 +31,12 @@ class CannotTry(HostError):  # noqa: N818 - a condition, not a bug
     """This installation has no agent, or not what the provider needs; its guests may have it."""
 
 
-def try_provider(agent: AgentSettings, environ: Mapping[str, str], key: str = "") -> float:
-    """Ask the model for one word, as an agent with these settings would. Returns the seconds.
+def try_provider(
+    agent: AgentSettings, environ: Mapping[str, str], key: str = "", *, until: str = "tool"
+) -> float:
+    """Ask the model to call a tool, as an agent with these settings would. Returns the seconds.
 
-    `key` is one that no setting names yet.
+    `key` is one that no setting names yet. `until` is one of `TRIALS`.
 
     The key goes over standard input. Raises `CannotTry`, and `WireError` with what the operator can
     do if the key is missing or the request fails.
@@ -60,7 +62,7 @@ def try_provider(agent: AgentSettings, environ: Mapping[str, str], key: str = ""
     with tempfile.TemporaryDirectory(prefix="oxydra-") as home:
         try:
             done = subprocess.run(  # noqa: S603 - our own words, no shell
-                _COMMAND,
+                (*_COMMAND, "--try-model", until),
                 input=envelope.encode(message),
                 capture_output=True,
                 env=guest_environment(Path(home), environ),

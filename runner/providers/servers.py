@@ -11,7 +11,7 @@ import ipaddress
 import os
 import pwd
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,9 @@ PORTS: Final = (11434, 1234, 8080, 8000, 1337, 5001, 30000, 4891)
 """Where servers of models usually listen: Ollama, LM Studio, llama.cpp, vLLM, Jan, KoboldCpp,
 SGLang, GPT4All."""
 LOOK_S: Final = 0.5
-"""How long all of them together are looked for."""
+"""How long all of them together are looked for: whoever does not listen then is not there."""
+SPEAK_S: Final = 2.0
+"""How long one that listens may take to say what it has."""
 ASK_S: Final = 15.0
 """How long the list of one server is waited for."""
 SUGGESTED: Final = ("qwen3:4b", "2.6 GB")
@@ -103,24 +105,26 @@ class Server:
 
 
 async def local_servers(
-    environ: Mapping[str, str], within_s: float = LOOK_S, ports: Sequence[int] = PORTS
+    environ: Mapping[str, str], ports: Sequence[int] = PORTS, speak_s: float = SPEAK_S
 ) -> list[Server]:
-    """The servers of models that answer on this machine within that time, in the order of `ports`.
+    """The servers of models that answer on this machine, in the order of `ports`.
 
-    A port that `OLLAMA_HOST` names comes first. Of a server that answers slowly there may be models
-    without details. Raises nothing.
+    A port that `OLLAMA_HOST` names comes first. Of a server that answers slowly, in more than
+    `speak_s`, there may be models without details. Raises nothing.
     """
     named = _ollama_port(environ)
     wanted = list(dict.fromkeys([*([named] if named else []), *ports]))
     if not wanted:
         return []
+    within_s = LOOK_S + speak_s
     deadline = asyncio.get_running_loop().time() + within_s
-    async with _client(within_s, environ_proxies=False) as client:
+    timeout = httpx2.Timeout(speak_s, connect=LOOK_S)
+    async with httpx2.AsyncClient(timeout=timeout, trust_env=False) as client:
         looking = [
             asyncio.create_task(_found(client, f"http://127.0.0.1:{port}", deadline))
             for port in wanted
         ]
-        await asyncio.wait(looking, timeout=within_s * 1.2)
+        await asyncio.wait(looking, timeout=within_s * 1.1)
         for task in looking:
             task.cancel()
         found = await asyncio.gather(*looking, return_exceptions=True)
@@ -157,7 +161,7 @@ async def server_at(
         if scheme == silent:
             continue
         local = is_loopback(urlsplit(url).hostname or "")
-        async with _client(within_s, environ_proxies=not local) as client:
+        async with httpx2.AsyncClient(timeout=within_s, trust_env=not local) as client:
             try:
                 return await _listed(client, url, row, provider, key, within_s)
             except httpx2.InvalidURL as error:
@@ -201,27 +205,32 @@ def addresses(address: str, row: Provider, *, with_key: bool = False) -> list[st
     ]
 
 
-def best(servers: Iterable[Server], memory_bytes: int | None = None) -> tuple[Server, Model] | None:
-    """The model on this machine to use unless a person wants another one: one that calls tools
-    before others, then one that is loaded, then the largest that fits the memory.
-
-    None of a person's other account, none that runs elsewhere, none for embeddings.
-    """
+def ranked(
+    servers: Iterable[Server], memory_bytes: int | None = None
+) -> list[tuple[Server, Model]]:
+    """All models that answer messages, the best first: those on this machine before others, then
+    those that call tools, then those that are loaded, then the largest that fits the memory."""
     memory = psutil.virtual_memory().available if memory_bytes is None else memory_bytes
 
-    def rank(found: tuple[Server, Model]) -> tuple[bool, bool, bool, bool, int]:
+    def rank(found: tuple[Server, Model]) -> tuple[bool, bool, bool, bool, bool, int]:
         model, fits = found[1], found[1].fits(memory)
         size = -model.size_bytes if fits else model.size_bytes
-        return (model.tools is False, model.tools is None, not model.loaded, not fits, size)
+        unsure, cannot = model.tools is None, model.tools is False
+        return (not is_own(*found), cannot, unsure, not model.loaded, not fits, size)
 
-    candidates = [
-        (server, model)
-        for server in servers
-        if server.is_local and not server.is_foreign
-        for model in server.models
-        if model.chats and not model.runs_at
-    ]
-    return min(candidates, key=rank, default=None)
+    found = [(server, model) for server in servers for model in server.models if model.chats]
+    return sorted(found, key=rank)
+
+
+def best(servers: Iterable[Server], memory_bytes: int | None = None) -> tuple[Server, Model] | None:
+    """The first of them that runs on this machine, and on nobody else's account of it."""
+    first = next(iter(ranked(servers, memory_bytes)), None)
+    return first if first is not None and is_own(*first) else None
+
+
+def is_own(server: Server, model: Model) -> bool:
+    """Whether what is said to a model stays on this machine, and with no other person of it."""
+    return server.is_local and not server.is_foreign and not model.runs_at
 
 
 def is_loopback(host: str) -> bool:
@@ -259,7 +268,7 @@ class Pulled:
     total: int = 0
 
 
-async def pull(server: Server, name: str) -> AsyncIterator[Pulled]:
+async def pull(server: Server, name: str) -> AsyncGenerator[Pulled, None]:
     """Let Ollama get a model, and say how far it is.
 
     Raises `HostError` with Ollama's own words if it cannot.
@@ -299,13 +308,13 @@ class _Refused(Exception):  # noqa: N818 - an answer
 
     def error(self, who: str, url: str, key: str) -> HostError:
         words = own_words(self.body, key) or "no reason"
-        details = f"{url} answered {self.status}: {words}"
+        details = f"{_plain(url)} answered {self.status}: {words}"
         if self.status in (401, 403):
             what = f"{who} refused the API key" if key else f"{who} asks for an API key"
             return HostError(Code.FAILED_PRECONDITION, what, details=details, resolution=_KEY)
         return HostError(
             Code.NOT_FOUND,
-            f"{who} lists no models at {url}",
+            f"{who} lists no models at {_plain(url)}",
             details=details,
             resolution="check the address: that of OpenAI's API usually ends in /v1",
         )
@@ -316,10 +325,16 @@ _TELLING: Final = (Code.FAILED_PRECONDITION, Code.NOT_FOUND, Code.UNAVAILABLE)
 """Of several failures the first of these says most."""
 
 
+def _plain(url: str) -> str:
+    """An address without the user and password that it may hold."""
+    return re.sub(r"//[^/]*@", "//…@", url)
+
+
 def _no_address(address: str, why: str) -> HostError:
+    shown = "…" if "@" in address else visible_name(address)[:80]
     return HostError(
         Code.INVALID_ARGUMENT,
-        f"not an address: {visible_name(address)[:80]!r}",
+        f"not an address: {shown!r}",
         details=why,
         resolution="give one as 127.0.0.1:11434 or https://api.example.org/v1",
     )
@@ -328,9 +343,9 @@ def _no_address(address: str, why: str) -> HostError:
 def _unreachable(url: str, error: Exception) -> HostError:
     return HostError(
         Code.UNAVAILABLE,
-        f"nothing answers at {url}",
+        f"nothing answers at {_plain(url)}",
         details=_cause(error),
-        resolution="start that server, or give another address",
+        resolution="start that server, or check the address and the network",
     )
 
 
@@ -338,8 +353,9 @@ def _cause(error: BaseException) -> str:
     """Why a connection failed, in the system's words."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.errno and seen.errno > 0:
-            return os.strerror(seen.errno).lower()
+        if isinstance(seen, OSError) and seen.errno:
+            why = os.strerror(seen.errno) if seen.errno > 0 else seen.strerror
+            return str(why).lower()
         if isinstance(seen, TimeoutError | httpx2.TimeoutException):
             return "no answer in time"
         seen = seen.__cause__ or seen.__context__
@@ -355,12 +371,6 @@ def _schemes(host: str, *, with_key: bool) -> list[str]:
         ipaddress.ip_address(host)
         return ["http", "https"]
     return ["https", "http"] if "." in host else ["http", "https"]
-
-
-@contextlib.asynccontextmanager
-async def _client(within_s: float, *, environ_proxies: bool) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=within_s, trust_env=environ_proxies) as client:
-        yield client
 
 
 async def _answer(client: httpx2.AsyncClient, method: str, url: str, **given: Any) -> Any:

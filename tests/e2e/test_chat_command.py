@@ -18,6 +18,7 @@ from tests.support.servers.scripted_provider import Script, Step, scripted
 
 @pytest.fixture(autouse=True)
 def without_embedder_and_shell(household: Household) -> None:
+    household.environment["OXYDRA_AGENT__PROVIDER"] = "offline"  # so nobody is asked
     household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
     household.environment["OXYDRA_SHELL__ENABLED"] = "false"
 

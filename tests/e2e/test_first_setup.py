@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.commands.household import Household
 from tests.support.servers import openai_server as provider
-from tests.support.servers.scripted_provider import Script, says, scripted
+from tests.support.servers.scripted_provider import Script, calls, says, scripted
 
 KEY = "sk-test-0123456789abcdef"
 NO_MODEL = {"OXYDRA_EMBEDDER__BACKEND": "none", "OXYDRA_SHELL__ENABLED": "false"}
@@ -28,8 +28,8 @@ def test_a_first_configuration_is_tried_and_answers(household: Household, script
     assert "refused the API key" in refused.stderr
     file = household.path / "home" / "config" / "oxydra" / "runner.toml"
     assert not file.exists()
-    script.play(says("rea", "dy"))
-    assert f"written: {file}" in household.works(*words)
+    script.play(calls("ready", word="yes"))
+    assert "begin     runner --insecure chat" in household.works(*words)
     assert len(script.seen) == 2
     assert KEY not in file.read_text()
 

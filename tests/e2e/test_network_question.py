@@ -51,6 +51,7 @@ class Outside:
 @pytest.fixture
 async def outside(household: Household) -> AsyncIterator[Outside]:
     async with names({HOST: ["127.0.0.1"]}) as (name_server, _), origin() as server:
+        household.environment["OXYDRA_AGENT__PROVIDER"] = "offline"  # so nobody is asked
         (household.working_directory / "runner.toml").write_text(
             SETTINGS.format(name_server=name_server)
         )

@@ -49,6 +49,7 @@ def environment(home: Path) -> dict[str, str]:
         "OXYDRA_WORKSPACE_ROOT": str(home / "users"),
         "OXYDRA_RUNTIME_DIR": str(home / "run"),
         "OXYDRA_EMBEDDER__BACKEND": "hashing",
+        "OXYDRA_AGENT__PROVIDER": "offline",  # so nobody is asked
         "XDG_CONFIG_HOME": str(home),
     }
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
 _TRIAL_S: Final = 60.0
-_QUESTION: Final = "Answer with the one word: ready"
+_QUESTION: Final = "Call the tool ready with the word yes."
 
 
 def request_settings(settings: AgentSettings) -> "ModelSettings":
@@ -128,26 +128,51 @@ def _place(
 _BUILDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}
 
 
-async def try_model(settings: AgentSettings, api_key: str) -> None:
-    """Ask the model for one word, over a stream, as turns do.
+async def try_model(settings: AgentSettings, api_key: str, *, until: str = "tool") -> None:
+    """Ask the model to call a tool, over a stream, as turns do, until it has, or has answered at
+    all (see `TRIALS`).
 
-    Raises `GuestError` that says what the operator can do if there is no answer.
+    Raises `GuestError` that says what the operator can do if there is no answer, or no call.
     """
-    from pydantic_ai import Agent
+    from pydantic_ai.direct import model_request_stream
+    from pydantic_ai.messages import ModelRequest, PartStartEvent, ToolCallPart
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
 
     from guest.agent.models import errors
 
-    agent = Agent(build_model(settings, api_key), model_settings=request_settings(settings))
+    schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+    tool = ToolDefinition(
+        name="ready", description="Says that you are ready.", parameters_json_schema=schema
+    )
     try:
-        async with asyncio.timeout(_TRIAL_S), agent.run_stream(_QUESTION) as answer:
-            await answer.get_output()
+        async with (
+            asyncio.timeout(_TRIAL_S),
+            model_request_stream(
+                build_model(settings, api_key),
+                [ModelRequest.user_text_prompt(_QUESTION)],
+                model_settings=request_settings(settings),
+                model_request_parameters=ModelRequestParameters(function_tools=[tool]),
+            ) as answer,
+        ):
+            async for event in answer:
+                called = isinstance(event, PartStartEvent) and isinstance(event.part, ToolCallPart)
+                if called or until == "answer":
+                    return
     except TimeoutError:
         raise GuestError(
             Code.TIMEOUT,
             f"provider {settings.provider!r} has not answered for {_TRIAL_S:g} seconds",
-            resolution="check the network and base_url",
+            details=f"asked was {settings.url}",
+            resolution="check that it is not busy and that base_url is right; then try again",
         ) from None
     except Exception as error:
         if (failed := errors.from_model(error, settings.provider, settings.model)) is None:
             raise
         raise GuestError(Code(failed.code), failed.message, resolution=failed.resolution) from error
+    raise GuestError(
+        Code.FAILED_PRECONDITION,
+        f"model {settings.model!r} answered, but did not call the tool that it was asked to call",
+        details="without tools an agent can save, find and run nothing",
+        resolution="choose a model that can call tools, such as qwen3:4b",
+    )

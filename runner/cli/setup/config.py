@@ -237,20 +237,16 @@ _TAIL: Final = """
 """
 
 
-def template(tier: str = "container", agent: Mapping[str, str] | None = None) -> str:
-    """A configuration file with comments. Settings of `[agent]` that are not given are commented
-    out."""
-    given = agent or {}
+def template() -> str:
+    """A configuration file with comments, in which everything is commented out."""
     lines = [
         HEAD,
         '# how guests are confined: "container", "micro_vm", or "process", which has to be asked',
         "# for with --insecure at each start, because no container is around the agent there",
-        f"tier = {json.dumps(tier)}",
+        '# tier = "container"',
         "",
         "[agent]",
     ]
     for name, meaning in _EXPLAINED.items():
-        value = given.get(name, "")
-        sign = "" if value else "# "
-        lines += [f"# {meaning}", f"{sign}{name} = {json.dumps(value, ensure_ascii=False)}"]
+        lines += [f"# {meaning}", f'# {name} = "…"']
     return "\n".join(lines) + "\n" + _TAIL

@@ -109,6 +109,11 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
             '{"provider": "openai", "model": "m", "api_key_env": "K", "fallbacks": ["google:g"]}',
             'bad setting agent: fallbacks: "google:g" cannot answer: set keys.google_env',
         ),
+        (
+            "agent",
+            '{"provider": "azure", "model": "m", "api_key_env": "K"}',
+            'bad setting agent: provider "azure" needs an address: set base_url',
+        ),
         ("agent", '{"fallbacks": ["g"]}', "bad setting agent.fallbacks"),
         ("agent", '{"api_key_env": "sk-1"}', "bad setting agent.api_key_env: the value is not sho"),
         ("agent", '{"summary_target": 0.8}', "bad setting agent: summary_target 0.8 must be less"),

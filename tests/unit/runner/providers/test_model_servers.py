@@ -24,7 +24,7 @@ async def found(*programs: Mapping[str, Route], environ: dict[str, str] | None =
     """What is found where these run."""
     with ExitStack() as stack:
         ports = [stack.enter_context(serving(routes)).port for routes in programs]
-        return await local_servers(environ or {}, 5.0, ports)
+        return await local_servers(environ or {}, ports, 20)
 
 
 async def test_each_program_says_what_its_models_can() -> None:
@@ -76,7 +76,7 @@ async def test_each_program_says_what_its_models_can() -> None:
 async def test_what_serves_no_models_is_asked_once_and_left_alone() -> None:
     with serving({"*": always("<html>It works</html>")}) as page, serving({}) as nothing:
         closed = 1
-        assert await local_servers({}, 5.0, [page.port, nothing.port, closed]) == []
+        assert await local_servers({}, [page.port, nothing.port, closed], 20) == []
     assert page.asked == nothing.asked == ["GET /v1/models"]
 
 
@@ -96,7 +96,7 @@ async def test_models_come_without_details_where_those_take_too_long() -> None:
         return 200, {}
 
     with serving({**fake.ollama(tag("m")), "POST /api/show": show}) as server:
-        [one] = await local_servers({}, 0.3, [server.port])
+        [one] = await local_servers({}, [server.port], 0.5)
         released.set()
     assert one.models == (Model("m", size_bytes=GB),)
 
@@ -104,21 +104,21 @@ async def test_models_come_without_details_where_those_take_too_long() -> None:
 async def test_ollama_is_found_where_its_variable_says() -> None:
     with serving(fake.ollama(tag("m"))) as server:
         for value in (f"127.0.0.1:{server.port}", f"http://0.0.0.0:{server.port}/"):
-            [one] = await local_servers({"OLLAMA_HOST": value}, 5.0, ())
+            [one] = await local_servers({"OLLAMA_HOST": value}, (), 20)
             assert one.provider == "ollama"
     for elsewhere in ("gpu.example.org:1", "[", "", ":0x1"):
-        assert await local_servers({"OLLAMA_HOST": elsewhere}, 5.0, ()) == []
+        assert await local_servers({"OLLAMA_HOST": elsewhere}, ()) == []
 
 
 async def test_a_server_of_another_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(fake.ollama(tag("m", "completion", "tools"))) as server:
         assert servers.owner_of_port(server.port) == os.geteuid()
         assert servers.owner_of_port(1) is None
-        [own] = await local_servers({}, 5.0, [server.port])
+        [own] = await local_servers({}, [server.port], 20)
         monkeypatch.setattr(servers, "owner_of_port", lambda _: 65_123)
-        [theirs] = await local_servers({}, 5.0, [server.port])
+        [theirs] = await local_servers({}, [server.port], 20)
         monkeypatch.setattr(servers, "owner_of_port", lambda _: 1)
-        [service] = await local_servers({}, 5.0, [server.port])
+        [service] = await local_servers({}, [server.port], 20)
     assert (own.account, own.is_foreign) == ("", False)
     assert (theirs.account, theirs.is_foreign) == ("number 65123", True)
     assert (service.account, service.is_foreign) == ("daemon", False)
@@ -206,13 +206,14 @@ def test_a_key_goes_in_the_clear_only_to_this_machine_or_where_that_was_typed() 
 
 
 @pytest.mark.parametrize(
-    "typed", ["ftp://h", "h h", "http://", "h:port", "me@h", "/v1", "", "h\u202e"]
+    "typed", ["ftp://h", "h h", "http://", "h:port", "me:secret@h", "/v1", "", "h\u202e"]
 )
 def test_what_is_no_address_is_refused(typed: str) -> None:
     with pytest.raises(HostError) as refused:
         addresses(typed, PROVIDERS["compatible"])
     assert refused.value.code is Code.INVALID_ARGUMENT
     assert "127.0.0.1:11434" in refused.value.resolution
+    assert "secret" not in str(refused.value)
 
 
 async def test_an_address_without_scheme_and_path_is_tried_with_them() -> None:
@@ -261,9 +262,9 @@ async def test_a_server_without_a_list_says_so(body: Any, words: str) -> None:
 
 async def test_nothing_at_an_address_is_told_with_the_address_and_the_cause() -> None:
     with pytest.raises(HostError) as refused:
-        await server_at("127.0.0.1:1")
+        await server_at("http://me:secret@127.0.0.1:1/v1")
     assert refused.value.code is Code.UNAVAILABLE
-    assert "http://127.0.0.1:1/v1" in refused.value.brief
+    assert refused.value.brief == "nothing answers at http://…@127.0.0.1:1/v1"
     assert refused.value.details == "connection refused"
 
 
