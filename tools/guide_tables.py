@@ -1,7 +1,7 @@
 """What the guide has from the code: commands, settings, extras, images, probes, errors, presets.
 
 `python tools/guide_tables.py` rewrites `docs/guide/commands.md` and the tables between marks in
-`docs/guide/reference.md`. In tables of settings it rewrites the key, the default and what is
+other pages. In tables of settings it rewrites the key, the default and what is
 accepted, in the order of the code, and keeps the last column: what a setting means is written
 there by hand. A test refuses pages that differ.
 """
@@ -23,9 +23,12 @@ from wire.egress.rules import PRESETS
 from wire.errors import Code
 from wire.network_probe import WAYS
 from wire.settings import EgressCredentialSettings, McpServerSettings, _accepted
+from wire.v1 import gateway_pb2
 
 from runner.access.exchange import STATUS_OF
 from runner.cli.app import app
+from runner.cli.chat.commands import COMMANDS as SLASH
+from runner.cli.output import HIT, as_json
 from runner.config.models import Config
 from runner.images.naming import USUAL_ROLES, ImageRole
 from shell_daemon.probe.report import PROBES
@@ -45,9 +48,10 @@ _FREE = {"workspace_root": "your data directory", "runtime_dir": '`"auto"`'}
 def pages() -> dict[Path, str]:
     """Each page with the tables as they must be."""
     read = {name: (GUIDE / f"{name}.md").read_text() for name in ("mcp-servers", "egress")}
+    marked = [GUIDE / f"{name}.md" for name in ("reference", "chat", "memory-for-integrators")]
     return {
         GUIDE / "commands.md": _commands(),
-        GUIDE / "reference.md": _reference((GUIDE / "reference.md").read_text()),
+        **{page: _marked(page.read_text()) for page in marked},
         GUIDE / "configuration.md": _configuration((GUIDE / "configuration.md").read_text()),
         GUIDE / "mcp-servers.md": settings_of(read["mcp-servers"], McpServerSettings),
         GUIDE / "egress.md": settings_of(read["egress"], EgressCredentialSettings),
@@ -113,8 +117,9 @@ def _values(field: FieldInfo) -> str:
     return said
 
 
-def _reference(page: str) -> str:
-    """The tables between marks; the last column of extras, images and the agent's probes is kept.
+def _marked(page: str) -> str:
+    """The tables between marks that a page has. The last column of extras, images and the agent's
+    probes is kept.
 
     Raises `SystemExit` for a name without words.
     """
@@ -133,10 +138,14 @@ def _reference(page: str) -> str:
             ("code", "HTTP", "meaning"),
             [(code.value, str(STATUS_OF[code]), known[code.name]) for code in Code],
         ),
+        "chat": (("command", "what it does"), [(each.usage, each.help) for each in SLASH.values()]),
+        "shapes": (("shape", "keys"), _shapes()),
         "presets": (("preset", "hosts"), [(name, ", ".join(PRESETS[name])) for name in PRESETS]),
     }
     for name, (head, rows) in made.items():
         begin, end = _MADE.format(name), _MADE.format(f"end of {name}")
+        if begin not in page:
+            continue
         before, _, rest = page.partition(begin)
         filled = [(f"`{row[0]}`", *row[1:-1], row[-1] or kept.get(row[0], "")) for row in rows]
         for row in filled:
@@ -144,6 +153,22 @@ def _reference(page: str) -> str:
                 raise SystemExit(f"docs/guide/reference.md: say in a row what {row[0]} is")
         page = f"{before}{begin}\n\n{_table(head, filled)}\n{end}{rest.partition(end)[2]}"
     return page
+
+
+def _shapes() -> list[tuple[str, ...]]:
+    """What `--json` writes, by the name that the guide gives it."""
+    change = as_json(gateway_pb2.Change())
+    shapes = {
+        "note": as_json(gateway_pb2.Note()),
+        "hit": as_json(gateway_pb2.Note(), HIT),
+        "change": change,
+        "origin": change["origin"],
+        "superseded": as_json(gateway_pb2.Note(superseded=True))["superseded"],
+        "session": as_json(gateway_pb2.Session()),
+        "event": as_json(gateway_pb2.HistoryEvent()),
+        "receipt": as_json(gateway_pb2.MemoryReceipt()),
+    }
+    return [(name, ", ".join(f"`{key}`" for key in keys)) for name, keys in shapes.items()]
 
 
 def _extras() -> list[str]:

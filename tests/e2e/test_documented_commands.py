@@ -308,7 +308,6 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "runner images build --bootstrap-base": _CI,
     "runner images wheels DIR": _INSTALLS,
     "runner images build --wheelhouse DIR": _INSTALLS,
-    "runner images build --with-build-tools": _INSTALLS,
     "runner images build --with-sentence-transformers": _INSTALLS,
     "runner images save FILE.tar": _IMAGES,
     "runner images prune": "would take the images that other tests run in",

@@ -14,11 +14,9 @@ from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_command
 from wire.settings import EgressCredentialSettings, McpServerSettings, UserSettings
-from wire.v1 import gateway_pb2
 
 from runner.cli.app import app
 from runner.cli.options import VALUED
-from runner.cli.output import HIT, as_json
 from runner.config.models import Config
 from runner.images.bootstrap import BASE_NAME
 from runner.images.naming import ImageRole, image_name
@@ -170,23 +168,6 @@ def test_settings_that_are_shown_whole_are_accepted() -> None:
 def test_nothing_is_installed_from_an_index_that_does_not_have_it(page: Path) -> None:
     found = re.findall(r"\b(?:pip|uv tool) install[^\n]*?['\" ]oxydra\b", page.read_text())
     assert found == []
-
-
-def test_the_shapes_for_programs_are_those_that_are_documented() -> None:
-    shapes = {
-        "note": as_json(gateway_pb2.Note()),
-        "hit": as_json(gateway_pb2.Note(), HIT),
-        "change": as_json(gateway_pb2.Change()),
-        "origin": as_json(gateway_pb2.Change())["origin"],
-        "superseded": as_json(gateway_pb2.Note(superseded=True))["superseded"],
-        "session": as_json(gateway_pb2.Session()),
-        "event": as_json(gateway_pb2.HistoryEvent()),
-        "receipt": as_json(gateway_pb2.MemoryReceipt()),
-    }
-    page = (ROOT / "docs" / "guide" / "memory-for-integrators.md").read_text()
-    for shape, keys in shapes.items():
-        (row,) = re.findall(rf"^\| {shape} \| (.*) \|$", page, re.MULTILINE)
-        assert re.findall(r"`(\w+)`", row) == list(keys)
 
 
 def test_the_index_lists_every_design_record() -> None:
