@@ -317,7 +317,6 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "runner credentials set --keyring": "no keyring in a test: tests/e2e/test_keys_command.py",
     "runner init": _ASKS,
     ".venv/bin/runner init": _ASKS,
-    "make init": _ASKS,
     "source <(runner completion zsh)": _COMPLETION,
     "runner completion fish | source": _COMPLETION,
     ".venv/bin/python tools/screens.py": "tests/contract/test_screens.py",
