@@ -23,6 +23,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
+from wire.limits import SEQUENCE_MAX
 from wire.providers import NAMES
 from wire.settings import AgentSettings, PriceSettings
 
@@ -124,6 +125,11 @@ def candidates(model: Model) -> Sequence[Model]:
     if isinstance(model, FallbackModel):
         return [each for one in model.models for each in candidates(one)]
     return [model]
+
+
+def countable(tokens: int) -> int:
+    """A number that a provider reports, within what clients can show."""
+    return min(max(tokens, 0), SEQUENCE_MAX)
 
 
 def provider_of(model: Model) -> str:

@@ -16,15 +16,16 @@ from pydantic_ai.usage import RunUsage
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
+from guest.agent.answer_form import NO_FORM
 from guest.agent.events import INCOMPLETE, REQUEST
 from guest.agent.incomplete import Reason, Size
-from guest.agent.meter import Bill
+from guest.agent.meter import Bill, countable
 from guest.agent.prompt.fitting import Sent
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
 from guest.agent.toolset import TurnDeps, finished, result_of
-from guest.agent.turn import AskClient, Emit, Pipeline, Progress, TurnRequest
+from guest.agent.turn import Answer, AskClient, Emit, Pipeline, Progress, TurnRequest
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, Found, Tool, ToolContext, ToolResult
@@ -48,6 +49,7 @@ class Run:
         usage: What the requests took.
         answered_by: The label of the model that answered last.
         sent: What the last request was made of; None before the first.
+        form: How the model's answer must be. One that must be of a form is shown when it is whole.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Run:
         self.sent: Callable[[], Sent | None] = lambda: None
         self._prompt_notes: Found = ()
         self._tool_notes: dict[str, tuple[str, str]] = {}
+        self.form = request.client.form
         self._approve = approve
         self.ledger = Ledger(pipeline, self._approved if approve else None)
         self._offered = [tool.name for tool in pipeline.tools()]
@@ -152,6 +155,9 @@ class Run:
     async def record_answer(self, response: ModelResponse) -> None:
         """Store a whole answer as it was shown."""
         said = self._take_unrecorded()
+        if self.form and not response.tool_calls:
+            said = history.storable(history.text_of(response))
+            await self._emit(pb.TextDelta(text=said))
         if response.tool_calls:
             await self._append_answer(response, said)
         elif said or not history.text_of(response):  # else nothing was to be added
@@ -169,9 +175,13 @@ class Run:
             await self._append_answer(answer, said)
         await self._changing.finish()
 
+    def drop_unrecorded(self) -> None:
+        """Forget what was streamed and not shown of an answer that is not of the form."""
+        self._unrecorded.clear()
+
     def second_chance(self) -> str:
         """The text with which to ask the model once more; empty if that is not needed."""
-        if self._saved_by_itself and self.ledger.receipts:
+        if self.form or (self._saved_by_itself and self.ledger.receipts):
             return ""
         return second_chance.facts(
             self.request.text,
@@ -210,10 +220,18 @@ class Run:
         if refusal := self.refusals.pop(call_id, ""):
             return await self._refuse(call_id, tool, refusal)
         with self.clock.stopped():
-            result = await result_of(self._ask_client, self._redact, call_id, tool, arguments)
+            result = await result_of(self._asked, self._redact, call_id, tool, arguments)
         await self._record_call(call_id, tool, arguments, result)
         await self._emit(finished(call_id, tool, result))
         return result
+
+    async def _asked(self, call: pb.ClientCall) -> Answer | None:
+        """Have the client run a call; it says how the model's answer must be then."""
+        call.input_tokens = countable(self.usage.input_tokens)
+        call.output_tokens = countable(self.usage.output_tokens)
+        answer = None if self._ask_client is None else await self._ask_client(call)
+        self.form = NO_FORM if answer is None else answer.form
+        return answer
 
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
         """Handle the calls of one answer, including those that reached no tool."""
@@ -228,11 +246,23 @@ class Run:
         """Tell the watcher something in passing that is no part of the answer."""
         await self._emit(pb.Notice(text=sentence))
 
+    async def not_shown(self, path: str, why: str) -> None:
+        """Tell the watcher that the model is not shown an attachment."""
+        text = f"{path} is not shown to the model: {why}"
+        await self._emit(pb.Notice(text=text, attachment=path))
+
+    async def no_picture_is_shown(self, why: str) -> None:
+        """Tell the watcher that the model is shown no picture after all."""
+        for each in self.request.attachments:
+            if each.image:
+                await self.not_shown(each.path, why)
+
     async def tell_if_unstored(self) -> None:
         """Tell the watcher once if the conversation is not being stored right now."""
         if sentence := self._store.unstored(self.request.context.session_id):
             before = _BREAK if self._answers else ""
-            await self._emit(pb.TextDelta(text=f"{before}({sentence}){_BREAK}"))
+            told = pb.TextDelta(text=f"{before}({sentence}){_BREAK}")
+            await self._emit(pb.Notice(text=sentence) if self.form else told)
 
     async def _begun(self, event: Progress) -> None:
         """Tell the watcher of a call, and remember what is told of it."""
@@ -302,7 +332,8 @@ class Run:
         if self._paragraph_due:
             self._paragraph_due = False
             await self._emit(pb.TextDelta(text=_BREAK))
-        await self._emit(pb.TextDelta(text=text))
+        if not self.form:
+            await self._emit(pb.TextDelta(text=text))
         self._unrecorded.append(text)
 
     def _take_unrecorded(self) -> str:

@@ -181,7 +181,7 @@ class ClientToolset(AbstractToolset[TurnDeps]):
 
 
 async def result_of(
-    ask: AskClient | None, redact: Callable[[str], str], call_id: str, tool: str, arguments: Any
+    ask: AskClient, redact: Callable[[str], str], call_id: str, tool: str, arguments: Any
 ) -> ToolResult:
     """The result of a call that the client runs."""
     began = time.monotonic()
@@ -189,9 +189,9 @@ async def result_of(
         read = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
         read = None
-    if ask is not None and isinstance(read, dict):
+    if isinstance(read, dict):
         written = storable(redact(json.dumps(read, ensure_ascii=False)))
-        answer = await ask(call_id, tool, written)
+        answer = await ask(pb.ClientCall(call_id=call_id, tool=tool, arguments_json=written))
     else:
         answer = Answer("the arguments must be a JSON object", is_error=True)
     if answer is None:

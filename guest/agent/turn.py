@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from wire import zones
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.answer_form import NO_FORM, AnswerForm
 from guest.tools.base import Approve, Tool, ToolContext, ToolResult
 
 Progress = (
@@ -64,15 +65,15 @@ class ClientTool:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the client gave back for a call."""
+    """What the client gave back for a call, and how the model's answer must be from then on."""
 
     output: str
     is_error: bool = False
+    form: AnswerForm = NO_FORM
 
 
-AskClient = Callable[[str, str, str], Awaitable[Answer | None]]
-"""Asks the client to run a call, given by its id, tool and arguments as JSON; None if nobody has
-answered in time."""
+AskClient = Callable[[pb.ClientCall], Awaitable[Answer | None]]
+"""Asks the client to run a call; None if nobody has answered in time."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,13 @@ class FromClient:
         instructions: For this turn only.
         material: Stands before the user's message and is kept with it.
         tools: The client's own.
+        form: How the model's answer must be.
     """
 
     instructions: str = ""
     material: str = ""
     tools: tuple[ClientTool, ...] = ()
+    form: AnswerForm = NO_FORM
 
 
 NOTHING_ADDED: Final = FromClient()

@@ -19,7 +19,7 @@ from pydantic_ai.exceptions import FallbackExceptionGroup
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
 from wire.errors import Code, WireError
-from wire.limits import SEQUENCE_MAX
+from wire.providers import OFFLINE
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
@@ -28,7 +28,7 @@ from guest.agent import failures, history, incomplete
 from guest.agent.calls import CheckCalls
 from guest.agent.events import by_turn, incomplete_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
-from guest.agent.meter import Meter
+from guest.agent.meter import Meter, countable
 from guest.agent.models import errors
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
@@ -44,7 +44,8 @@ from guest.agent.prompt.summary import Rolled
 from guest.agent.receipts.ledger import to_message
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
-from guest.agent.refused_tools import LeaveOutRefused, Refused
+from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused
+from guest.agent.structured_output import HoldToForm
 from guest.agent.toolset import ClientToolset, PipelineToolset, TurnDeps
 from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import BudgetError, GuestError
@@ -84,6 +85,7 @@ class TurnLoop:
         self._meter = meter
         self._redact = redact
         self._refused_tools: Refused = set()
+        self._blind: dict[str, str] = {}
         self._windows: dict[str, int] = {}
         self._agent: Agent[TurnDeps, str] = Agent(
             name="oxydra",
@@ -115,9 +117,15 @@ class TurnLoop:
         context = replace(context, time_zone=context.time_zone or self._settings.time_zone)
         request = replace(request, context=context)
         choice = self._models.choose(request.model)
-        if choice.provider == "offline" or not self._settings.images:
-            unseen = tuple(replace(each, image=None, unseen="") for each in request.attachments)
-            request = replace(request, attachments=unseen)
+        if (why := self._blind.get(choice.label)) is None and not self._settings.images:
+            why = "images = false in the [agent] section of runner.toml"
+        if choice.provider == OFFLINE:
+            why = ""  # it says so itself
+        if why is not None:
+            seen = [
+                replace(e, image=None, unseen=why) if e.image else e for e in request.attachments
+            ]
+            request = replace(request, attachments=tuple(seen))
         session = context.session_id
         latest = await self._context.summary_of(session)
         events = await history.recent(
@@ -164,7 +172,7 @@ class TurnLoop:
             await run.tell_if_unstored()
             for each in request.attachments:
                 if each.unseen:
-                    await run.notice(f"{each.path} is not shown to the model: {each.unseen}")
+                    await run.not_shown(each.path, each.unseen)
             outcome = await self._to_outcome(run, choice, events, latest)
             if getattr(outcome, "code", "") != Code.NOT_FOUND:
                 await run.save_by_itself()
@@ -206,8 +214,8 @@ class TurnLoop:
                 response, usage = stream.response, stream.usage
             done = pb.TurnCompleted(
                 text=said,
-                input_tokens=_countable(usage.input_tokens),
-                output_tokens=_countable(usage.output_tokens),
+                input_tokens=countable(usage.input_tokens),
+                output_tokens=countable(usage.output_tokens),
                 steps=usage.requests,
                 model=choice.answered_by(response),
                 cached_tokens=bill.cached_tokens,
@@ -263,8 +271,8 @@ class TurnLoop:
     def _done(self, run: Run, choice: Choice) -> pb.TurnCompleted:
         return pb.TurnCompleted(
             text=run.answer,
-            input_tokens=_countable(run.usage.input_tokens),
-            output_tokens=_countable(run.usage.output_tokens),
+            input_tokens=countable(run.usage.input_tokens),
+            output_tokens=countable(run.usage.output_tokens),
             steps=run.steps,
             model=run.answered_by or choice.label,
             cached_tokens=run.bill.cached_tokens,
@@ -329,9 +337,11 @@ class TurnLoop:
             toolsets=[ClientToolset(() if unless else run.request.client.tools)],
             usage=run.usage,
             capabilities=[
+                HoldToForm(lambda: run.form, choice.provider, run.drop_unrecorded),
                 fitting,
                 run.bill.counting("answer"),
                 CheckCalls(run.refusals),
+                LeaveOutPictures(choice.label, self._blind, run.no_picture_is_shown),
                 LeaveOutRefused(
                     choice.label, self._pipeline.tools(), self._refused_tools, run.notice
                 ),
@@ -345,7 +355,7 @@ class TurnLoop:
                         async with node.stream(conversation.ctx) as stream:
                             await run.stream_answer(stream, unless=unless)
                         step.counts |= _tokens(before, conversation.usage)
-                    run.steps = conversation.usage.requests
+                    run.steps, run.usage = conversation.usage.requests, conversation.usage
                 elif Agent.is_call_tools_node(node):
                     await self._tell_fallback(run, choice, node.model_response)
                     if reason := incomplete.reason_of(node.model_response, choice.provider):
@@ -401,11 +411,6 @@ class TurnLoop:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
             log.error("the turn's work was not stored in time: %s", error)
-
-
-def _countable(tokens: int) -> int:
-    """A number that a provider reports, within what clients can show."""
-    return min(max(tokens, 0), SEQUENCE_MAX)
 
 
 def _tokens(before: RunUsage, after: RunUsage) -> dict[str, int]:

@@ -299,7 +299,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ) -> pb.AnswerCallReply:
         turn_id = validation.identifier("turn_id", request.turn_id)
         output = validation.at_most("output", request.output, validation.CALL_OUTPUT_MAX_CHARS)
-        answer = Answer(output, is_error=request.is_error)
+        answer = Answer(output, request.is_error, validation.form(request.form))
         accepted = self._turns.answer_call(turn_id, request.call_id, answer)
         return pb.AnswerCallReply(accepted=accepted)
 

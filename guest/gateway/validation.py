@@ -23,6 +23,7 @@ from wire.text import shortened
 from wire.v1 import gateway_pb2 as pb
 from wire.zones import zone
 
+from guest.agent.answer_form import AnswerForm
 from guest.agent.turn import ClientTool, FromClient
 from guest.errors import GuestError
 from guest.memory.models import NOTE_TYPES
@@ -84,6 +85,8 @@ def untraced(request: pb.StartTurnRequest) -> None:
     for field in ("session_id", "retry", "attachments", "client_tools", "material"):
         if getattr(request, field):
             raise _bad(field, "it must be empty where untraced is set")
+    if request.HasField("form"):
+        raise _bad("form", "it must be empty where untraced is set")
 
 
 def temporary(request: pb.CreateSessionRequest) -> None:
@@ -112,7 +115,20 @@ def from_client(request: pb.StartTurnRequest, taken: Collection[str]) -> FromCli
         at_most("instructions", request.instructions, TURN_TEXT_MAX_CHARS),
         at_most("material", request.material, TURN_TEXT_MAX_CHARS),
         tuple(tools),
+        form(request.form, names),
     )
+
+
+def form(given: pb.AnswerForm, tools: Collection[str] | None = None) -> AnswerForm:
+    """How the model's answer must be; calls that it must make are of `tools`, if they are known."""
+    at_most("form", given.schema_json, CLIENT_SCHEMA_MAX_CHARS)
+    for name in given.must_call:
+        if tools is not None and name not in tools:
+            raise _bad("form", f"{_seen(name)} is not one of client_tools")
+    try:
+        return AnswerForm.read(given)
+    except (ValueError, RecursionError) as error:
+        raise _bad("form", f"the schema of the answer: {shortened(str(error), 300)}") from None
 
 
 def _client_tool(given: pb.ToolDescription) -> ClientTool:

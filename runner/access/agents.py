@@ -32,6 +32,10 @@ _Launch = tuple[int, int]
 """Which host runs: the file of its control token, which is made anew by each."""
 
 
+class NoAgent(WireError):  # noqa: N818 - a condition, not a bug
+    """No host runs for a user."""
+
+
 @dataclass(frozen=True)
 class _Connection:
     launch: _Launch
@@ -65,7 +69,7 @@ class Agents:
                 log.warning("the agent of %s cannot be reached: %s", user_id, error)
                 raise away(user_id) from error
             if launch is None or channel is None:
-                raise WireError(
+                raise NoAgent(
                     Code.FAILED_PRECONDITION,
                     f"no agent runs for {user_id}",
                     resolution="ask the person who runs this host to start it: "

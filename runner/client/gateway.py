@@ -25,6 +25,7 @@ _PART_S: Final = 600.0
 """The limit for one part of an export or import; a slow server needs long to store a mebibyte."""
 _BACKUP_S: Final = 3600.0
 _PAGE: Final = 100
+_PIECE_BYTES: Final = 256 * 1024
 _TRANSPORT_FAILURES: Final = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN}
 )
@@ -208,14 +209,17 @@ class GatewayClient:
         )
         return (await _call(self._stub.Decide, request)).accepted
 
-    async def answer_call(
-        self, turn_id: str, call_id: str, output: str, *, is_error: bool = False
-    ) -> bool:
+    async def answer_call(self, request: gateway_pb2.AnswerCallRequest) -> bool:
         """Give a turn what a tool of this client gave back. False if it no longer waits for it."""
-        request = gateway_pb2.AnswerCallRequest(
-            turn_id=turn_id, call_id=call_id, output=output, is_error=is_error
-        )
         return (await _call(self._stub.AnswerCall, request)).accepted
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        """Write a file into /shared; one that is there already is replaced."""
+        request = gateway_pb2.WriteFileRequest(path=path, overwrite=True)
+        for begin in range(0, max(len(data), 1), _PIECE_BYTES):
+            request.offset, request.data = begin, data[begin : begin + _PIECE_BYTES]
+            request.last = begin + _PIECE_BYTES >= len(data)
+            request.upload_id = (await _call(self._stub.WriteFile, request)).upload_id
 
     async def cancel_turn(self, turn_id: str) -> bool:
         """Cancel a turn, whose stream then ends with a failed event. False if it was not

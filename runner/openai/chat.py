@@ -83,6 +83,7 @@ class ChatWriter:
         elif kind == "client_call":
             yield self._chunk({"tool_calls": [self._client_call(event)]})
             self._finish = "tool_calls"
+            self._account(event.client_call)
             yield from self._end()
         elif kind == "completed":
             self._account(event.completed)
@@ -104,12 +105,13 @@ class ChatWriter:
         self._calls.append(call)
         return {"index": 0, **call}
 
-    def _account(self, done: pb.TurnCompleted) -> None:
+    def _account(self, took: pb.TurnCompleted | pb.ClientCall) -> None:
+        cached = took.cached_tokens if isinstance(took, pb.TurnCompleted) else 0
         self._usage = {
-            "prompt_tokens": done.input_tokens,
-            "completion_tokens": done.output_tokens,
-            "total_tokens": done.input_tokens + done.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
+            "prompt_tokens": took.input_tokens,
+            "completion_tokens": took.output_tokens,
+            "total_tokens": took.input_tokens + took.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached},
         }
 
     def _end(self) -> Iterator[dict[str, Any]]:

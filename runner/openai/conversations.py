@@ -36,6 +36,8 @@ class Known:
         key: Of the question with all that was said before it.
         said: The answer without spaces.
         left: The client closed the connection before the end.
+        called: The answer ended with a call of the client's tools. Some programs tell of it, and of
+            what it gave, in words of their own.
     """
 
     key: str
@@ -44,6 +46,7 @@ class Known:
     turn_id: str
     said: str = ""
     left: bool = False
+    called: bool = False
 
     def told(self, text: str) -> None:
         """Note what the client was told."""
@@ -88,7 +91,7 @@ class Conversations:
             return None
         answered = plain(talk[-2].answered)
         found = self._ending_with(user_id, talk[:-1])
-        return next((known for known in found if known.said.startswith(answered)), None)
+        return next((each for each in found if each.called or each.said.startswith(answered)), None)
 
     def _ending_with(self, user_id: str, talk: Sequence[Exchange]) -> Iterator[Known]:
         key = key_of(talk)

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from wire.errors import Code, WireError
 
+from runner.access.agents import NoAgent
 from runner.access.exchange import STATUS_OF
 
 _STATUS: Final = {**STATUS_OF, Code.TIMEOUT: 408, Code.FAILED_PRECONDITION: 400}
@@ -25,7 +26,9 @@ class BadRequest(WireError):  # noqa: N818 - what clients call it
 
 
 def status_of(error: WireError) -> int:
-    """The HTTP status that says the same as `error`."""
+    """The HTTP status that says the same as `error`. Clients ask again after 503."""
+    if isinstance(error, NoAgent):
+        return 503
     return getattr(error, "status", 0) or _STATUS[error.code]
 
 

@@ -1,9 +1,11 @@
 """What a request asks for, read from the two forms in which clients send it."""
 
+import base64
+import hashlib
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,24 +18,11 @@ VALUES_MAX: Final = 50_000
 OWN_MODEL: Final = "oxydra"
 """The model that stands for the agent with whichever model it is configured to ask."""
 
-_IGNORED: Final = frozenset(
-    """
-    access_programs context_management frequency_penalty image include logit_bias
-    max_completion_tokens max_output_tokens max_tokens max_tool_calls metadata moderation
-    parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_options
-    prompt_cache_retention reasoning reasoning_effort safety_identifier seed service_tier stop
-    store temperature top_p truncation user verbosity web_search_options
-    """.split()  # noqa: SIM905 - readable as prose
-)
-"""Fields that change nothing: the agent's own settings hold."""
 _ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
     "logprobs": (False,),
     "top_logprobs": (0,),
     "modalities": (["text"],),
-    "tool_choice": ("auto", "none"),
-    "response_format": ({"type": "text"},),
-    "text": ({"format": {"type": "text"}}, {}),
 }
 """Fields of which only these values can be served; null always can."""
 _NEVER: Final[Mapping[str, str]] = {
@@ -41,21 +30,24 @@ _NEVER: Final[Mapping[str, str]] = {
     "functions": "send them as tools",
     "function_call": "send tool_choice",
     "prompt": "send the text itself as instructions or input",
+    **dict.fromkeys(
+        "guided_json guided_regex guided_choice guided_grammar structured_outputs".split(),  # noqa: SIM905
+        "send response_format with a json_schema",
+    ),
 }
-_CHAT: Final = frozenset({"messages", "model", "stream", "stream_options", "tools"})
-_RESPONSES: Final = frozenset(
-    """
-    background conversation input instructions model previous_response_id stream stream_options
-    tools
-    """.split()  # noqa: SIM905 - readable as prose
-)
-_KNOWN: Final = _IGNORED | frozenset(_ONLY) | frozenset(_NEVER)
+"""Fields without which the answer would be another one. All other fields that are not named here
+change nothing, because the agent's own settings hold."""
 _ECHOED: Final = frozenset({"reasoning", "item_reference", "mcp_call", "mcp_list_tools"})
 """Items of an earlier response that clients send back, and that the agent knows already."""
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
-_IMAGES: Final = (
-    "images and files reach the agent through its shared directory, not through this API"
-)
+_PICTURES: Final = frozenset({"image_url", "input_image"})
+_PLACE: Final = "/shared/pictures"
+_PICTURES_MAX: Final = 16
+_DATA: Final = re.compile(r"data:image/([a-z0-9]{1,20})[^,]{0,40};base64,", re.ASCII)
+_UNFETCHED: Final = "a picture at an address, which nothing is fetched from: send it as data"
+_NOT_SHOWN: Final = "(Not shown to the model: "
+_SAID_BEFORE: Final = re.compile(rf"\A(?:{re.escape(_NOT_SHOWN)}[^\n]*\)\n\n)+")
+_ANY_OBJECT: Final = {"type": "object"}
 _CALL_ID: Final = re.compile(r"call_([0-9a-f]{32})_([0-9]{1,9})")
 _METADATA_MAX: Final = 16
 
@@ -102,6 +94,10 @@ class Asked:
         answer: Instead of a question: what the client's tool gave back for `call`.
         previous: The id of the response that this one follows.
         conversation: The session that this one belongs to.
+        pictures: Of the question, by their paths: one that is sent again is one file.
+        unshown: What else it came with, and cannot be shown to the model.
+        form: How the answer must be; None: as the model likes.
+        echoed: What of the request the response repeats.
         metadata: Of the client's own, handed back.
     """
 
@@ -111,7 +107,10 @@ class Asked:
     call: CallRef | None = None
     answer: str = ""
     tools: tuple[pb.ToolDescription, ...] = ()
-    told_tools: tuple[Mapping[str, Any], ...] = ()
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    unshown: tuple[str, ...] = ()
+    form: pb.AnswerForm | None = None
+    echoed: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = False
     with_usage: bool = False
     background: bool = False
@@ -142,20 +141,22 @@ def json_object(body: bytes) -> Mapping[str, Any]:
 
 def chat_request(sent: Mapping[str, Any]) -> Asked:
     """Read a request for a chat completion. Raises `BadRequest`."""
-    _check_fields(sent, _CHAT)
+    _check_fields(sent)
     messages = _list("messages", sent.get("messages"))
     reader = _Reader()
     for number, message in enumerate(messages):
         reader.message(f"messages[{number}]", message)
     options = _object("stream_options", sent.get("stream_options"))
-    return reader.asked(
-        "messages", sent, _tools(sent), with_usage=bool(options.get("include_usage"))
-    )
+    wanted = _object("response_format", sent.get("response_format"))
+    inner = _object("response_format.json_schema", wanted.get("json_schema"))
+    schema = _schema("response_format", wanted.get("type"), inner.get("schema"))
+    with_usage = bool(options.get("include_usage"))
+    return reader.asked("messages", sent, schema, with_usage=with_usage)
 
 
 def responses_request(sent: Mapping[str, Any]) -> Asked:
     """Read a request for a response. Raises `BadRequest`."""
-    _check_fields(sent, _RESPONSES)
+    _check_fields(sent)
     reader = _Reader()
     if instructions := _string("instructions", sent.get("instructions")):
         reader.instructions.append(instructions)
@@ -172,10 +173,11 @@ def responses_request(sent: Mapping[str, Any]) -> Asked:
     background = _switch("background", sent.get("background"))
     if background and _switch("stream", sent.get("stream")):
         raise BadRequest("background", "a stream is asked for too", "send one of them")
+    wanted = _object("text.format", _object("text", sent.get("text")).get("format"))
     return reader.asked(
         "input",
         sent,
-        _tools(sent),
+        _schema("text.format", wanted.get("type"), wanted.get("schema")),
         background=background,
         previous=previous,
         conversation=_string("conversation", conversation),
@@ -189,6 +191,8 @@ class _Reader:
         self.instructions: list[str] = []
         self._talk: list[Exchange] = []
         self._answers: list[tuple[str, str]] = []
+        self._pictures: dict[str, bytes] = {}
+        self._unshown: list[str] = []
         self._asks = False
 
     def message(self, param: str, sent: object) -> None:
@@ -198,10 +202,13 @@ class _Reader:
         if role in ("system", "developer"):
             self.instructions.append(_text(param, message.get("content")))
         elif role == "user":
-            self._talk.append(Exchange(_text(param, message.get("content"))))
+            self._pictures, self._unshown = {}, []
+            text = self._content(param, message.get("content"))
+            self._talk.append(Exchange(text or ("(a picture)" if self._pictures else "")))
             self._answers, self._asks = [], True
         elif role == "assistant":
-            self._answered(_text(param, message.get("content")))
+            said = _text(param, message.get("content"))
+            self._answered(_SAID_BEFORE.sub("", said))
         elif role == "tool":
             self._output(f"{param}.tool_call_id", message, "tool_call_id", "content")
         else:
@@ -231,9 +238,10 @@ class _Reader:
         self,
         param: str,
         sent: Mapping[str, Any],
-        tools: tuple[Mapping[str, Any], ...],
+        schema: str,
         **more: Any,
     ) -> Asked:
+        tools, must_call = _chosen(sent, _tools(sent))
         call = answer = None
         if self._answers:
             call_id, answer = self._answers[-1]
@@ -246,12 +254,50 @@ class _Reader:
             instructions="\n\n".join(filter(None, self.instructions)),
             call=call,
             answer=answer or "",
-            tools=() if sent.get("tool_choice") == "none" else tuple(map(_described, tools)),
-            told_tools=tools,
+            tools=tuple(map(_described, tools)),
+            pictures=self._pictures,
+            unshown=tuple(dict.fromkeys(self._unshown)),
+            form=pb.AnswerForm(schema_json=schema, must_call=must_call)
+            if schema or must_call
+            else None,
+            echoed={
+                "tool_choice": sent.get("tool_choice") or "auto",
+                "tools": [dict(tool) for tool in _tools(sent)],
+                "text": sent.get("text") or {"format": {"type": "text"}},
+            },
             stream=_switch("stream", sent.get("stream")),
             metadata=_metadata(sent.get("metadata")),
             **more,
         )
+
+    def _content(self, param: str, content: object) -> str:
+        """The text of a user's message; what else is in it is noted."""
+        if content is None or isinstance(content, str):
+            return content or ""
+        texts = []
+        for number, given in enumerate(_list(f"{param}.content", content)):
+            part = _object(f"{param}.content[{number}]", given)
+            kind = _string(f"{param}.content[{number}].type", part.get("type"))
+            if kind in _TEXT_PARTS:
+                texts.append(_part_text(f"{param}.content[{number}]", part))
+            elif kind in _PICTURES:
+                self._picture(f"{param}.content[{number}]", part.get("image_url"))
+            else:
+                self._unshown.append(f"a part of the type {kind[:40]!r}, which is not taken here")
+        return "\n".join(texts)
+
+    def _picture(self, param: str, given: object) -> None:
+        url = given.get("url") if isinstance(given, Mapping) else given
+        if not isinstance(url, str) or (match := _DATA.match(url)) is None:
+            self._unshown.append(_UNFETCHED)
+        elif len(self._pictures) == _PICTURES_MAX:
+            self._unshown.append(f"more than {_PICTURES_MAX} pictures of one message")
+        else:
+            try:
+                data = base64.b64decode(url[match.end() :], validate=True)
+            except ValueError:
+                raise BadRequest(param, "its data is not base64") from None
+            self._pictures[f"{_PLACE}/{hashlib.sha256(data).hexdigest()[:16]}.{match[1]}"] = data
 
     def _answered(self, text: str) -> None:
         self._answers, self._asks = [], False
@@ -265,27 +311,61 @@ class _Reader:
         self._asks = False
 
 
-def _check_fields(sent: Mapping[str, Any], used: frozenset[str]) -> None:
+def not_shown(what: Sequence[str]) -> str:
+    """What an answer begins with where something is not shown to the model; a client that sends the
+    answer back has not said it."""
+    return f"{_NOT_SHOWN}{' '.join('; '.join(what).split())}.)\n\n" if what else ""
+
+
+def _check_fields(sent: Mapping[str, Any]) -> None:
     for name, value in sent.items():
-        if name not in used and name not in _KNOWN:
-            raise BadRequest(
-                name[:80],
-                "this field is not known",
-                f"leave it out; known are {', '.join(sorted(used | _KNOWN))}",
-            )
         if value is None or value in ([], {}):
             continue
         if name in _NEVER:
             raise BadRequest(name, _NEVER[name])
-        if name in _ONLY and not _accepted(value, _ONLY[name]):
+        if name in _ONLY and not any(value == each for each in _ONLY[name]):
             accepted = ", ".join(json.dumps(each) for each in _ONLY[name])
             raise BadRequest(name, f"only {accepted} can be served")
 
 
-def _accepted(value: Any, accepted: Iterable[Any]) -> bool:
-    if isinstance(value, Mapping):  # of text, verbosity changes nothing
-        value = {name: each for name, each in value.items() if name != "verbosity"}
-    return any(value == each and type(value) is type(each) for each in accepted)
+def _schema(param: str, kind: object, schema: object) -> str:
+    """The JSON schema of the answer; empty: it may be any text."""
+    if kind in (None, "text"):
+        return ""
+    if kind == "json_object":
+        return json.dumps(_ANY_OBJECT)
+    if kind == "json_schema":
+        return json.dumps(_object(f"{param}.schema", schema) or _ANY_OBJECT)
+    accepted = "text, json_object, json_schema"
+    raise BadRequest(f"{param}.type", f"{str(kind)[:40]!r} is not one of {accepted}")
+
+
+def _chosen(
+    sent: Mapping[str, Any], tools: tuple[Mapping[str, Any], ...]
+) -> tuple[tuple[Mapping[str, Any], ...], list[str]]:
+    """The tools that the model may call, and of which it must call one; none: it need not."""
+    choice = sent.get("tool_choice")
+    given: Any = choice if isinstance(choice, Mapping) else {"type": choice or "auto"}
+    kind = given.get("type")
+    inner = given.get(kind) if isinstance(kind, str) else None
+    given = inner if isinstance(inner, Mapping) else given  # of chats
+    names = chosen = [tool["name"] for tool in tools]
+    if kind == "function":
+        chosen, kind = [given.get("name")], "required"
+    elif kind == "allowed_tools":
+        kind = given.get("mode", "auto")
+        listed = [_object("tool_choice", e) for e in _list("tool_choice.tools", given.get("tools"))]
+        chosen = [_object("tool_choice", e.get("function") or e).get("name") for e in listed]
+        tools = tuple(tool for tool in tools if tool["name"] in chosen)
+    if kind not in ("auto", "none", "required"):
+        raise BadRequest(
+            "tool_choice", "it is not one of auto, none, required, a function, allowed_tools"
+        )
+    if unknown := [each for each in chosen if each not in names]:
+        raise BadRequest("tool_choice", f"{str(unknown[0])[:80]!r} is not one of tools")
+    if kind == "required" and not chosen:
+        raise BadRequest("tool_choice", "a call is required, and no tools are given")
+    return (() if kind == "none" else tools), (chosen if kind == "required" else [])
 
 
 def _tools(sent: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -325,18 +405,16 @@ def _text(param: str, content: object) -> str:
     """The text of a message's content, which is a string or a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts = []
-    for number, part in enumerate(_list(f"{param}.content", content)):
-        given = _object(f"{param}.content[{number}]", part)
-        kind = _string(f"{param}.content[{number}].type", given.get("type"))
-        if kind not in _TEXT_PARTS:
-            raise BadRequest(
-                f"{param}.content[{number}].type",
-                f"{kind[:40]!r} cannot be shown to the agent",
-                _IMAGES,
-            )
-        texts.append(_string(f"{param}.content[{number}]", given.get("text", given.get("refusal"))))
-    return "\n".join(texts)
+    parts = [_object(f"{param}.content", each) for each in _list(f"{param}.content", content)]
+    return "\n".join(
+        _part_text(f"{param}.content[{number}]", part)
+        for number, part in enumerate(parts)
+        if part.get("type") in _TEXT_PARTS
+    )
+
+
+def _part_text(param: str, part: Mapping[str, Any]) -> str:
+    return _string(param, part.get("text", part.get("refusal")))
 
 
 def _metadata(given: object) -> Mapping[str, str]:

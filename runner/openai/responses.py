@@ -45,7 +45,8 @@ class ResponseWriter:
             "previous_response_id": asked.previous or None,
             "temperature": None,
             "tool_choice": "auto",
-            "tools": [dict(tool) for tool in asked.told_tools],
+            "tools": [],
+            **asked.echoed,
             "top_p": None,
             "usage": None,
             "oxydra": own_field(ref, self._turn),
@@ -80,6 +81,7 @@ class ResponseWriter:
         elif kind == "client_call":
             yield from self._close_text()
             yield from self._ask_client(event.index, event.client_call)
+            self._account(event.client_call)
             yield self._end("completed")
         elif kind == "completed":
             yield from self._close_text()
@@ -171,13 +173,14 @@ class ResponseWriter:
         self._output[-1].update(arguments=arguments, status="completed")
         yield self._item_done(len(self._output) - 1)
 
-    def _account(self, done: pb.TurnCompleted) -> None:
+    def _account(self, took: pb.TurnCompleted | pb.ClientCall) -> None:
+        cached = took.cached_tokens if isinstance(took, pb.TurnCompleted) else 0
         self.response["usage"] = {
-            "input_tokens": done.input_tokens,
-            "input_tokens_details": {"cached_tokens": done.cached_tokens, "cache_write_tokens": 0},
-            "output_tokens": done.output_tokens,
+            "input_tokens": took.input_tokens,
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+            "output_tokens": took.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": done.input_tokens + done.output_tokens,
+            "total_tokens": took.input_tokens + took.output_tokens,
         }
 
     def _fail(self, failed: pb.TurnFailed) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from runner.openai.turns import Answering, Answers, ResponseRef, unknown
 
 log = logging.getLogger(__name__)
 
-BODY_MAX_BYTES: Final = 4 * 1024 * 1024
+BODY_MAX_BYTES: Final = 16 * 1024 * 1024
+RETRY_AFTER_S: Final = "5"
 _DONE: Final = "data: [DONE]\n\n"
 
 Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
@@ -201,7 +202,9 @@ async def _no_such_path(request: Request, _: Caller, __: GatewayClient) -> Respo
 
 
 def _refused(error: WireError) -> Response:
-    return JSONResponse(body_of(error), status_code=status_of(error))
+    status = status_of(error)
+    headers = {"Retry-After": RETRY_AFTER_S} if status == 503 else {}
+    return JSONResponse(body_of(error), status, headers)
 
 
 async def _consume(writer: ResponseWriter | ChatWriter, answering: Answering) -> None:

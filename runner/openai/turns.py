@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wire.branches import branch_of, told_in, told_so
@@ -19,7 +19,7 @@ from runner.client.gateway import GatewayClient, new_turn_id
 from runner.client.turn import TurnSoFar
 from runner.openai import conversations
 from runner.openai.conversations import Conversations, Known
-from runner.openai.requests import Asked, CallRef, Exchange
+from runner.openai.requests import OWN_MODEL, Asked, CallRef, Exchange, not_shown
 
 _RESPONSE_ID: Final = re.compile(r"resp_([0-9a-f]{32})(?:_([0-9]{1,9}))?")
 _ENDS: Final = frozenset({"completed", "incomplete", "failed"})
@@ -54,6 +54,13 @@ def unknown(response_id: str) -> WireError:
     return WireError(Code.NOT_FOUND, f"there is no response {response_id[:80]!r}")
 
 
+def advise(failure: pb.TurnFailed | WireError, brief: str, asked: Asked) -> None:
+    """Where a client has asked for a model of its own that cannot answer, name the one that can."""
+    refused = failure.code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
+    if refused and asked.agent_model and repr(asked.agent_model) in brief:
+        failure.resolution = f'use the model "{OWN_MODEL}", which is the agent with its own model'
+
+
 def own_field(ref: ResponseRef, turn: TurnSoFar) -> dict[str, Any]:
     """What of a turn stands in the field `oxydra` of answers, which OpenAI's API does not know."""
     own: dict[str, Any] = {
@@ -79,12 +86,16 @@ class Answering:
         ref: What the response's id names.
         session_id: Empty for a request without a trace.
         known: What this server remembers of the question.
+        asked: What is answered.
+        after: The call with which the response before this one of the turn ended.
     """
 
     gateway: GatewayClient
     ref: ResponseRef
     session_id: str = ""
     known: Known | None = None
+    asked: Asked = field(default_factory=lambda: Asked(OWN_MODEL))
+    after: pb.ClientCall | None = None
 
     async def events(self) -> AsyncIterator[pb.TurnEvent]:
         """The events of this response: until the turn ends, or waits for a tool of the client.
@@ -93,6 +104,10 @@ class Answering:
         is made again; a turn that was lost with it ends as interrupted.
         """
         ended = False
+        for each in self.asked.unshown:
+            yield pb.TurnEvent(notice=pb.Notice(text=each))
+        if (words := not_shown(self.asked.unshown)) and self.asked.form is None:
+            yield pb.TurnEvent(text=pb.TextDelta(text=words))
         try:
             async with aclosing(followed(self.gateway, self.ref.turn_id)) as events:
                 async for event in events:
@@ -101,14 +116,33 @@ class Answering:
                         self.session_id = event.started.session_id
                     if kind == "text" and self.known is not None:
                         self.known.told(event.text.text)
+                    if kind == "failed":
+                        advise(event.failed, event.failed.message, self.asked)
                     if event.index >= self.ref.after:
                         ended = kind in _ENDS or kind == "client_call"
+                        if self.known is not None:
+                            self.known.called = kind == "client_call"
+                        self._count(event)
                         yield event
+                        if event.notice.attachment and self.asked.form is None:
+                            said = not_shown([event.notice.text])
+                            yield pb.TurnEvent(text=pb.TextDelta(text=said))
                     if ended:
                         return
         finally:
             if self.known is not None:
                 self.known.left = not ended
+
+    def _count(self, event: pb.TurnEvent) -> None:
+        """Have an event say what this response took, and not the whole turn until there."""
+        took: pb.TurnCompleted | pb.ClientCall = event.completed
+        if (kind := event.WhichOneof("event")) == "client_call":
+            took = event.client_call
+        elif kind == "incomplete":
+            took = event.incomplete.so_far
+        if self.after is not None and kind in ("client_call", "incomplete", "completed"):
+            took.input_tokens = max(took.input_tokens - self.after.input_tokens, 0)
+            took.output_tokens = max(took.output_tokens - self.after.output_tokens, 0)
 
 
 class Answers:
@@ -123,6 +157,17 @@ class Answers:
         self, caller: Caller, gateway: GatewayClient, asked: Asked, headers: Mapping[str, str]
     ) -> Answering:
         """Answer a call of the agent, or start a turn. Raises `WireError`."""
+        try:
+            answering = await self._begin(caller, gateway, asked, headers)
+        except WireError as error:
+            advise(error, error.brief, asked)
+            raise
+        answering.asked = asked
+        return answering
+
+    async def _begin(
+        self, caller: Caller, gateway: GatewayClient, asked: Asked, headers: Mapping[str, str]
+    ) -> Answering:
         if asked.call is not None:
             return await self._go_on(caller, gateway, asked, asked.call)
         if self._leaves_no_trace(asked):
@@ -145,6 +190,8 @@ class Answers:
         return await self._start(caller, gateway, asked, session_id, earlier)
 
     def _leaves_no_trace(self, asked: Asked) -> bool:
+        if asked.form or asked.pictures or asked.unshown:  # an answer without a trace has none
+            return False
         texts = (asked.question.lstrip(), asked.instructions.lstrip())
         return any(pattern.match(text) for pattern in self._untraced for text in texts)
 
@@ -217,20 +264,24 @@ class Answers:
         earlier: str,
     ) -> Answering:
         turn_id = new_turn_id()
+        for path, data in asked.pictures.items():
+            await gateway.write_file(path, data)
         request = pb.StartTurnRequest(
             session_id=session_id,
             text=asked.question,
             turn_id=turn_id,
             model=asked.agent_model,
             instructions=asked.instructions,
-            material=earlier,
+            material="\n\n".join(filter(None, (earlier, not_shown(asked.unshown)))),
             client_tools=asked.tools,
+            attachments=asked.pictures,
+            form=asked.form,
         )
         last = self._conversations.last(caller.user_id, session_id)
         try:
             await gateway.start_turn(request)
         except WireError as error:
-            if error.code != Code.CONFLICT or last is None or not last.left:
+            if error.code != Code.CONFLICT or last is None or not (last.left or last.called):
                 raise
             await _stop(gateway, last.turn_id)
             await gateway.start_turn(request)
@@ -245,7 +296,12 @@ class Answers:
         event = await _first(gateway, call.turn_id, call.index)
         waiting = None if event is None or not event.HasField("client_call") else event.client_call
         if waiting is None or not await gateway.answer_call(
-            call.turn_id, waiting.call_id, asked.answer
+            pb.AnswerCallRequest(
+                turn_id=call.turn_id,
+                call_id=waiting.call_id,
+                output=asked.answer,
+                form=asked.form,
+            )
         ):
             raise WireError(
                 Code.CONFLICT,
@@ -255,7 +311,7 @@ class Answers:
                 else f"it waited until {waiting.expires_at}, or was answered or stopped before",
                 resolution="ask again without the call",
             )
-        answering = Answering(gateway, ResponseRef(call.turn_id, call.index + 1))
+        answering = Answering(gateway, ResponseRef(call.turn_id, call.index + 1), after=waiting)
         answering.known = self._conversations.of_turn(caller.user_id, call.turn_id)
         if answering.known is not None:
             answering.known.said = ""

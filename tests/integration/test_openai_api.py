@@ -1,8 +1,10 @@
 """OpenAI's API as its own SDK for Python uses it, before real agents with a scripted model."""
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any, cast
 
 import httpx
@@ -12,13 +14,15 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
+from pydantic_ai.messages import BinaryContent, UserPromptPart
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.base import Safety, ToolContext, ToolOutput
 from tests.support.agent.repeating_model import RepeatingModel
 from tests.support.agent.turn_fakes import Text, tool
 from tests.support.gateway.http_agents import HttpAgents, open_http_agents
+from tests.support.images import png
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,7 +41,7 @@ PYTHON = "OpenAI SDK for Python"
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def agents() -> AsyncIterator[HttpAgents]:
-    async with open_http_agents(MODEL_SEES.made) as made:
+    async with open_http_agents(MODEL_SEES.made, provider="openai", model="m") as made:
         yield made
 
 
@@ -437,16 +441,144 @@ async def test_the_models_are_the_agent_and_the_model_it_asks(sdk: Any) -> None:
     assert (await sdk.models.retrieve(listed[1])).id == listed[1]
 
 
+class Boat(BaseModel):
+    name: str
+    metres: int
+
+
+@pytest.mark.client(PYTHON, "parses answers into classes, whole and as streams")
+async def test_an_answer_is_parsed_into_a_class(sdk: Any) -> None:
+    boat = Boat(name="Nina", metres=9)
+    asked = f"say ```json\n{boat.model_dump_json()}\n```"
+    chat: Any = {"model": MODEL, "messages": [{"role": "user", "content": asked}]}
+    parsed = await sdk.chat.completions.parse(response_format=Boat, **chat)
+    assert parsed.choices[0].message.parsed == boat
+    response = await sdk.responses.parse(model=MODEL, input=asked, text_format=Boat)
+    assert response.output_parsed == boat
+    async with sdk.chat.completions.stream(response_format=Boat, **chat) as stream:
+        assert (await stream.get_final_completion()).choices[0].message.parsed == boat
+    loose = await sdk.chat.completions.create(response_format={"type": "json_object"}, **chat)
+    assert Boat.model_validate_json(loose.choices[0].message.content) == boat
+    chat["messages"] = [{"role": "user", "content": 'say {"name": "Nina"}'}]
+    with pytest.raises(openai.BadRequestError, match="not as the request demands"):
+        await sdk.chat.completions.parse(response_format=Boat, **chat)
+
+
+@pytest.mark.client(PYTHON, "demands a call of its functions, by name too")
+async def test_a_call_is_demanded(sdk: Any) -> None:
+    choices: list[Any] = ["required", {"type": "function", "name": "weather"}]
+    for choice in choices:
+        asked = {"model": MODEL, "tools": [WEATHER], "tool_choice": choice}
+        first = await sdk.responses.create(input='say {"city": "Ulm"}', **asked)
+        call = first.output[-1]
+        assert (call.type, call.name, call.arguments) == (
+            *("function_call", "weather"),
+            '{"city": "Ulm"}',
+        )
+        assert first.usage.total_tokens > 0
+        output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+        asked["tool_choice"] = "auto"
+        last = await sdk.responses.create(input=[output], previous_response_id=first.id, **asked)
+        assert last.output_text == "It gave: sunny"
+    allowed: Any = {"type": "allowed_tools", "mode": "auto", "tools": [WEATHER]}
+    said = await sdk.responses.create(
+        model=MODEL,
+        input="hello",
+        tools=[WEATHER, {**WEATHER, "name": "wind"}],
+        tool_choice=allowed,
+    )
+    assert said.output_text == "You said: hello"
+    offered = [each.name for each in MODEL_SEES.told[-1].function_tools]
+    assert "weather" in offered
+    assert "wind" not in offered
+
+
+@pytest.mark.client(PYTHON, "sends pictures, which lie in /shared and which the model is shown")
+async def test_pictures_come_with_a_message(sdk: Any, agents: HttpAgents) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(png(3, 3)).decode()}"
+    there = {"type": "image_url", "image_url": {"url": url}}
+    away = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}
+    sound = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+    talk: list[Any] = [
+        {"role": "user", "content": [{"type": "text", "text": "look"}, there, away, sound]}
+    ]
+    said = await sdk.chat.completions.create(model=MODEL, messages=talk)
+    (picture,) = [
+        each
+        for message in MODEL_SEES.seen[-1]
+        for part in message.parts
+        if isinstance(part, UserPromptPart)
+        for each in part.content
+        if isinstance(each, BinaryContent)
+    ]
+    assert picture.data == png(3, 3)
+    answer = said.choices[0].message.content
+    assert answer.startswith("(Not shown to the model: a picture at an address")
+    assert "'input_audio'" in answer
+    assert answer.endswith(".)\n\nYou said: look")
+    listed = await agents.alice.stub.ListFiles(pb.ListFilesRequest(path="/shared/pictures"))
+    before = len(await sessions(agents))
+    talk += [{"role": "assistant", "content": answer}, {"role": "user", "content": "and now?"}]
+    again = await sdk.chat.completions.create(model=MODEL, messages=talk)
+    assert again.choices[0].message.content == "You said: and now?"
+    assert len(await sessions(agents)) == before, "the same conversation goes on"
+    assert [each.name for each in listed.files] == [f"{sha256(png(3, 3)).hexdigest()[:16]}.png"]
+
+
+async def test_what_clients_send_besides_changes_nothing(sdk: Any) -> None:
+    said = await sdk.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "hello"}],
+        temperature=0.1,
+        stop=["x"],
+        extra_body={"top_k": 40, "min_p": 0.1, "repetition_penalty": 1.1, "surprise": {"a": 1}},
+    )
+    assert said.choices[0].message.content == "You said: hello"
+
+
+async def test_another_models_name_is_answered_with_ours(sdk: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match='use the model "oxydra"'):
+        await sdk.responses.create(model="google:gemini", input="hi")
+
+
+async def test_clients_are_told_to_come_back_where_no_agent_runs(agents: HttpAgents) -> None:
+    token = agents.token("carol")
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    reply = await raw(agents, "/v1/chat/completions", token, chat)
+    assert reply.status_code == 503
+    assert int(reply.headers["retry-after"]) > 0
+    assert "no agent runs for carol" in reply.json()["error"]["message"]
+
+
 BAD = [
-    ("/v1/responses", {"input": "hi", "surprise": 1}, "surprise"),
+    ("/v1/responses", {"input": "hi", "prompt": {"id": "p"}}, "prompt"),
     ("/v1/responses", {"input": 5}, "input"),
     ("/v1/responses", {"input": []}, "input"),
     ("/v1/responses", {"input": "hi", "tools": [{"type": "web_search"}]}, "tools[0].type"),
     ("/v1/responses", {"input": "hi", "background": True, "stream": True}, "background"),
     (
         "/v1/responses",
-        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-        "input[0].content[0].type",
+        {
+            "input": [
+                {
+                    "role": "user",
+                    "content": [{"type": "input_image", "image_url": "data:image/png;base64,?"}],
+                }
+            ]
+        },
+        "input[0].content[0]",
+    ),
+    ("/v1/responses", {"input": "hi", "text": {"format": {"type": "grammar"}}}, "text.format.type"),
+    ("/v1/responses", {"input": "hi", "tool_choice": "required"}, "tool_choice"),
+    (
+        "/v1/responses",
+        {"input": "hi", "tools": [WEATHER], "tool_choice": {"type": "function", "name": "wind"}},
+        "tool_choice",
+    ),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "a"}], "guided_json": {}, "guided_regex": "a"},
+        "guided_regex",
     ),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 2}, "n"),
     ("/v1/chat/completions", {"messages": [{"role": "assistant", "content": "a"}]}, "messages"),

@@ -14,11 +14,15 @@ _NAMES = st.sampled_from(
     """
     messages input model stream stream_options tools role content type text function name
     description parameters tool_call_id call_id output metadata conversation previous_response_id
-    instructions id background n tool_choice response_format include_usage refusal
+    instructions id background n tool_choice response_format include_usage refusal mode url
+    json_schema schema format image_url allowed_tools
     """.split()  # noqa: SIM905 - readable as prose
 )
 _WORDS = st.sampled_from(
-    ["user", "assistant", "system", "tool", "function", "message", "function_call_output", "text"]
+    """
+    user assistant system tool function message function_call_output text required json_schema
+    json_object allowed_tools image_url input_image
+    """.split()  # noqa: SIM905 - readable as prose
 )
 _VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | _WORDS,

@@ -106,7 +106,7 @@ async def test_a_tool_with_the_name_of_ours_and_too_large_a_request_are_refused(
     reply = await raw(agents, "/v1/responses", sdk.api_key, {"input": "hi", "tools": [mine]})
     assert reply.status_code == 400
     assert "is a tool of the agent itself" in reply.json()["error"]["message"]
-    reply = await raw(agents, "/v1/responses", sdk.api_key, {"input": "x" * 5_000_000})
+    reply = await raw(agents, "/v1/responses", sdk.api_key, {"input": "x" * 17_000_000})
     assert reply.status_code == 413
     assert sdk.api_key not in reply.text
     reply = await raw(agents, "/v1/embeddings", sdk.api_key, {"input": "hi"})

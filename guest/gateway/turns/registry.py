@@ -434,8 +434,7 @@ class Turns:
         return approval.decided.result()
 
     def _asker(self, turn: Turn) -> AskClient:
-        async def ask(call_id: str, tool: str, arguments_json: str) -> Answer | None:
-            call = pb.ClientCall(call_id=call_id, tool=tool, arguments_json=arguments_json)
+        async def ask(call: pb.ClientCall) -> Answer | None:
             turn.waiting += 1
             try:
                 turn_id = turn.request.context.turn_id

@@ -432,6 +432,7 @@ class StartTurnRequest(_message.Message):
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     MATERIAL_FIELD_NUMBER: _builtins.int
     TIME_ZONE_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     text: _builtins.str
     turn_id: _builtins.str
@@ -467,6 +468,8 @@ class StartTurnRequest(_message.Message):
     def client_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDescription]:
         """Tools that the client has and the agent may call in this turn; see ClientCall."""
 
+    @_builtins.property
+    def form(self) -> Global___AnswerForm: ...
     def __init__(
         self,
         *,
@@ -482,14 +485,45 @@ class StartTurnRequest(_message.Message):
         instructions: _builtins.str = ...,
         material: _builtins.str = ...,
         time_zone: _builtins.str = ...,
+        form: Global___AnswerForm | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["form", b"form"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "channel", b"channel", "client_tools", b"client_tools", "instructions", b"instructions", "material", b"material", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "turn_id", b"turn_id", "untraced", b"untraced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "channel", b"channel", "client_tools", b"client_tools", "form", b"form", "instructions", b"instructions", "material", b"material", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "turn_id", b"turn_id", "untraced", b"untraced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartTurnRequest: _TypeAlias = StartTurnRequest  # noqa: Y015
+
+@_typing.final
+class AnswerForm(_message.Message):
+    """What the client's program demands of the answer. An answer that is not so is asked for once more,
+    and then the turn fails: nothing of it is sent before it is known to be so.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    MUST_CALL_FIELD_NUMBER: _builtins.int
+    schema_json: _builtins.str
+    """The answer's text is JSON that this JSON schema allows, and nothing else; empty: any text."""
+    @_builtins.property
+    def must_call(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of `client_tools`: instead of a text, the answer is a call of one of them."""
+
+    def __init__(
+        self,
+        *,
+        schema_json: _builtins.str = ...,
+        must_call: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["must_call", b"must_call", "schema_json", b"schema_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerForm: _TypeAlias = AnswerForm  # noqa: Y015
 
 @_typing.final
 class FollowTurnRequest(_message.Message):
@@ -689,15 +723,19 @@ class Notice(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
+    attachment: _builtins.str
+    """the virtual path of an attachment that the model is not shown"""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
+        attachment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -969,11 +1007,16 @@ class ClientCall(_message.Message):
     TOOL_FIELD_NUMBER: _builtins.int
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     tool: _builtins.str
     arguments_json: _builtins.str
     expires_at: _builtins.str
     """then the model is told that nobody answered"""
+    input_tokens: _builtins.int
+    """of the turn until here"""
+    output_tokens: _builtins.int
     def __init__(
         self,
         *,
@@ -981,10 +1024,12 @@ class ClientCall(_message.Message):
         tool: _builtins.str = ...,
         arguments_json: _builtins.str = ...,
         expires_at: _builtins.str = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "expires_at", b"expires_at", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "expires_at", b"expires_at", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1232,10 +1277,15 @@ class AnswerCallRequest(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     call_id: _builtins.str
     output: _builtins.str
     is_error: _builtins.bool
+    @_builtins.property
+    def form(self) -> Global___AnswerForm:
+        """from here on"""
+
     def __init__(
         self,
         *,
@@ -1243,10 +1293,11 @@ class AnswerCallRequest(_message.Message):
         call_id: _builtins.str = ...,
         output: _builtins.str = ...,
         is_error: _builtins.bool = ...,
+        form: Global___AnswerForm | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["form", b"form"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "is_error", b"is_error", "output", b"output", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "form", b"form", "is_error", b"is_error", "output", b"output", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

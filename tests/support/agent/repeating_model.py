@@ -2,19 +2,24 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from guest.agent.turn import TIME
 
+_CALL = re.compile(r"^call (\S+) (.+)", re.DOTALL | re.MULTILINE)
+_SAY = re.compile(r"^say (.+)", re.DOTALL | re.MULTILINE)
+
 
 class RepeatingModel:
-    """Repeats the question. "call TOOL JSON" calls that tool, and its result is told; "wait" ends
-    only when the turn is stopped. "keep what you were told" and "keep the result" save the last
-    line of a client's instructions, and the last result of a call.
+    """Repeats the question. "call TOOL JSON" calls that tool, and its result is told; "say TEXT" is
+    answered with that text alone, or where it must call a tool, with a call that has it as
+    arguments; "wait" ends only when the turn is stopped. "keep what you were told" and "keep the
+    result" save the last line of a client's instructions, and the last result of a call.
 
     Attributes:
         seen: What the model was sent, request by request.
@@ -40,14 +45,19 @@ class RepeatingModel:
             yield f"It gave: {last.model_response_str()[:60]}"
             return
         asked = str(last.content) if isinstance(last, UserPromptPart) else ""
+        if said := _SAY.search(asked):
+            if must := cast(Any, info.model_settings or {}).get("tool_choice"):
+                yield {0: DeltaToolCall(must[0], said[1], tool_call_id=f"c{len(self.seen)}")}
+            else:
+                yield said[1]
+            return
         if asked in ("keep what you were told", "keep the result"):
             asked = (
                 f"call memory_save {json.dumps({'content': self._found(messages, info, asked)})}"
             )
-        if asked.startswith("call "):
-            _, tool, arguments = asked.split(" ", 2)
+        if called := _CALL.search(asked):
             yield "Let me see. "
-            yield {0: DeltaToolCall(tool, arguments, tool_call_id="c1")}
+            yield {0: DeltaToolCall(called[1], called[2], tool_call_id="c1")}
             return
         yield "You said: "
         if asked == "wait":

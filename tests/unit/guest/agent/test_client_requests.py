@@ -51,8 +51,8 @@ class Talk:
             FakeMemory(),
         )
 
-    async def ask(self, call_id: str, tool: str, arguments_json: str) -> Answer | None:
-        self.asked.append((call_id, tool, arguments_json))
+    async def ask(self, call: pb.ClientCall) -> Answer | None:
+        self.asked.append((call.call_id, call.tool, call.arguments_json))
         return self.answer
 
     async def say(self, text: str, turn_id: str = "t1", **fields: Any) -> Outcome:

@@ -1,8 +1,9 @@
-"""Leaves foreign tools out that a provider refuses, so that a turn goes on without them.
+"""Leaves out what a provider refuses, foreign tools and pictures, so that a turn goes on without.
 
 A provider refuses a whole request for one tool whose schema it does not take. Most name the tool or
 its place in the request. What they name stays left out; if they name none, all foreign tools are
-left out for that turn.
+left out for that turn. Which models take pictures is known of few; each provider refuses a picture
+in words of its own.
 """
 
 import logging
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from pydantic_ai import RetryModelRequest, RunContext
+from pydantic_ai import ModelAPIError, RetryModelRequest, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
@@ -19,7 +20,13 @@ from pydantic_ai.exceptions import (
     ModelNotFoundError,
     ModelRequestRejectedError,
 )
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    UserPromptPart,
+)
 from pydantic_ai.models import ModelRequestContext
 
 from guest.agent.models.errors import is_too_long
@@ -31,6 +38,11 @@ log = logging.getLogger(__name__)
 _OTHER_CAUSES: Final = (ModelAuthenticationError, ModelNotFoundError)
 _PLACE: Final = re.compile(r"tools[.\[](\d+)(?:\]?\.function_declarations\[(\d+))?", re.ASCII)
 _ATTEMPTS_MAX: Final = 5
+_PICTURE_WORDS: Final = re.compile(
+    r"image|vision|multi-?modal|mmproj|content (type|must be a string)", re.I
+)
+_STATUSES: Final = (400, 404, 415, 422, 500)
+_NOT_SHOWN: Final = "(A picture is not shown to you: this model takes none. Say so.)"
 
 Refused = set[tuple[str, type[Arguments]]]
 """By a model's label the arguments of tools that its provider has refused."""
@@ -135,3 +147,59 @@ def _named(said: str, sent: list[str]) -> set[str]:
     return {name for name in sent if name in words} | {
         sent[place] for place in places if place < len(sent)
     }
+
+
+class LeaveOutPictures(AbstractCapability[Any]):
+    """For the requests of one turn to the model `label`. When its provider refuses a picture,
+    `refused` gets why none is shown, and it is told."""
+
+    def __init__(
+        self, label: str, refused: dict[str, str], tell: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._label = label
+        self._refused = refused
+        self._tell = tell
+
+    async def prepare_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        request_context: ModelRequestContext,
+    ) -> ModelRequestContext:
+        if self._label in self._refused:
+            request_context.messages = [*map(_without, request_context.messages)]
+        return request_context
+
+    async def on_model_request_error(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        *,
+        request_context: ModelRequestContext,
+        error: Exception,
+    ) -> ModelResponse:
+        errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
+        shown = any(_without(each) != each for each in request_context.messages)
+        if self._label in self._refused or not shown or not any(map(_refuses_pictures, errors)):
+            raise error
+        self._refused[self._label] = f"{self._label} takes no pictures"
+        await self._tell(self._refused[self._label])
+        raise RetryModelRequest from error
+
+
+def _refuses_pictures(error: Exception) -> bool:
+    refused = isinstance(error, ModelAPIError) and getattr(error, "status_code", 400) in _STATUSES
+    return refused and bool(_PICTURE_WORDS.search(str(error)))
+
+
+def _without(message: ModelMessage) -> ModelMessage:
+    """`message` without pictures."""
+    if not isinstance(message, ModelRequest):
+        return message
+    parts = [
+        replace(
+            part, content=[_NOT_SHOWN if isinstance(e, BinaryContent) else e for e in part.content]
+        )
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
+        else part
+        for part in message.parts
+    ]
+    return replace(message, parts=parts)
