@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from functools import cache, partial
@@ -86,6 +87,11 @@ def _has_node() -> str:
     return "".join(f"npm ci --prefix {place}; " for place in missing)
 
 
+def _has_frameworks() -> str:
+    there = (Path(sys.prefix) / "clients" / ".ready").is_file()
+    return "" if there else "no .venv/clients: tools/get_clients.sh"
+
+
 def _has_fuzzer() -> str:
     return "" if find_spec("atheris") else "Atheris is not installed: make setup-dev"
 
@@ -100,6 +106,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "runsc_pods": lambda: _has_runtime("runsc-pods", ".ci/run registers it"),
     "fuzzer": _has_fuzzer,
     "node": _has_node,
+    "frameworks": _has_frameworks,
     "browser": _has_browser,
 }
 
