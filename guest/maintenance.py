@@ -1,4 +1,5 @@
-"""Runs one maintenance job on a user's memory instead of serving: rekey, restore or move.
+"""Runs one maintenance job instead of serving: rekey, restore or move a user's memory, or try the
+model.
 
 The runner reads progress and result in the log. A job may be killed at any moment: either the old
 or the new memory is then in place.
@@ -18,6 +19,7 @@ from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
 from wire.v1.bootstrap_pb2 import MaintenanceJob, Restore
 
 from guest.config import GuestConfig
+from guest.egress_client import NO_KEY
 from guest.errors import GuestError
 from guest.memory.models import MemoryConfig, User
 from guest.memory.storage import copies
@@ -50,6 +52,14 @@ async def do(config: GuestConfig, job: MaintenanceJob) -> None:
             result = await move(
                 memory, User(config.user_id), to_remote=job.move.to_remote, progress=progress
             )
+        case "try_model":
+            from guest.agent.models.providers import try_model
+
+            began = time.monotonic()
+            await try_model(
+                config.settings.agent, NO_KEY, until=job.try_model.until, door=config.door
+            )
+            result = {"took_s": time.monotonic() - began}
         case _:
             raise GuestError(
                 Code.INVALID_ARGUMENT,

@@ -352,12 +352,14 @@ def chat(
 ) -> None:
     """Talk to the agent; starts it where it does not run."""
     from runner.cli.chat.chat import chat as converse
-    from runner.cli.setup.init import asks_once
 
     _one_of(session, last)
     options: Options = context.obj
     config = _config_for_talking(options)
-    if config is not None and asks_once(options):
+    if config is not None and options.nothing_is_chosen():
+        from runner.cli.setup.init import ask_first
+
+        ask_first(options)
         config = options.load()
     raise typer.Exit(
         asyncio.run(converse(options, config, session=session, last=last, model=model))

@@ -140,6 +140,12 @@ class Options:
         show_times_in(loaded.config.for_user(self.user_id).agent.time_zone)
         return loaded
 
+    def nothing_is_chosen(self) -> bool:
+        """Whether no setting says which model answers, and a person can be asked."""
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return False
+        return self.load_settings().origin(("agent", "provider"), self.user_id) is None
+
     def load_for_hosting(self) -> "Config":
         """The settings for a command that runs guests.
 

@@ -1,16 +1,17 @@
-"""Jobs on a user's memory while no guest serves it: re-keying, restoring, moving.
+"""Jobs of an agent guest that does not serve: re-keying, restoring and moving a user's memory, and
+trying a model.
 
   lock ─ workspace ─ log ─ leftovers ─ egress ─ one guest with one job ─ its report
 
 The job runs in an agent guest, in the same tier and with the same envelope, so nothing else gets
-access to the memory or its key. If it needs the memory's server, an egress guest runs beside it.
+access to the memory or its key. If it needs the network, an egress guest runs beside it.
 """
 
 import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -55,18 +56,20 @@ async def run_job(
     *,
     incoming: Path | None = None,
     job_key: str = "",
+    keys: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Let an agent guest do `job` instead of serving, and return its report.
 
     `incoming` is a file of the operator, which the guest sees as `restore.path` during the job.
-    `job_key` is the old key of the files, or the key of the backup. Raises `HostError`
+    `job_key` is the old key of the files, or the key of the backup. `keys` are those of providers
+    that count before those that `config` names. Raises `HostError`
     (ALREADY_EXISTS) if a host runs for the user, and the `WireError` of a guest that fails.
     """
     driver = driver_for(config)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
     launchers = Launchers(
-        config, workspace, driver.capabilities, Authority.new(), environ=os.environ
+        config, workspace, driver.capabilities, Authority.new(), environ=os.environ, keys=keys
     )
     launcher = launchers.agent
     workspace.check()
@@ -82,9 +85,13 @@ async def run_job(
             job.restore.incoming_bytes = _size(incoming)
         elif incoming is not None:
             job.restore.path = stack.enter_context(_lent(incoming, workspace, launcher))
-        workspace.adopt()
+        tries = job.HasField("try_model")
+        if tries:
+            workspace.settle()  # there may be none yet
+        else:
+            workspace.adopt()
         handle = None
-        if job.HasField("move"):
+        if tries or job.HasField("move"):
             handle = await stack.enter_async_context(
                 _way_out(config, user_id, driver, launchers.egress)
             )

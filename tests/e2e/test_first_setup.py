@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.commands.household import Household
+from tests.support.guests.engine import bridge_address
 from tests.support.servers import openai_server as provider
 from tests.support.servers.scripted_provider import Script, calls, says, scripted
 
@@ -38,3 +39,32 @@ def test_a_first_configuration_is_tried_and_answers(household: Household, script
     assert (asked.returncode, asked.stdout) == (0, "Tea is at five.\n"), asked.stderr
     assert script.seen[-1].messages[-1]["content"].endswith("when is tea?\n\nfive past four")
     assert household.left_behind() == []
+
+
+@pytest.fixture
+def containers() -> Iterator[Household]:
+    made = Household(containers=True)
+    yield made
+    made.remove()
+
+
+@pytest.mark.docker
+def test_in_containers_the_trial_takes_the_way_of_the_guests(containers: Household) -> None:
+    """What this machine can reach, and a guest cannot, does not pass."""
+    containers.environment.update(NO_MODEL, MY_KEY=KEY)
+    words = ("init", "--provider", "openai", "--model", "m", "--key-env", "MY_KEY", "--base-url")
+    file = containers.path / "home" / "config" / "oxydra" / "runner.toml"
+    with scripted() as script:
+        script.play(calls("ready", word="yes"))
+        refused = containers.run(*words, script.base_url)
+        assert refused.returncode == 1
+        assert "provider 'openai'" in refused.stderr
+        assert "asked from here" not in refused.stderr
+        assert script.seen == []
+        assert not file.exists()
+    with scripted(bridge_address()) as script:
+        script.play(calls("ready", word="yes"))
+        assert "begin     runner" in containers.works(*words, script.base_url)
+        assert [each.key for each in script.seen] == [KEY]
+    assert script.base_url in file.read_text()
+    assert containers.left_behind() == []

@@ -128,9 +128,15 @@ def _place(
 _BUILDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}
 
 
-async def try_model(settings: AgentSettings, api_key: str, *, until: str = "tool") -> None:
+async def try_model(
+    settings: AgentSettings,
+    api_key: str,
+    *,
+    until: str = "tool",
+    door: EgressClient | None = None,
+) -> None:
     """Ask the model to call a tool, over a stream, as turns do, until it has, or has answered at
-    all (see `TRIALS`).
+    all (see `TRIALS`): by `door`, or without one directly.
 
     Raises `GuestError` that says what the operator can do if there is no answer, or no call.
     """
@@ -149,7 +155,7 @@ async def try_model(settings: AgentSettings, api_key: str, *, until: str = "tool
         async with (
             asyncio.timeout(_TRIAL_S),
             model_request_stream(
-                build_model(settings, api_key),
+                build_model(settings, api_key, door=door),
                 [ModelRequest.user_text_prompt(_QUESTION)],
                 model_settings=request_settings(settings),
                 model_request_parameters=ModelRequestParameters(function_tools=[tool]),

@@ -455,24 +455,28 @@ class MaintenanceJob(_message.Message):
     REKEY_FIELD_NUMBER: _builtins.int
     RESTORE_FIELD_NUMBER: _builtins.int
     MOVE_FIELD_NUMBER: _builtins.int
+    TRY_MODEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rekey(self) -> Global___Rekey: ...
     @_builtins.property
     def restore(self) -> Global___Restore: ...
     @_builtins.property
     def move(self) -> Global___Move: ...
+    @_builtins.property
+    def try_model(self) -> Global___TryModel: ...
     def __init__(
         self,
         *,
         rekey: Global___Rekey | None = ...,
         restore: Global___Restore | None = ...,
         move: Global___Move | None = ...,
+        try_model: Global___TryModel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "move", b"move", "rekey", b"rekey", "restore", b"restore"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "move", b"move", "rekey", b"rekey", "restore", b"restore", "try_model", b"try_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "move", b"move", "rekey", b"rekey", "restore", b"restore"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "move", b"move", "rekey", b"rekey", "restore", b"restore", "try_model", b"try_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_job: _TypeAlias = _typing.Literal["rekey", "restore", "move"]  # noqa: Y015
+    _WhichOneofReturnType_job: _TypeAlias = _typing.Literal["rekey", "restore", "move", "try_model"]  # noqa: Y015
     _WhichOneofArgType_job: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_job) -> _WhichOneofReturnType_job | None: ...
 
@@ -543,3 +547,25 @@ class Move(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Move: _TypeAlias = Move  # noqa: Y015
+
+@_typing.final
+class TryModel(_message.Message):
+    """Ask the configured model to call a tool, by the way that turns take. Touches no memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    until: _builtins.str
+    """one of wire.providers.TRIALS"""
+    def __init__(
+        self,
+        *,
+        until: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TryModel: _TypeAlias = TryModel  # noqa: Y015

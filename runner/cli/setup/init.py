@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from wire.errors import Code, WireError
 from wire.providers import OFFLINE, PROVIDERS
 from wire.settings import KEY_SETTINGS, AgentSettings, Key, dotted, problems
+from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
 
 from runner.cli.agent import ask_host, host_runs
 from runner.cli.options import Options
@@ -22,10 +23,12 @@ from runner.cli.output import neutralise
 from runner.cli.setup.config import settings_file
 from runner.cli.setup.question import DEMO, Choice, ask, complete
 from runner.config.loading import ENV_CONFIG
+from runner.config.models import Config
 from runner.doctor.provider import CannotTry, try_provider
-from runner.errors import ConfigError
+from runner.errors import ConfigError, HostError, TierError
+from runner.host.maintenance import run_job
 from runner.host.runtime import LastStart, Runtime
-from runner.workspace.configuration_file import change_file
+from runner.workspace.configuration_file import change_file, edited
 from runner.workspace.keys import store_key
 
 _TYPED: Final = "TYPED_KEY"
@@ -57,16 +60,11 @@ def init(options: Options, given: Mapping[str, str | None], *, test: bool) -> Op
     return None
 
 
-def asks_once(options: Options) -> bool:
-    """On a terminal, ask how to talk where no setting says it yet, and put it into the file.
-    Returns whether anybody was asked.
+def ask_first(options: Options) -> None:
+    """Before a first conversation, ask how to talk, and put it into the file.
 
     Raises `WireError` if the person leaves.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    if options.load_settings().origin(("agent", "provider"), options.user_id) is not None:
-        return False
     try:
         _ask_and_set_up(options, test=True)
     except typer.Abort:
@@ -74,7 +72,6 @@ def asks_once(options: Options) -> bool:
         raise WireError(
             Code.CANCELLED, "nothing was chosen", resolution=options.command("init")
         ) from None
-    return True
 
 
 def _ask_and_set_up(options: Options, *, test: bool) -> None:
@@ -129,22 +126,28 @@ def _set_up(options: Options, choice: Choice, *, test: bool) -> None:
 
     Raises `WireError` as `init` does, and `_NotWanted`.
     """
+    path = _file(options)
+    reading = replace(options, config_file=path)
     if choice.provider != OFFLINE:
+        settings = _accepted(choice)
         if test:
-            _test(options, _accepted(choice), choice)
+            _test(options, path, settings, choice)
         else:
             typer.echo("not tested", err=True)
-    path = _file(options)
     found = {} if not choice.key else store_key(choice.provider, choice.base_url, choice.key)
-    wanted = _settings(choice, found)
+    changes = _changes(options, _settings(choice, found))
+    change_file(path, changes, lambda text: reading.load_settings(draft=text))
+    typer.echo(f"written: {path}", err=True)
+    _restart(options)
+
+
+def _changes(options: Options, wanted: Mapping[str, object]) -> dict[Key, object]:
+    """What changes in the file: the settings of a choice, and a tier that is asked for by name."""
     names = ("provider", "model", "base_url", *KEY_SETTINGS)
     changes: dict[Key, object] = {("agent", name): wanted.get(name) for name in names}
     if options.tier is not None:
         changes["tier",] = options.tier
-    reading = replace(options, config_file=path)
-    change_file(path, changes, lambda text: reading.load_settings(draft=text))
-    typer.echo(f"written: {path}", err=True)
-    _restart(options)
+    return changes
 
 
 def _accepted(choice: Choice) -> AgentSettings:
@@ -179,20 +182,14 @@ def _file(options: Options) -> Path:
     return settings_file(options)
 
 
-def _test(options: Options, settings: AgentSettings, choice: Choice) -> None:
-    until = "answer" if choice.calls_tools else "tool"
+def _test(options: Options, path: Path, settings: AgentSettings, choice: Choice) -> None:
     typer.echo(
         f"asking {neutralise(choice.model)} to call a tool (a model that is not in memory yet may "
         "take a minute) ...",
         err=True,
     )
     try:
-        took_s = try_provider(settings, os.environ, choice.key, until=until)
-    except CannotTry as error:
-        if _as_used_last(options).insecure:
-            raise
-        typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
-        return
+        took_s = _tried(options, path, settings, choice)
     except WireError as error:
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
@@ -201,7 +198,34 @@ def _test(options: Options, settings: AgentSettings, choice: Choice) -> None:
         if not typer.confirm("Take it all the same?", err=True):
             raise _NotWanted from None
         return
-    typer.echo(f"it answered in {took_s:.1f} s", err=True)
+    if took_s is not None:
+        typer.echo(f"it answered in {took_s:.1f} s", err=True)
+
+
+def _tried(options: Options, path: Path, settings: AgentSettings, choice: Choice) -> float | None:
+    """How many seconds the model took, asked by the way that the guests will take: in the process
+    tier from this machine, in another one by guests that do nothing else, if they can run now. None
+    if nobody here can ask it."""
+    until = "answer" if choice.calls_tools else "tool"
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    changes = _changes(options, _settings(choice, {"api_key_env": _TYPED}))
+    reading = replace(options, config_file=path)
+    config = reading.load_settings(draft=edited(before, changes)).config
+    config = config.model_copy(update={"tier": _tier_in_use(options, config)})
+    if config.tier == "process":
+        return try_provider(settings, os.environ, choice.key, until=until)
+    job = MaintenanceJob(try_model=TryModel(until=until))
+    keys = {choice.provider: choice.key} if choice.key else None
+    try:
+        done = asyncio.run(run_job(config, options.user_id, job, lambda *_: None, keys=keys))
+        return float(done["took_s"])
+    except (TierError, HostError) as error:
+        typer.echo(f"asked from here and not by a guest: {error.brief}", err=True)
+    try:
+        return try_provider(settings, os.environ, choice.key, until=until)
+    except CannotTry as error:
+        typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
+        return None
 
 
 def _restart(options: Options) -> None:
@@ -212,11 +236,17 @@ def _restart(options: Options) -> None:
     ask_host(options, lambda host: host.restart(""))
 
 
-def _as_used_last(options: Options) -> Options:
-    """The options for talking in the tier that is asked for, or was used last."""
-    if options.insecure or options.tier is not None:
-        return options
-    config = options.load()
+def _tier_in_use(options: Options, config: Config) -> str:
+    """The tier that is asked for, else the one that was used last."""
+    if options.insecure:
+        return "process"
     last = LastStart.load(Runtime.locate(config, options.user_id))
-    tier = last.tier if last else config.tier
-    return replace(options, insecure=True) if tier == "process" else replace(options, tier=tier)
+    return options.tier or (last.tier if last else config.tier)
+
+
+def _as_used_last(options: Options) -> Options:
+    """The options for talking in the tier in use."""
+    tier = _tier_in_use(options, options.load())
+    if tier == "process":
+        return replace(options, insecure=True, tier=None)
+    return replace(options, tier=tier)

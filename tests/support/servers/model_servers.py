@@ -20,12 +20,12 @@ GB = 10**9
 class ModelServer:
     """A running one: `asked` is every request, as method and path."""
 
-    def __init__(self, routes: Mapping[str, Route], port: int = 0) -> None:
+    def __init__(self, routes: Mapping[str, Route], port: int, host: str) -> None:
         self.routes = dict(routes)
         self.asked: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self._http = ThreadingHTTPServer((host, port), self._handler())
         self.port = self._http.server_address[1]
         self.thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
@@ -70,8 +70,10 @@ class ModelServer:
 
 
 @contextmanager
-def serving(routes: Mapping[str, Route], port: int = 0) -> Iterator[ModelServer]:
-    server = ModelServer(routes, port)
+def serving(
+    routes: Mapping[str, Route], port: int = 0, host: str = "127.0.0.1"
+) -> Iterator[ModelServer]:
+    server = ModelServer(routes, port, host)
     server.thread.start()
     try:
         yield server

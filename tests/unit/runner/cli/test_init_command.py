@@ -17,6 +17,7 @@ from runner.cli.options import Options
 from runner.cli.setup import init as module
 from runner.cli.setup import question
 from runner.doctor.provider import CannotTry
+from runner.errors import HostError
 from runner.providers import servers
 from runner.providers.servers import Server, local_servers
 from tests.support.servers import model_servers as fake
@@ -48,7 +49,11 @@ def file(run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def nothing_runs(*_: object) -> bool:
         return False
 
+    async def no_engine(*_: object, **__: object) -> None:
+        raise HostError(Code.UNAVAILABLE, "there is no engine")
+
     monkeypatch.setattr(module, "host_runs", nothing_runs)
+    monkeypatch.setattr(module, "run_job", no_engine)
     return tmp_path / "config" / "oxydra" / "runner.toml"
 
 
@@ -367,6 +372,24 @@ def test_guests_in_containers_may_have_what_this_installation_lacks(
     assert "not tested: cannot ask" in done.err
 
 
+def test_in_containers_guests_try_the_model_with_the_settings_to_come(
+    run_command: RunCommand, file: Path, tried: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Any] = []
+
+    async def run_job(config: Any, user: str, job: Any, *_: object, keys: Any) -> dict[str, float]:
+        jobs.append((config.agent.model, config.tier, user, job.try_model.until, keys))
+        return {"took_s": 1.5}
+
+    monkeypatch.setattr(module, "run_job", run_job)
+    done = run_command("init", *OPENAI, "--tier", "container")
+    assert "it answered in 1.5 s" in done.err
+    assert jobs == [("m", "container", "default", "tool", None)]
+    assert tried == []
+    assert run_command("init", *OPENAI, "--insecure").code == 0
+    assert (len(jobs), len(tried)) == (1, 1)
+
+
 def test_leaving_at_a_question_writes_nothing(
     run_command: RunCommand, file: Path, tried: list[Any], here: Here
 ) -> None:
@@ -410,13 +433,14 @@ def test_a_first_conversation_is_asked_about_once_and_only_on_a_terminal(
 
     monkeypatch.setattr(module, "ask", ask)
     options = Options(insecure=True)
-    assert not module.asks_once(options)
+    assert not options.nothing_is_chosen()
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
-    assert module.asks_once(options)
-    assert not module.asks_once(options)
+    assert options.nothing_is_chosen()
+    module.ask_first(options)
+    assert not options.nothing_is_chosen()
     assert asked == [True]
     assert agent(file) == {"provider": "offline"}
     file.unlink()
     monkeypatch.setenv("OXYDRA_AGENT__PROVIDER", "offline")
-    assert not module.asks_once(options)
+    assert not options.nothing_is_chosen()
