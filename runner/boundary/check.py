@@ -56,7 +56,8 @@ async def check_boundary(
     shell's token. `mounts` are those of the guest; where it has a kernel of its own, which may
     number files as it likes, what lies in them is looked at from here.
 
-    Never raises: a failure of the test itself is a failed check.
+    A failure of the test itself is a failed check. Raises `WireError` (RESOURCE_EXHAUSTED) if the
+    guest lacks the disk or memory for it.
     """
     unproven: list[control_pb2.BoundaryCheck] = []
     try:
@@ -74,7 +75,9 @@ async def check_boundary(
         checks = [_together(check, reached.get(check.name, [])) for check in _parse(answer, spec)]
         checks += unproven
     except grpc.RpcError as error:
-        checks = [_failed(PROBE, f"the shell could not run it: {from_rpc_error(error).brief}")]
+        if (found := from_rpc_error(error)).code is Code.RESOURCE_EXHAUSTED:
+            raise found from None
+        checks = [_failed(PROBE, f"the shell could not run it: {found.brief}")]
     except asyncio.CancelledError:
         if was_cancelled():
             raise
@@ -117,6 +120,12 @@ def together(reports: Sequence[control_pb2.BoundaryReport]) -> control_pb2.Bound
         checked_at=min(report.checked_at for report in reports),
         checks=[check for report in reports for check in report.checks],
     )
+
+
+def could_not_run(report: control_pb2.BoundaryReport) -> bool:
+    """Whether the test failed only because it could not run, which says nothing of a boundary."""
+    failed = {check.name for check in report.checks if not check.passed}
+    return bool(failed) and failed <= {PROBE, AGENT + PROBE}
 
 
 def require_passed(report: control_pb2.BoundaryReport, guest: str = "shell") -> None:

@@ -240,9 +240,17 @@ def restart(
     role: Annotated[
         str, typer.Option(help="Only this guest: agent, shell, egress or shell-egress.")
     ] = "",
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Restart those of all users who run.")
+    ] = False,
 ) -> None:
     """Restart guests in place, with the settings that hold now."""
     from runner.cli.agent import ask_host
+
+    if everybody:
+        from runner.cli.operation.lifecycle import restart_all
+
+        raise typer.Exit(asyncio.run(restart_all(context.obj, role)))
 
     ask_host(context.obj, lambda host: host.restart(role))
     typer.echo("restarted")
@@ -253,7 +261,7 @@ def status(
     context: typer.Context,
     json: AsJson = False,
 ) -> None:
-    """Show what runs and how it is. Exit code 3: nothing runs."""
+    """Show what runs and how it is. Exit code 1: a guest does not run; 3: nothing runs."""
     from runner.cli.operation.status import show_status
 
     raise typer.Exit(asyncio.run(show_status(context.obj, json=json)))

@@ -27,9 +27,14 @@ UNCONFINED: Final = (
 
 VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root", "--log-level")
 _FLAGS: Final = ("--insecure",)
-_WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
-FOR_THE_MACHINE: Final = frozenset({"completion", "images", "init", "upgrade", "users"})
+_WHOSE: Final = ("--connect", "--user")
+_SETTINGS: Final = ("--config", "--workspace-root")
+_TIER: Final = ("--tier", "--insecure")
+WITHOUT_SETTINGS: Final = frozenset({"completion", "upgrade"})
+FOR_THE_MACHINE: Final = frozenset({*WITHOUT_SETTINGS, "images", "init", "users"})
 """Commands that are not about one user's agent, as all others are."""
+HOSTING: Final = frozenset({"acp", "ask", "chat", "doctor", "mcp", "serve", "start"})
+"""Commands that start guests, or examine what a start needs."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -64,23 +69,29 @@ def as_called(text: str) -> str:
 
 
 def for_the_same(text: str, words: Sequence[str]) -> str:
-    """`text`, with the user and settings of the command line `words` added to its commands, and
-    with this program's name.
+    """`text`, with the options of the command line `words` that its commands need, and with this
+    program's name.
 
-    `words` must have its options in front. Otherwise `runner stop` in a message could stop somebody
-    else's agent.
+    `words` must have its options in front. Without the user, `runner stop` in a message could stop
+    somebody else's agent.
     """
-    whose: list[str] = []
+    given: list[tuple[str, list[str]]] = []
     left = iter(words)
     for word in left:
         name, equals, _ = word.partition("=")
         if name not in VALUED and name not in _FLAGS:
             break
         value = [] if equals or name in _FLAGS else [next(left, "")]
-        if name in _WHOSE:
-            whose += [word, *value]
-    personal = _calls_of(*command_names() - FOR_THE_MACHINE)
-    return as_called(personal.sub(lambda _: f"{shlex.join(['runner', *whose])} ", text))
+        given.append((name, [word, *value]))
+
+    def completed(call: re.Match[str]) -> str:
+        needed = () if call[1] in WITHOUT_SETTINGS else _SETTINGS
+        needed += () if call[1] in FOR_THE_MACHINE else _WHOSE
+        needed += _TIER if call[1] in HOSTING else ()
+        options = (word for name, said in given if name in needed for word in said)
+        return f"{shlex.join(['runner', *options])} "
+
+    return as_called(_calls_of(*command_names()).sub(completed, text))
 
 
 def command_names() -> frozenset[str]:
@@ -92,7 +103,7 @@ def command_names() -> frozenset[str]:
 def _calls_of(*commands: str) -> re.Pattern[str]:
     """Matches `runner ` before one of the commands; for "" before an option."""
     found = (f"{name}\\b" if name else "--" for name in sorted(commands))
-    return re.compile(rf"\brunner (?={'|'.join(found)})")
+    return re.compile(rf"\brunner (?=({'|'.join(found)}))")
 
 
 @dataclass(frozen=True)
@@ -175,14 +186,15 @@ class Options:
 
     def child(self, *words: str) -> list[str]:
         """The command line that runs this program again, in another process."""
-        words = (*self._words(insecure=self.insecure), *words)
-        if self.tier is not None:
-            words = ("--tier", self.tier, *words)
-        return [sys.executable, "-P", "-m", "runner.cli", *words]
+        return [sys.executable, "-P", "-m", "runner.cli", *self._all_words(), *words]
 
     def mended(self, fix: str) -> str:
         """`fix`, with its commands for the same user and settings."""
-        return for_the_same(fix, self._words(insecure=False))
+        return for_the_same(fix, self._all_words())
+
+    def _all_words(self) -> list[str]:
+        tier = [] if self.tier is None else ["--tier", self.tier]
+        return [*tier, *self._words(insecure=self.insecure)]
 
     def _words(self, *, insecure: bool) -> list[str]:
         words = ["--insecure"] if insecure else []

@@ -20,7 +20,7 @@ from wire.status import answered
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
 from runner.audit.watcher import CallRecorder
-from runner.boundary.check import admit, set_egress, together
+from runner.boundary.check import admit, could_not_run, set_egress, together
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
@@ -213,13 +213,20 @@ class Guests:
         return reply
 
     async def _attend(self, channel: grpc.aio.Channel) -> None:
-        try:
-            self._boundary.require_passed(await self._try_ways_out(channel), Role.AGENT)
-        except WireError as error:
-            raise NeedsOperator(error) from None
+        self._require_passed(await self._try_ways_out(channel), Role.AGENT)
         await self._watcher.attend(self.agent.current.peer)
         if self._placement.addressed:
             await GatewayClient(channel, "host").set_peers(self._where())
+
+    def _require_passed(self, report: control_pb2.BoundaryReport, role: Role) -> None:
+        """Raise what keeps a guest from being ready: `NeedsOperator` if its boundary does not hold,
+        and a `WireError`, after which it is started again, if the test could not run."""
+        try:
+            self._boundary.require_passed(report, role)
+        except WireError as error:
+            if could_not_run(report):
+                raise
+            raise NeedsOperator(error) from None
 
     async def _try_ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         report = await self._boundary.of_agent(channel, self.agent.current.spec)
@@ -227,10 +234,7 @@ class Guests:
         return report
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
-        try:
-            self._boundary.require_passed(await self._probe_shell(channel), Role.SHELL)
-        except WireError as error:
-            raise NeedsOperator(error) from None
+        self._require_passed(await self._probe_shell(channel), Role.SHELL)
         assert self._launchers.shell is not None
         await admit(channel, self._launchers.shell.agent_token)
         self._admitted = channel
@@ -244,10 +248,7 @@ class Guests:
         launch, changed = supervisor.current.spec, self._moved[role]
         report = await self._boundary.until_open(role, channel, launch, changed)
         self._reports[role] = report
-        try:
-            self._boundary.require_passed(report, role)
-        except WireError as error:
-            raise NeedsOperator(error) from None
+        self._require_passed(report, role)
         raise AssertionError("a boundary is said to be open that passes")
 
     async def _tell_agent(self) -> None:

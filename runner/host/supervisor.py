@@ -309,10 +309,9 @@ class Supervisor:
             fatal = fatal or (shared and self._handle is None)
             try:
                 await self._end_guest(grace=0.0)
-            except WireError as stuck:
-                error, fatal = stuck, True
-            except Exception as found:
-                error = self._unexpected(found)
+            except Exception as found:  # the tier is away, say; the next life begins with this
+                error = found if isinstance(found, WireError) else self._unexpected(found)
+                fatal = False
             first = not settled.done()
             delay = self._policy.backoff_max if fatal else self._next_delay()
             done = (fatal and not shared) or (first and give_up)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,8 +15,10 @@ from wire.errors import WireError
 
 from runner.host.supervisor import Policy
 from runner.testing import GuestContainer, UserPair
+from runner.tiers.container.engine import find_socket
 from tests.support.commands.household import Household
 from tests.support.guests.engine import docker, engine_objects
+from tests.support.guests.engine_proxy import EngineProxy
 
 pytestmark = pytest.mark.docker
 
@@ -43,6 +46,24 @@ def states(pair: UserPair) -> dict[str, str]:
 
 def identity(container: GuestContainer) -> str:
     return str(container.get_wrapped_container().id)
+
+
+def test_an_engine_that_was_away_is_waited_for_and_all_guests_come_back(tmp_path: Path) -> None:
+    """The engine's socket goes; so do the guests' standard inputs, with which they end."""
+    with (
+        EngineProxy(find_socket("auto"), tmp_path / "e.sock") as engine,
+        UserPair(policy=QUICK, container={"engine": f"unix://{engine.place}"}) as pair,
+    ):
+        before = [identity(pair.agent), identity(pair.shell)]
+        engine.leave()
+        until(lambda: {"backing_off"} == {states(pair)[role] for role in ("agent", "shell")})
+        reasons = {guest.role: guest.reason for guest in pair.status().guests}
+        assert "no container engine answers" in reasons["agent"]
+        assert "next start in" in reasons["agent"]
+        engine.come()
+        until(lambda: {"ready"} == {states(pair)[role] for role in ("agent", "shell", "embedder")})
+        assert not {identity(pair.agent), identity(pair.shell)} & {*before}
+        assert pair.turn("remember that the engine was away").tools == [("memory_save", True)]
 
 
 def replaced(container: GuestContainer, former: str) -> bool:

@@ -1,6 +1,7 @@
 """`runner doctor`: the findings, on a terminal or as JSON."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from rich.text import Text
@@ -8,7 +9,7 @@ from wire.errors import WireError
 from wire.v1 import control_pb2
 
 from runner.cli.agent import connect_if_running, start_command
-from runner.cli.options import Options, as_called
+from runner.cli.options import Options
 from runner.cli.output import Shape, as_json, plain_console, print_json
 from runner.config.models import Config
 from runner.doctor.examination import examine
@@ -20,7 +21,7 @@ _LOOKS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red
 
 def _told(each: Finding) -> Text:
     told = Text(printable(each.what))
-    return told.append(f"\nfix: {printable(as_called(each.fix))}", "bold") if each.fix else told
+    return told.append(f"\nfix: {printable(each.fix)}", "bold") if each.fix else told
 
 
 FINDINGS: Final = Shape[Finding](
@@ -46,7 +47,7 @@ def show_examination(options: Options, *, json: bool) -> int:
     `problem`), `what` and `fix`.
     """
     fallback = Config(tier="process") if options.insecure else None
-    return _show(examine(options.load, options.user_id, fallback=fallback), json=json)
+    return _show(options, examine(options.load, options.user_id, fallback=fallback), json=json)
 
 
 async def show_boundary(options: Options, *, json: bool) -> int:
@@ -67,7 +68,7 @@ async def show_boundary(options: Options, *, json: bool) -> int:
                 report = await control.check_boundary()
     except WireError as error:
         findings.append(refused("boundary", error))
-    return _show(findings, report, json=json)
+    return _show(options, findings, report, json=json)
 
 
 def _no_host(options: Options, config: Config) -> Finding:
@@ -79,12 +80,14 @@ def _no_host(options: Options, config: Config) -> Finding:
 
 
 def _show(
+    options: Options,
     findings: Sequence[Finding],
     report: control_pb2.BoundaryReport | None = None,
     *,
     json: bool,
 ) -> int:
     """Print the report of the self-test or, without one, the findings. Returns the exit code."""
+    findings = [replace(each, fix=options.mended(each.fix)) for each in findings]
     bad = any(each.state is State.PROBLEM for each in findings)
     bad = bad or (report is not None and not report.passed)
     if json:

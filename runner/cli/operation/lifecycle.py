@@ -1,5 +1,5 @@
-"""Starting and stopping hosts, in this terminal or in the background: one user's, or all users' of
-this machine.
+"""Starting, restarting and stopping hosts, in this terminal or in the background: one user's, or
+all users' of this machine.
 
 Every user has a separate runner process, so a failure affects one user only.
 """
@@ -81,7 +81,7 @@ def _tell(options: Options, launched: Launched, *, stays: bool) -> None:
     where = "running in the background" if stays else "running"
     typer.echo(f"{where}, pid {launched.pid}")
     for notice in launched.notices:
-        typer.echo(f"note: {notice}")
+        typer.echo(f"note: {options.mended(notice)}")
     typer.echo(f"  chat  {options.command('chat')}")
     typer.echo(f"  stop  {options.command('stop')}")
 
@@ -252,6 +252,22 @@ async def stop_all(options: Options) -> int:
         return True
 
     return 1 if await _each(options, known_users(options.load()), stop_one) else 0
+
+
+async def restart_all(options: Options, role: str) -> int:
+    """Restart the guest `role`, or ("") all, of all users whose hosts run. A failure is reported,
+    and the others go on. Returns 1 if a guest could not be restarted, else 0."""
+    config = options.load()
+
+    async def restart_one(user_id: str) -> bool:
+        control = await connect_if_running(config, user_id)
+        if control is not None:
+            async with control:
+                await control.restart(role)
+        typer.echo(f"{user_id}: {'not running' if control is None else 'restarted'}")
+        return True
+
+    return 1 if await _each(options, known_users(config), restart_one) else 0
 
 
 async def _each(

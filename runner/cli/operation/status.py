@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from runner.host.host import Host
 
 NOT_RUNNING = 3
+AILING: Final = ("failed", "backing_off", "unhealthy")
+"""States in which a guest does not do its work."""
 _COLOURS = {"ready": "green", "starting": "yellow", "disabled": "dim"}
 
 
 async def show_status(options: Options, *, json: bool) -> int:
-    """Print the state of the host and its guests. Returns 0 if a host runs, 3 if none does.
+    """Print the state of the host and its guests. Returns 0 if a host runs and its guests do, 1 if
+    one of them does not or the boundary does not hold, 3 if no host runs.
 
     The JSON object has `running`, `user` and `workspace`. If a host runs, it also has `tier`,
     `pid`, `started_at`, `version`, `provider`, `notices` and `guests`, a list of `role`, `state`,
@@ -47,8 +50,9 @@ async def show_status(options: Options, *, json: bool) -> int:
     if json:
         print_json({"running": True, "user": reply.user_id, **as_json(reply)})
     else:
-        _print_table(reply)
-    return 0
+        _print_table(reply, options)
+    broken = reply.HasField("boundary") and not reply.boundary.passed
+    return int(broken or any(guest.state in AILING for guest in reply.guests))
 
 
 def show_summary(host: "Host", options: Options) -> None:
@@ -67,7 +71,7 @@ def show_summary(host: "Host", options: Options) -> None:
         f"  shell      {'none: ' + host.no_shell if host.no_shell else 'ready, boundary proven'}",
         f"  chat       {options.command('chat')}",
         f"  stop       Ctrl-C here, or {options.command('stop')}",
-        *(f"note: {notice}" for notice in host.notices),
+        *(f"note: {options.mended(notice)}" for notice in host.notices),
     ]
     typer.echo(printable("\n".join(lines)))
 
@@ -85,8 +89,10 @@ def _boundary_line(report: control_pb2.BoundaryReport) -> Text:
     return Text(printable(f"boundary: BROKEN: {hits}"), style="red")
 
 
-def _print_table(reply: control_pb2.StatusReply) -> None:
+def _print_table(reply: control_pb2.StatusReply, options: Options) -> None:
     console = plain_console()
+    for guest in reply.guests:
+        guest.reason = options.mended(guest.reason)
     console.print(
         Text(
             f"Oxydra {reply.version} · user {reply.user_id} · {reply.tier} tier · "
@@ -102,7 +108,7 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
     if _is_own(reply.kernel):
         console.print(f"kernel: {reply.kernel}", soft_wrap=True)
     for notice in reply.notices:
-        console.print(Text(f"note: {printable(notice)}"), soft_wrap=True)
+        console.print(Text(f"note: {printable(options.mended(notice))}"), soft_wrap=True)
 
 
 def _remarks(guest: control_pb2.GuestStatus) -> str:

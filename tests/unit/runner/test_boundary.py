@@ -11,11 +11,12 @@ from typing import Any
 import grpc
 import pytest
 from wire.boundary import CANARY, CHECKS, BoundarySpec, mark_of, marked
-from wire.errors import Code
+from wire.errors import Code, WireError
+from wire.status import abort
 from wire.transport import new_token
 from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 
-from runner.boundary.check import check_boundary, require_passed
+from runner.boundary.check import check_boundary, could_not_run, require_passed
 from runner.boundary.spec import build_spec, new_canary
 from runner.config.models import Config
 from runner.errors import TierError
@@ -196,6 +197,32 @@ async def test_a_hit_is_passed_on_without_what_a_terminal_would_obey(tmp_path: P
 async def test_a_probe_that_hangs_has_failed(tmp_path: Path) -> None:
     report = await answered(tmp_path, "", end=shell_pb2.ExecExit(exit_code=143, timed_out=True))
     assert "no answer within" in failure(report)
+
+
+async def test_a_guest_without_room_says_so_itself(tmp_path: Path) -> None:
+    shell = AnsweringShell(b"", b"", ENDED)
+
+    async def refuse(_: shell_pb2.StartExecRequest, context: Any) -> shell_pb2.StartExecReply:
+        error = WireError(Code.RESOURCE_EXHAUSTED, "the disk is full", resolution="make room")
+        await abort(context, error)
+        raise AssertionError("it was aborted")
+
+    shell.Start = refuse  # type: ignore[method-assign]
+    with pytest.raises(WireError) as raised:
+        await reported_by(shell, tmp_path)
+    assert (raised.value.brief, raised.value.resolution) == ("the disk is full", "make room")
+
+
+async def test_only_a_test_that_could_not_run_says_nothing_of_the_boundary(tmp_path: Path) -> None:
+    hit = {**HEALTHY[0], "passed": False}
+    for answer, expected in (
+        ("no report", True),
+        (json.dumps([hit, *HEALTHY[1:]]), False),
+        (json.dumps(HEALTHY[1:]), False),
+    ):
+        (place := tmp_path / str(len(answer))).mkdir()
+        assert could_not_run(await answered(place, answer)) is expected
+    assert not could_not_run(control_pb2.BoundaryReport())
 
 
 async def test_a_shell_that_does_not_answer_is_a_failed_probe(tmp_path: Path) -> None:

@@ -501,7 +501,14 @@ class Refusing:
         return await self._step(*arguments, **named)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a bug"), PermissionError(13, "no access")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("a bug"),
+        PermissionError(13, "no access"),
+        TierError(Code.UNAVAILABLE, "the container engine does not answer"),
+    ],
+)
 async def test_a_guest_that_cannot_be_ended_is_told_and_ended_later(
     stage: Stage, error: Exception
 ) -> None:

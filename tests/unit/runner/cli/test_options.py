@@ -6,6 +6,7 @@ import pytest
 
 from runner.cli.options import (
     FOR_THE_MACHINE,
+    HOSTING,
     as_called,
     command_names,
     for_the_same,
@@ -54,6 +55,17 @@ def test_global_options_may_stand_behind_the_command(given: str, understood: str
             "runner --user bob start --detach",
         ),
         ("--user bob start", "runner images build", "runner images build"),
+        (
+            "--config x.toml --tier micro_vm --user bob start",
+            "runner images build; then: runner doctor, or `runner status`; runner upgrade",
+            "runner --config x.toml images build; then: runner --config x.toml --tier micro_vm "
+            "--user bob doctor, or `runner --config x.toml --user bob status`; runner upgrade",
+        ),
+        (
+            "--insecure chat",
+            "runner restart, or runner start",
+            "runner restart, or runner --insecure start",
+        ),
         ("memory save --user", "runner logs", "runner logs"),
     ],
 )
@@ -61,8 +73,8 @@ def test_a_fix_is_for_the_user_who_was_named(line: str, resolution: str, told: s
     assert for_the_same(resolution, line.split()) == told
 
 
-def test_what_is_for_the_machine_is_a_command() -> None:
-    assert command_names() > FOR_THE_MACHINE
+def test_what_is_for_the_machine_or_starts_guests_is_a_command() -> None:
+    assert command_names() > FOR_THE_MACHINE | HOSTING
 
 
 def test_fixes_name_the_program_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,22 @@ async def test_a_host_that_cannot_be_stopped_is_named_and_the_others_are_stopped
     assert sorted(out.splitlines()) == ["bob: stopped", "carol: not running"]
 
 
+async def test_a_host_that_cannot_be_restarted_is_named_and_the_others_are_restarted(
+    options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controls = {"alice": Control(works=False), "bob": Control(), "carol": None}
+
+    async def connect(config: Config, user_id: str) -> Control | None:
+        return controls[user_id]
+
+    monkeypatch.setattr(lifecycle, "connect_if_running", connect)
+    assert await lifecycle.restart_all(options, "shell") == 1
+    out, err = capsys.readouterr()
+    assert err.startswith("alice: it hangs")
+    assert sorted(out.splitlines()) == ["bob: restarted", "carol: not running"]
+    assert [found.restarted for found in controls.values() if found] == [[], ["shell"]]
+
+
 def test_a_host_that_nobody_waits_for_any_more_ends_with_its_guests(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +185,7 @@ class Control:
 
     def __init__(self, *, works: bool = True) -> None:
         self._works = works
+        self.restarted: list[str] = []
 
     async def __aenter__(self) -> "Control":
         return self
@@ -179,3 +196,7 @@ class Control:
     async def stop(self) -> None:
         if not self._works:
             raise HostError(Code.UNAVAILABLE, "it hangs", resolution="runner logs")
+
+    async def restart(self, role: str) -> None:
+        await self.stop()
+        self.restarted.append(role)
