@@ -47,9 +47,10 @@ class Configuration:
         message: egress_pb2.EgressConfiguration,
         before: Interception,
         served: Collection[Party],
+        runner: ssl.SSLContext | None = None,
     ) -> Self:
         """Read a configuration for those who are `served`, whose interception goes on from the one
-        `before`.
+        `before`. Sockets of the `runner` are connected to with its context.
 
         Raises `ValueError` that says what cannot be read.
         """
@@ -65,6 +66,7 @@ class Configuration:
             context,
             _proxy(message),
             message.own_addresses,
+            runner,
         )
         return cls(
             tokens=tokens,

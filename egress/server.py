@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import resource
+import ssl
 import sys
 from asyncio import constants, selector_events, sslproto
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from wire import envelope, logs, program
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.kernel import prctl
+from wire.tls import client_context
 from wire.transport import Server, listening
 from wire.v1 import egress_pb2, egress_pb2_grpc
 from wire.v1.bootstrap_pb2 import ServiceEnvelope
@@ -36,8 +38,14 @@ class Control(egress_pb2_grpc.EgressServicer):
     """The service. Its only caller is the runner."""
 
     def __init__(
-        self, state: State, admission: Admission, allowance: Allowance, watch: Watch
+        self,
+        state: State,
+        admission: Admission,
+        allowance: Allowance,
+        watch: Watch,
+        runner: ssl.SSLContext,
     ) -> None:
+        self._runner = runner
         self._state = state
         self._admission = admission
         self._allowance = allowance
@@ -47,7 +55,10 @@ class Control(egress_pb2_grpc.EgressServicer):
         self, request: egress_pb2.EgressConfiguration, _: _Context
     ) -> egress_pb2.EgressConfigured:
         try:
-            configuration = Configuration.of(request, self._state.interception, self._state.served)
+            state = self._state
+            configuration = Configuration.of(
+                request, state.interception, state.served, self._runner
+            )
         except ValueError as error:
             self._state.shut(f"what may leave could not be read, so nothing does: {error}")
             self._admission.review()
@@ -117,7 +128,7 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
             on_call=life.lease.renew,
         )
         egress_pb2_grpc.add_EgressServicer_to_server(
-            Control(state, admission, allowance, watch), server.grpc
+            Control(state, admission, allowance, watch, client_context(identity)), server.grpc
         )
         for role, endpoint in doors.items():
             door = EgressListener(listening(endpoint, identity), identity, role, admission)

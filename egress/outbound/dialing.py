@@ -21,6 +21,7 @@ from wire.egress import hosts
 from wire.egress.hosts import Network, refusal
 from wire.identity import Party
 
+from egress.outbound.upstreams import Upstream
 from egress.refusals import Refused
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Dialer:
         context: Whom to believe that they are who they say.
         proxy: See above.
         own_addresses: Those of the host, which count as private.
+        runner: What connections to sockets of the runner are made with.
     """
 
     def __init__(
@@ -100,7 +102,9 @@ class Dialer:
         context: ssl.SSLContext,
         proxy: Proxy | None = None,
         own_addresses: Sequence[str] = (),
+        runner: ssl.SSLContext | None = None,
     ) -> None:
+        self._runner = runner
         self.context = context
         self.proxy = proxy
         self._private = tuple(private_networks)
@@ -192,26 +196,26 @@ class Dialer:
                 why = _words(error)
         raise Refused(502, "unreachable", f"{hosts.shown(host, port)} cannot be reached: {why}")
 
-    def client(self, *, checked: bool, pooled: bool) -> aiohttp.ClientSession:
+    def client(
+        self, *, checked: bool, pooled: bool, host_socket: str = ""
+    ) -> aiohttp.ClientSession:
         """A client for requests; the caller closes it.
 
         Args:
             checked: Whether it goes to the `checked_addresses` only.
             pooled: Whether connections are kept for later requests.
+            host_socket: A socket of the runner to which everything goes, each request by a
+                connection of its own.
         """
+        if host_socket:
+            assert self._runner is not None
+            return _session(_HostConnector(host_socket, self._runner))
         resolver = _Resolver(_checked if checked and self.proxy is None else self.lookup)
         lasting = {"keepalive_timeout": POOLED_S} if pooled else {"force_close": True}
         connector = _Connector(resolver=resolver, limit=0, use_dns_cache=False, **lasting)
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            read_bufsize=READ_BYTES,
-            max_line_size=32 * 1024,
-            max_field_size=32 * 1024,
-            proxy=self.proxy.url if self.proxy is not None else None,
-            proxy_auth=self.proxy.auth if self.proxy is not None else None,
-        )
+        if self.proxy is None:
+            return _session(connector)
+        return _session(connector, proxy=self.proxy.url, proxy_auth=self.proxy.auth)
 
     async def _connect_by_proxy(
         self, proxy: Proxy, host: str, port: int, protocol: asyncio.Protocol
@@ -243,6 +247,37 @@ class Dialer:
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         return transport
+
+
+def _session(connector: aiohttp.BaseConnector, **options: Any) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        read_bufsize=READ_BYTES,
+        max_line_size=32 * 1024,
+        max_field_size=32 * 1024,
+        **options,
+    )
+
+
+class _HostConnector(aiohttp.UnixConnector):
+    """Connects to a socket of the runner, which proves that it is the runner's."""
+
+    def __init__(self, path: str, context: ssl.SSLContext) -> None:
+        super().__init__(path, force_close=True, limit=0)
+        self._factory = cast(Any, partial(_Receiver, loop=self._loop))
+        self._context = context
+
+    async def _create_connection(self, req: Any, *_: object) -> ResponseHandler:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                connected = await self._loop.create_unix_connection(
+                    self._factory, self._path, ssl=self._context, server_hostname=Party.RUNNER
+                )
+        except OSError as error:
+            raise aiohttp.ClientConnectorError(req.connection_key, error) from error
+        return connected[1]
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -387,22 +422,23 @@ class OutboundClients:
 
     def __init__(self, dialer: Dialer) -> None:
         self.dialer = dialer
-        self._clients: dict[tuple[str, bool], aiohttp.ClientSession] = {}
+        self._clients: dict[tuple[str, bool, str], aiohttp.ClientSession] = {}
         self._users = 0
         self._retired = False
         self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def client(
-        self, role: str, addresses: tuple[str, ...], *, upstream: bool
+        self, role: str, addresses: tuple[str, ...], *, upstream: Upstream | None
     ) -> AsyncIterator[aiohttp.ClientSession]:
         """The client for a request of `role` to a host at `addresses`. An `upstream` was named by
         the operator, so its addresses are not checked."""
         checked_addresses.set(addresses)
-        key = (role, upstream)
+        host_socket = upstream.host_socket if upstream is not None else ""
+        key = (role, upstream is not None, host_socket)
         if key not in self._clients:
             self._clients[key] = self.dialer.client(
-                checked=not upstream, pooled=role == Party.AGENT
+                checked=upstream is None, pooled=role == Party.AGENT, host_socket=host_socket
             )
         self._users += 1
         try:

@@ -4,6 +4,7 @@
 agent sent to prove itself is dropped, and what proves the user put in its place.
 """
 
+import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Final, Self
 from urllib.parse import unquote, urlsplit
 
 from multidict import CIMultiDict
+from wire.limits import TOKEN_METADATA_KEY
 from wire.v1 import egress_pb2
 
 from egress.credentials.redaction import Values
@@ -24,13 +26,16 @@ _SECRET_MIN_CHARS: Final = 8
 
 @dataclass(frozen=True, repr=False)
 class Upstream:
-    """One server. `missing` says why it cannot be used; empty if it can."""
+    """One server. `missing` says why it cannot be used; empty if it can. One on the loopback of the
+    runner's machine is behind the runner's `host_socket`, which wants the `host_token`."""
 
     name: str
     url: str
     headers: Mapping[str, str]
     ca_pem: str = ""
     missing: str = ""
+    host_socket: str = ""
+    host_token: str = ""
 
     def address(self, rest: str) -> str:
         """The address outside of `rest`, a path with its query as the agent sent it.
@@ -53,7 +58,17 @@ class Upstream:
             can_be_searched = "gzip" in kept.get("Accept-Encoding", "")
             kept["Accept-Encoding"] = "gzip" if can_be_searched else "identity"
         kept.extend(self.headers)
+        if self.host_token:
+            kept[TOKEN_METADATA_KEY] = self.host_token
         return kept
+
+    def is_runners(self, headers: Mapping[str, str]) -> bool:
+        """Whether an answer is the runner's own, and not of the server behind its socket, which
+        does not know the token."""
+        shown = headers.get(TOKEN_METADATA_KEY, "")
+        return bool(self.host_token) and hmac.compare_digest(
+            shown.encode(), self.host_token.encode()
+        )
 
     @cached_property
     def hidden(self) -> Values:
@@ -101,4 +116,6 @@ def _upstream(message: egress_pb2.EgressUpstream) -> Upstream:
         dict(message.headers),
         message.ca_pem,
         message.missing,
+        message.host_socket,
+        message.host_token,
     )

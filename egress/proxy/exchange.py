@@ -17,6 +17,7 @@ from aiohttp.web_response import StreamResponse
 from multidict import CIMultiDict, MultiMapping
 from wire.egress import hosts
 from wire.egress.policy import Attempt
+from wire.egress.rules import ALTERING
 from wire.identity import Party
 from yarl import URL
 
@@ -55,20 +56,13 @@ _HOP_BY_HOP: Final = frozenset(
 _NOT_SENT: Final = _HOP_BY_HOP | {"host", "expect", "content-length"}
 _NOT_ANSWERED: Final = _HOP_BY_HOP | {"alt-svc"}
 """`alt-svc` invites clients to a way that is shut (QUIC)."""
-_ALTERING: Final = frozenset(
-    (
-        *("x-http-method-override", "x-http-method", "x-method-override", "x-original-method"),
-        *("x-original-url", "x-original-uri", "x-rewrite-url", "x-override-url", "destination"),
-        *("x-forwarded-uri", "x-forwarded-path", "x-forwarded-prefix", "x-forwarded-method"),
-    )
-)
-"""Headers by which some servers take a request for another one."""
-_ALTERING_QUERY: Final = frozenset(("_method", "$httpmethod", *_ALTERING))
+_ALTERING_QUERY: Final = frozenset(("_method", "$httpmethod", *ALTERING))
 _AS_SENT: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 OURS: Final = "oxydra-"
 """What the names of headers begin with that are for egress itself."""
 _OUTCOMES: Final = {"limit": "limit", "credential": "credential", "policy": "cut"}
 """How a request ends that is refused after it has begun, by the code of the reason."""
+_WHY_MAX: Final = 300
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -207,7 +201,8 @@ class Exchange:
         passage = await self._admission.admit(caller, attempt, upstream=upstream)
         upstream = passage.configuration.upstreams.of_name(
             upstream.name
-        )  # its keys as they are now
+        )  # its keys and socket as they are now
+        passage.upstream = upstream
         outward = Outward(str(url), upstream.outgoing(_forwarded(request)), upstream.hidden)
         context = passage.configuration.contexts[upstream.name]
         return await self._pass(request, passage, outward, context, None)
@@ -231,7 +226,7 @@ class Exchange:
                 outside.client(
                     passage.caller.role,
                     passage.addresses,
-                    upstream=passage.upstream is not None,
+                    upstream=passage.upstream,
                 ) as client,
                 client.request(
                     request.method,
@@ -247,6 +242,9 @@ class Exchange:
                 ) as received,
             ):
                 passage.entry.status = received.status
+                if passage.upstream is not None and passage.upstream.is_runners(received.headers):
+                    why = (await received.text())[:_WHY_MAX]
+                    raise Refused(502, "unreachable", why)
                 body = None
                 if hidden.forms:
                     body = Incoming(hidden, _encoding(received.headers))
@@ -414,11 +412,11 @@ def _check_host(request: BaseRequest, target: RequestTarget) -> None:
 def _altering(headers: MultiMapping[str], query: str) -> str:
     """What of a request makes some servers take it for another one; empty if nothing does."""
     for name in headers:
-        if name.lower().replace("_", "-") in _ALTERING:
+        if name.lower().replace("_", "-") in ALTERING:
             return f"the header {name}"
     for part in re.split("[&;]", query):
         name = unquote_plus(unquote_plus(part.partition("=")[0])).strip().lower()
-        if name in _ALTERING_QUERY or name.replace("_", "-") in _ALTERING:
+        if name in _ALTERING_QUERY or name.replace("_", "-") in ALTERING:
             return f"the parameter {name}"
     return ""
 

@@ -33,6 +33,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from wire import zones
 from wire.egress import hosts
+from wire.egress.loopback import LoopbackServer
 from wire.egress.rules import PRESETS, Rule
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
@@ -118,6 +119,10 @@ def _server_address(value: str) -> str:
     if found["port"] and not 1 <= int(found["port"]) <= 65_535:
         raise ValueError
     return value
+
+
+def _loopback_server(value: str) -> str:
+    return str(LoopbackServer.of(value))
 
 
 def _time_zone(value: str) -> str:
@@ -758,7 +763,9 @@ class EgressSettings(Section):
     which commands' requests are read, so that rules with methods and paths count there.
     `name_servers` are asked instead of the system's. `proxy` is a proxy that everything goes on
     to, with the user:password of the runner's variable `proxy_auth_env`, and `ca_file` holds
-    authorities to trust besides the world's.
+    authorities to trust besides the world's. `host_loopback` are servers on the loopback of the
+    runner's machine that the agent's egress may reach from its container, each by a socket of the
+    runner's for that host, port and path alone.
     """
 
     agent: EgressRoleSettings = EgressRoleSettings()
@@ -775,6 +782,10 @@ class EgressSettings(Section):
     private_networks: Annotated[
         tuple[Annotated[str, text("a network"), AfterValidator(_network)], ...],
         Field(description="a list of networks as 10.1.0.0/16 or fd00:1::/32"),
+    ] = ()
+    host_loopback: Annotated[
+        tuple[Annotated[str, text("an address"), AfterValidator(_loopback_server)], ...],
+        Field(max_length=16, description="a list of addresses as http://127.0.0.1:11434/v1"),
     ] = ()
     name_servers: Annotated[
         tuple[

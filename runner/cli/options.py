@@ -85,7 +85,7 @@ def for_the_same(text: str, words: Sequence[str]) -> str:
         given.append((name, [word, *value]))
 
     def completed(call: re.Match[str]) -> str:
-        needed = () if call[1] in WITHOUT_SETTINGS else _SETTINGS
+        needed: tuple[str, ...] = () if call[1] in WITHOUT_SETTINGS else _SETTINGS
         needed += () if call[1] in FOR_THE_MACHINE else _WHOSE
         needed += _TIER if call[1] in HOSTING else ()
         options = (word for name, said in given if name in needed for word in said)

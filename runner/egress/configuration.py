@@ -120,13 +120,15 @@ _IP: Final = (socket.AF_INET, socket.AF_INET6)
 class StableSecrets:
     """What stays the same while the host runs, whatever the settings.
 
-    The tokens are what the other guests must show at their doors, besides their certificates.
+    The tokens are what the other guests must show at their doors, besides their certificates, and
+    what egress must show to the runner.
     """
 
     agent_token: str = field(default_factory=new_token)
     shell_token: str = field(default_factory=new_token)
     placeholders: Placeholders = field(default_factory=Placeholders)
     grants: Grants = field(default_factory=Grants)
+    loopback_token: str = field(default_factory=new_token)
 
 
 def build(
@@ -183,7 +185,9 @@ def without_secrets(
     return egress_pb2.EgressConfiguration(
         user_id=configuration.user_id,
         upstreams=[
-            egress_pb2.EgressUpstream(name=each.name, url=each.url, missing=each.missing)
+            egress_pb2.EgressUpstream(
+                name=each.name, url=each.url, missing=each.missing, host_socket=each.host_socket
+            )
             for each in configuration.upstreams
         ],
         agent=configuration.agent,

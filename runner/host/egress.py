@@ -134,7 +134,10 @@ class Egress:
     async def status(self) -> control_pb2.GuestStatus:
         """The current state of the guest, which is asked."""
         if self.wanted:
-            return await self.supervisor.status()
+            found = await self.supervisor.status()
+            if handed := self.role == Role.EGRESS and self.launcher.handed:
+                found.details = f"reaches on this machine: {', '.join(sorted(map(str, handed)))}"
+            return found
         return control_pb2.GuestStatus(
             role=self.role,
             state="disabled",

@@ -45,6 +45,7 @@ from runner.host.guests import (
     not_restartable,
 )
 from runner.host.launch import AGENT_COMMAND, Launchers
+from runner.host.loopback import HostLoopback
 from runner.host.recovery import RecoveryState
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
@@ -236,6 +237,7 @@ class Host:
         async with self._restart_lock:
             if self._reload is not None:
                 await self._take_up(self._reload())
+                await self._loopback.serve(self._launchers.egress.handed)
             egress = self._guests.egress.of(role)
             if egress is not None and not egress.wanted and (why := egress.why_idle):
                 raise not_restartable(role, why)
@@ -255,6 +257,7 @@ class Host:
             if self._reload is not None:
                 settings = self._reload().for_user(self.user_id)
                 self._launchers.egress.take_settings(settings)
+                await self._loopback.serve(self._launchers.egress.handed)
             taken = await self._guests.egress.reconfigure()
         if self._guests.untold is not None:
             raise self._guests.untold
@@ -386,6 +389,11 @@ class Host:
         await self._embedder.start()
         issue = self._handover.authority.issue
         control = ControlServer(self._runtime, self, issue(Party.RUNNER), issue(Party.CLI))
+        self._loopback = HostLoopback(
+            self.workspace, issue(Party.RUNNER), self._handover.kept.loopback_token
+        )
+        stack.push_async_callback(self._end, "sockets of loopback servers", self._loopback.close)
+        await self._loopback.serve(self._launchers.egress.handed)
         self._guests = Guests(
             driver,
             self._launchers,

@@ -13,6 +13,7 @@ from typing import Final
 
 from wire import envelope, zones
 from wire.boundary import CROWD_MAX
+from wire.egress.loopback import LoopbackServer, handed
 from wire.envelope import Secrets
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
@@ -25,6 +26,7 @@ from runner.config.models import Config
 from runner.egress.configuration import StableSecrets, build, is_wanted, part, plain_address
 from runner.errors import ConfigError
 from runner.host.authority import Authority
+from runner.host.loopback import socket_name
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, GuestMounts, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
@@ -431,10 +433,21 @@ class EgressLauncher(_Launcher):
         """The servers that the agent reaches by a name, and why one cannot be used."""
         return {each.name: each.missing for each in self.configuration().upstreams}
 
+    @property
+    def handed(self) -> frozenset[LoopbackServer]:
+        """The servers of this machine's loopback that the agent's egress reaches by the runner."""
+        found = (self._handed(each.url) for each in self.configuration().upstreams)
+        return frozenset(filter(None, found))
+
+    def _handed(self, url: str) -> LoopbackServer | None:
+        if not self._capabilities.host_loopback:
+            return None
+        return handed(url, self._settings.egress.host_loopback)
+
     def configuration(self) -> egress_pb2.EgressConfiguration:
         """What may leave now, and the keys for it."""
         user_id = self._workspace.user_id
-        return build(
+        built = build(
             user_id,
             self._settings,
             self._secrets(),
@@ -442,6 +455,12 @@ class EgressLauncher(_Launcher):
             self._environ,
             self.memory_next,
         )
+        seen = GuestMounts(self._workspace.mounts(Role.EGRESS), self._own_files)
+        for upstream in built.upstreams:
+            if server := self._handed(upstream.url):
+                place = seen.path(self._workspace.host_sockets) / socket_name(server)
+                upstream.host_socket, upstream.host_token = str(place), self.kept.loopback_token
+        return built
 
     def take_settings(self, settings: UserSettings) -> None:
         """Use `[egress]` of these settings from the next configuration on. Raises `ConfigError`

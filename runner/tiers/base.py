@@ -125,6 +125,9 @@ class Capabilities:
     """Where guests listen, and how the runner and they reach each other."""
     let_out: "Callable[[EgressConfiguration, Role], Awaitable[None]] | None" = None
     """Opens for an egress guest what its configuration needs; where the tier's network shuts it."""
+    host_loopback: bool = False
+    """Egress guests have a loopback of their own, so servers on that of this machine are handed to
+    them by sockets of the runner."""
     own_network: bool = True
     """Agents have a network namespace of their own. Otherwise only a filter of system calls keeps
     them from the host's network, and nothing from its abstract Unix sockets."""

@@ -17,7 +17,8 @@ class Role(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
     EGRESS = "egress"
-    """The agent's way out. It sees sockets alone: its own, and a door for the agent."""
+    """The agent's way out. It sees sockets alone: its own, a door for the agent, and those by which
+    the runner hands it servers of this machine's loopback."""
     SHELL_EGRESS = "shell-egress"
     """The commands' way out: the same program, with the shell's door."""
     EMBEDDER = "embedder"
@@ -69,6 +70,7 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
     Role.EGRESS: (
         Mount("ipc", "ipc/egress", "/ipc", Access.READ_WRITE),
         Mount("agent", "ipc/agent-out", "/agent", Access.READ_WRITE),
+        Mount("host", "ipc/host", "/host", Access.READ_ONLY),  # what the runner hands over
     ),
     Role.SHELL_EGRESS: (
         Mount("ipc", "ipc/out", "/ipc", Access.READ_WRITE),  # paths of sockets may not be long

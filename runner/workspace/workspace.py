@@ -128,6 +128,11 @@ class Workspace:
         return self.path / "ipc" / "shell-out" / DOOR
 
     @property
+    def host_sockets(self) -> Path:
+        """The directory of the runner's sockets for the agent's egress guest."""
+        return self.path / "ipc" / "host"
+
+    @property
     def sockets(self) -> tuple[Path, ...]:
         """All sockets of the user's guests."""
         return (

@@ -30,6 +30,14 @@ _SLASH: Final = re.compile("%2f", re.IGNORECASE)
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _ROUNDS: Final = 4
 _UNCLEAR: Final = frozenset("\\;?#")
+ALTERING: Final = frozenset(
+    (
+        *("x-http-method-override", "x-http-method", "x-method-override", "x-original-method"),
+        *("x-original-url", "x-original-uri", "x-rewrite-url", "x-override-url", "destination"),
+        *("x-forwarded-uri", "x-forwarded-path", "x-forwarded-prefix", "x-forwarded-method"),
+    )
+)
+"""Headers by which some servers take a request for another one."""
 DEFAULT_PORTS: Final = {"http": 80, "https": 443, "tunnel": 443}
 """What a rule without a port means as one that allows, by scheme."""
 

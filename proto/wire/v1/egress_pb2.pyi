@@ -141,6 +141,8 @@ class EgressUpstream(_message.Message):
     HEADERS_FIELD_NUMBER: _builtins.int
     CA_PEM_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    HOST_SOCKET_FIELD_NUMBER: _builtins.int
+    HOST_TOKEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     url: _builtins.str
     """without a slash at the end"""
@@ -148,6 +150,10 @@ class EgressUpstream(_message.Message):
     """to trust for this server in addition"""
     missing: _builtins.str
     """why it cannot be used, such as a key that is not set; empty: it can"""
+    host_socket: _builtins.str
+    """of the runner, as the guest sees it, behind which the server is; empty: none"""
+    host_token: _builtins.str
+    """what requests to that socket must show; secret"""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """put in, in place of those that the guest sent; secret"""
@@ -160,10 +166,12 @@ class EgressUpstream(_message.Message):
         headers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ca_pem: _builtins.str = ...,
         missing: _builtins.str = ...,
+        host_socket: _builtins.str = ...,
+        host_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "headers", b"headers", "missing", b"missing", "name", b"name", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "headers", b"headers", "host_socket", b"host_socket", "host_token", b"host_token", "missing", b"missing", "name", b"name", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,7 +18,7 @@ from runner.errors import TierError
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec
 from runner.tiers.container.containers import Container, Containers
 from runner.tiers.container.engine import Engine, find_socket
-from runner.tiers.container.host_address import unreachable_servers
+from runner.tiers.container.host_address import has_network, unreachable_servers
 from runner.tiers.container.names import ObjectNames
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
@@ -51,6 +51,7 @@ class ContainerDriver(RunningGuests):
             own_files=frozenset(Role),
             own_programs=True,
             own_kernel=self._tier == "micro_vm",
+            host_loopback=has_network(),
         )
 
     def confinement(self, spec: LaunchSpec) -> Confinement:

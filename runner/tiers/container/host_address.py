@@ -1,13 +1,15 @@
-"""Servers on this machine, as the egress guest reaches them from its container: not at the loopback
-address."""
+"""Servers on this machine, as the egress guest reaches them from its container: at the loopback
+address only those that the runner hands over."""
 
 import contextlib
-import ipaddress
+import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 import docker
+import psutil
+from wire.egress.loopback import handed, is_loopback
 from wire.errors import WireError
 from wire.settings import ContainerSettings, UserSettings
 
@@ -16,6 +18,11 @@ from runner.tiers.container.engine import Engine
 
 _PODMAN: Final = "host.containers.internal"
 """The name by which Podman's containers know the host."""
+
+
+def has_network() -> bool:
+    """Whether the runner has any network but its own loopback; it has none in deploy/compose."""
+    return set(psutil.net_if_addrs()) > {"lo"}
 
 
 def unreachable_servers(
@@ -27,16 +34,23 @@ def unreachable_servers(
     """What is wrong with the addresses of servers that lead into the egress guest's own container,
     and what mends each."""
     found = []
+    known, hands_over = settings.egress.host_loopback, has_network()
     for setting, text in _named(settings, user_id):
-        url = urlsplit(text)
-        if not _is_loopback(url.hostname or ""):
+        url, shown = urlsplit(text), plain_address(text)
+        if not is_loopback(url.hostname or "") or (hands_over and handed(shown, known)):
             continue
+        what = f"{setting} {shown} leads into the egress guest's own container, not to this host"
+        if hands_over and handed(shown, [shown]):
+            listed = json.dumps([*known, shown])
+            found.append((what, f"set host_loopback = {listed} in [egress]"))
+            continue
+        if handed(shown, known):
+            what += ": this runner has no network, so it hands over no server of [egress]"
+            what += " host_loopback"
         address = address_of_host(container, environ)
-        what = f"{setting} {plain_address(text)} leads into the egress guest's own container, not"
         mended = plain_address(_at(url, address))
         name = setting.rpartition(".")[2]
-        fix = f'set {name} = "{mended}", and let that server listen on {address}'
-        found.append((f"{what} to this host", fix))
+        found.append((what, f'set {name} = "{mended}", and let that server listen on {address}'))
     return found
 
 
@@ -46,15 +60,6 @@ def _named(settings: UserSettings, user_id: str) -> Iterator[tuple[str, str]]:
     yield "memory.remote_url", settings.memory.server_of(user_id)
     for name, server in settings.mcp.servers.items():
         yield f"mcp.servers.{name}.url", server.url
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    with contextlib.suppress(ValueError):
-        found = ipaddress.ip_address(host)
-        return found.is_loopback or found.is_unspecified
-    return False
 
 
 def address_of_host(container: ContainerSettings, environ: Mapping[str, str]) -> str:
