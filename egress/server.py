@@ -43,7 +43,7 @@ class Control(egress_pb2_grpc.EgressServicer):
         admission: Admission,
         allowance: Allowance,
         watch: Watch,
-        runner: ssl.SSLContext,
+        runner: ssl.SSLContext | None = None,
     ) -> None:
         self._runner = runner
         self._state = state

@@ -9,6 +9,7 @@ from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from wire.egress.loopback import handed
 from wire.errors import WireError
 from wire.memory_server import ABILITIES, FULL_TEXT, objection, remark
 from wire.settings import MemorySettings
@@ -40,14 +41,18 @@ def memory(config: Config, user_id: str, environ: Mapping[str, str]) -> list[Fin
     named = [name for name, secret in by_name(secrets).items() if secret and "memory" in name]
     findings = [ok(_SECRETS, f"{' and '.join(named) or 'none'} configured")]
     if url := settings.memory.server_of(user_id):
-        findings += _server(url, trusted, settings.memory, secrets.memory_token, tier_of(config))
+        tier = None if handed(url, settings.egress.host_loopback) else tier_of(config)
+        findings += _server(url, trusted, settings.memory, secrets.memory_token, tier)
     return findings
 
 
-def _server(url: str, ca_pem: str, memory: MemorySettings, token: str, tier: Tier) -> list[Finding]:
+def _server(
+    url: str, ca_pem: str, memory: MemorySettings, token: str, tier: Tier | None
+) -> list[Finding]:
     host = urlsplit(url).hostname or ""
     one_user = memory.server_holds_one_user
-    findings = [tier.memory_server(url, host) or _answers(url, ca_pem, token, one_user=one_user)]
+    elsewhere = tier.memory_server(url, host) if tier is not None else None
+    findings = [elsewhere or _answers(url, ca_pem, token, one_user=one_user)]
     if url.startswith("http:") and host not in _HERE:
         findings.append(
             warning(

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.installation import adding
+from wire.settings import UserSettings
 from wire.v1 import control_pb2, egress_pb2
 
 from runner.audit.log import AuditLog, LogLocation
@@ -90,6 +91,7 @@ class Host:
     ) -> None:
         self.user_id = user_id
         self.notices: list[str] = []
+        self._of_settings: list[str] = []
         self.config = config
         self._reload = reload
         self._driver = driver
@@ -184,8 +186,8 @@ class Host:
         """The current state of everything. Guests are asked."""
         guests, embedder = await asyncio.gather(self._guests.statuses(), self._embedder.status())
         agent = self._guests.agent
-        memory, said = await asyncio.gather(
-            memory_status(agent, guests), agent_notices(agent, guests)
+        memory, notices = await asyncio.gather(
+            memory_status(agent, guests), self.all_notices(guests)
         )
         return control_pb2.StatusReply(
             user_id=self.user_id,
@@ -196,11 +198,18 @@ class Host:
             guests=[*guests, embedder],
             version=version("oxydra"),
             provider=self.provider,
-            notices=[*self.notices, *said],
+            notices=notices,
             boundary=self._guests.boundary,
             memory=memory,
             kernel=self.kernel,
         )
+
+    async def all_notices(
+        self, guests: Sequence[control_pb2.GuestStatus] | None = None
+    ) -> list[str]:
+        """What there is to know now, also what the agent says at the start of a chat."""
+        guests = await self._guests.statuses() if guests is None else guests
+        return [*self.notices, *await agent_notices(self._guests.agent, guests)]
 
     @property
     def kernel(self) -> str:
@@ -238,6 +247,7 @@ class Host:
             if self._reload is not None:
                 await self._take_up(self._reload())
                 await self._loopback.serve(self._launchers.egress.handed)
+                await self._note(self.config.for_user(self.user_id))
             egress = self._guests.egress.of(role)
             if egress is not None and not egress.wanted and (why := egress.why_idle):
                 raise not_restartable(role, why)
@@ -258,6 +268,8 @@ class Host:
                 settings = self._reload().for_user(self.user_id)
                 self._launchers.egress.take_settings(settings)
                 await self._loopback.serve(self._launchers.egress.handed)
+                own = self.config.for_user(self.user_id)
+                await self._note(own.model_copy(update={"egress": settings.egress}))
             taken = await self._guests.egress.reconfigure()
         if self._guests.untold is not None:
             raise self._guests.untold
@@ -365,8 +377,8 @@ class Host:
         check_servers(config, self.user_id)
         stack.push_async_callback(self._end, "connections of the tier", driver.close)
         self.notices += await driver.check()
-        own = config.for_user(self.user_id)
-        self.notices += await asyncio.to_thread(driver.notices, own, self.user_id, self._environ)
+        self._judge = driver.notices
+        await self._note(config.for_user(self.user_id))
         if self.workspace.here:
             release_reserve(self._launchers.agent.db_path, self.workspace)
         check_free_space(self._runtime.base)
@@ -487,6 +499,12 @@ class Host:
             keys=self._credentials.keys(config.for_user(self.user_id).agent),
             agent_command=self._agent_command,
         )
+
+    async def _note(self, settings: UserSettings) -> None:
+        """Put what there is to know of these settings in the place of what there was before."""
+        found = await asyncio.to_thread(self._judge, settings, self.user_id, self._environ)
+        self.notices = [each for each in self.notices if each not in self._of_settings] + found
+        self._of_settings = found
 
     async def _take_up(self, config: Config) -> None:
         for name in _FIXED_WHILE_RUNNING:

@@ -45,7 +45,7 @@ async def run_in_foreground(options: Options, config: Config) -> int:
     """Run the host until Ctrl-C, a signal or `runner stop`. Returns the exit code."""
 
     async def ready(host: "Host") -> None:
-        show_summary(host, options)
+        show_summary(host, options, await host.all_notices())
         _show_warnings()
 
     return await _host(options, config, ready)
@@ -57,7 +57,8 @@ def run_detached(options: Options, notify_fd: int) -> int:
 
         async def ready(host: "Host") -> None:
             no_shell = [f"no shell: {host.no_shell}"] if host.no_shell else []
-            json.dump({"pid": os.getpid(), "notices": [*no_shell, *host.notices]}, pipe)
+            notices = [*no_shell, *await host.all_notices()]
+            json.dump({"pid": os.getpid(), "notices": notices}, pipe)
             pipe.close()
             _output_to(Runtime.locate(config, options.user_id))
 

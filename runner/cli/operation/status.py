@@ -1,5 +1,6 @@
 """`runner status`, and the summary that a start prints."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +56,7 @@ async def show_status(options: Options, *, json: bool) -> int:
     return int(broken or any(guest.state in AILING for guest in reply.guests))
 
 
-def show_summary(host: "Host", options: Options) -> None:
+def show_summary(host: "Host", options: Options, notices: Sequence[str]) -> None:
     """Print a few lines about a host that has just started in this terminal."""
     from importlib.metadata import version
 
@@ -71,7 +72,7 @@ def show_summary(host: "Host", options: Options) -> None:
         f"  shell      {'none: ' + host.no_shell if host.no_shell else 'ready, boundary proven'}",
         f"  chat       {options.command('chat')}",
         f"  stop       Ctrl-C here, or {options.command('stop')}",
-        *(f"note: {options.mended(notice)}" for notice in host.notices),
+        *(f"note: {options.mended(notice)}" for notice in notices),
     ]
     typer.echo(printable("\n".join(lines)))
 

@@ -102,7 +102,7 @@ async def test_what_was_checked_is_what_is_connected_to() -> None:
     async with names({}) as (at, asked), origin() as server:
         dialer = Dialer((), (at,), ssl.create_default_context())
         outside = OutboundClients(dialer)
-        async with outside.client(Party.SHELL, ("127.0.0.1",), upstream=False) as client:
+        async with outside.client(Party.SHELL, ("127.0.0.1",), upstream=None) as client:
             url = f"http://files.example.org:{server.port}/"
             assert (await client.get(url)).status == 200
         addresses, protocol = ("127.0.0.1",), asyncio.Protocol()

@@ -207,7 +207,7 @@ async def test_a_guest_without_room_says_so_itself(tmp_path: Path) -> None:
         await abort(context, error)
         raise AssertionError("it was aborted")
 
-    shell.Start = refuse  # type: ignore[method-assign]
+    shell.Start = refuse  # type: ignore[method-assign,assignment]
     with pytest.raises(WireError) as raised:
         await reported_by(shell, tmp_path)
     assert (raised.value.brief, raised.value.resolution) == ("the disk is full", "make room")

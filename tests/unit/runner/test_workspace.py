@@ -29,6 +29,7 @@ EXPECTED = {
     "ipc/agent",
     "ipc/shell",
     "ipc/egress",
+    "ipc/host",
     "ipc/out",
     "ipc/agent-out",
     "ipc/shell-out",
@@ -255,7 +256,7 @@ def test_the_mounts_are_the_designs_table() -> None:
             "ipc/agent-out": "ro",
         },
         Role.SHELL: {"shared": "rw", "tmp": "rw", "ipc/shell": "rw", "ipc/shell-out": "ro"},
-        Role.EGRESS: {"ipc/egress": "rw", "ipc/agent-out": "rw"},
+        Role.EGRESS: {"ipc/egress": "rw", "ipc/agent-out": "rw", "ipc/host": "ro"},
         Role.SHELL_EGRESS: {"ipc/out": "rw", "ipc/shell-out": "rw"},
     }
 

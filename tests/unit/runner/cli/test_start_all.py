@@ -165,7 +165,6 @@ class ReadyHost:
     """A host whose guests are ready at once."""
 
     no_shell = ""
-    notices: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.stopped = False
@@ -175,6 +174,9 @@ class ReadyHost:
 
     async def start(self) -> None:
         pass
+
+    async def all_notices(self) -> Sequence[str]:
+        return ()
 
     async def stop(self) -> None:
         self.stopped = True

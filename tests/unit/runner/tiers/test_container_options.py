@@ -153,6 +153,7 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
     assert egress["Binds"] == [
         f"{WORKSPACE}/ipc/egress:/ipc:rw,Z",
         f"{WORKSPACE}/ipc/agent-out:/agent:rw,z",
+        f"{WORKSPACE}/ipc/host:/host:ro,Z",
     ]
     commands = arguments(spec(Role.SHELL_EGRESS), facts("selinux"))["host_config"]
     assert commands["Binds"] == [
