@@ -16,12 +16,12 @@ sys.path.insert(0, str(ROOT))
 from playwright.sync_api import Page  # noqa: E402
 
 from tests.support.browser.console import served  # noqa: E402
-from tests.support.browser.tour import furnish, visit  # noqa: E402
+from tests.support.browser.tour import PLACES, furnish, visit  # noqa: E402
 from tests.support.browser.window import chromium, window  # noqa: E402
 from tests.support.servers.scripted_provider import scripted  # noqa: E402
 
 SCREENS: Final = ROOT / "docs" / "screens"
-SHOWN: Final = ("chat", "memory", "note", "review", "usage", "activity", "users", "safe", "doctor")
+SHOWN: Final = ("login", *PLACES)
 LOOKS: Final = {
     "light": ("light", 1200, 800),
     "dark": ("dark", 1200, 800),
@@ -42,7 +42,7 @@ def main() -> None:
         take(made.page, "login")
         page = made.enter()
         furnish(console, script, page)
-        for place in SHOWN:
+        for place in PLACES:
             visit(console, page, place)
             take(page, place)
 

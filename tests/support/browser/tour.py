@@ -80,7 +80,7 @@ def furnish(console: Console, script: Script, page: Page) -> None:
 def visit(console: Console, page: Page, place: str) -> None:
     """Go to a place, and wait until it has what it shows."""
     go(page, f"{console.url}/{PLACES[place]}")
-    page.get_by_role("navigation", name="Pages").wait_for()
+    page.get_by_role("banner").wait_for()
     if place == "chat":
         page.get_by_role("link", name="Remember that Anna").first.click()
         page.locator(".after", has_text="tokens in").first.wait_for()

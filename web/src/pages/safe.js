@@ -60,7 +60,7 @@ export default function Safe({ user }) {
 /** @param {{egress?: Message, workspace: string}} props `egress`: none where no agent runs */
 const Reach = ({ egress, workspace }) =>
   html`<dl class="facts">
-    <div><dt>Files</dt><dd>It reads and writes <code>/shared</code> and <code>/tmp</code>, and reads
+    <div><dt>Files</dt><dd>It reads and writes <code>/shared</code> and <code>/tmp</code>, and reads${" "}
       <code>/vault</code>. They lie in <code>${workspace}</code>.</dd></div>
     <div><dt>Commands</dt><dd>They see <code>/shared</code> and <code>/tmp</code>. They do not see notes,
       conversations, keys and <code>/vault</code>.</dd></div>

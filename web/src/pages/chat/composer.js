@@ -178,7 +178,7 @@ function ModelChoice({ user, model, operator, onChosen, onClose }) {
   };
   return html`<${Dialog} title="Which model answers" onClose=${onClose}>
     ${problem && html`<${FailureNotice} failure=${problem} />`}
-    <form onSubmit=${choose}>
+    <form class="fields" onSubmit=${choose}>
       <p>
         <label for="model">Model, as provider:name; empty for the configured one</label>
         <input id="model" value=${name} list="providers" placeholder=${known?.configured || ""}

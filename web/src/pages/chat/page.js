@@ -12,6 +12,7 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Sessions } from "./sessions.js";
 import { TurnView } from "./turn.js";
+import { isWaiting } from "./turn-state.js";
 import { Welcome } from "./welcome.js";
 
 /** @typedef {import("./turn-state.js").Turn} Turn */
@@ -63,7 +64,7 @@ export default function Chat({ user, route, me }) {
   }, [running, conversation]);
 
   const now = turns.findLast((each) => each.state !== "ended");
-  const waits = now?.parts.some((part) => part.kind === "approval" && !part.decided);
+  const waits = now && isWaiting(now);
   useEffect(() => void attention.look(), [now?.id, waits]);
   const send = async (
     /** @type {string} */ text,
@@ -99,8 +100,8 @@ export default function Chat({ user, route, me }) {
     <${Sessions} user=${user} current=${session} running=${running} version=${version} onChanged=${changed}
       canSearch=${me.scopes.includes("memory")} />
     <section class="conversation" aria-label="Conversation">
-      <button type="button" class="plain list-switch" aria-expanded=${listing}
-        onClick=${() => setListing(!listing)}>☰ Conversations</button>
+      <button type="button" class="list-switch" aria-expanded=${listing}
+        onClick=${() => setListing(!listing)}>Conversations</button>
       ${problem && html`<${FailureNotice} failure=${problem} onClose=${() => setProblem(null)} />`}
       ${trouble && html`<${FailureNotice} failure=${trouble} />`}
       ${elsewhere.map(

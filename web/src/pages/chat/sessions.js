@@ -114,10 +114,10 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
     <input id="find-session" type="search" placeholder="Search conversations" ref=${field} value=${query}
       onInput=${(/** @type {any} */ event) => setQuery(event.target.value)} />
     ${problem && html`<${FailureNotice} failure=${problem} />`}
-    <${VirtualList} items=${shown} keyOf=${(/** @type {any} */ each) => each.session.session_id} draw=${row}
-      estimate=${56} label="Conversations" />
     ${query.trim() && !shown.length && !searching &&
     html`<p class="empty" role="status">No conversation has “${query.trim()}”${archived ? "" : ", but for archived ones"}.</p>`}
+    <${VirtualList} items=${shown} keyOf=${(/** @type {any} */ each) => each.session.session_id} draw=${row}
+      estimate=${56} label="Conversations" />
     <label class="archived"><input type="checkbox" checked=${archived}
       onChange=${(/** @type {any} */ event) => setArchived(event.target.checked)} /> Show archived</label>
     ${open?.what === "more" &&
@@ -151,19 +151,16 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
 function More({ session, onRename, onArchive, onForget, onClose }) {
   const [title, setTitle] = useState(session.title || "");
   return html`<${Dialog} title=${titleOf(session)} onClose=${onClose}>
-    <form onSubmit=${(/** @type {Event} */ event) => {
+    <form class="fields" onSubmit=${(/** @type {Event} */ event) => {
       event.preventDefault();
       if (title.trim()) onRename(title.trim());
     }}>
-      <p>
-        <label for="session-title">Title</label>
-        <input id="session-title" value=${title} required
-          onInput=${(/** @type {any} */ event) => setTitle(event.target.value)} />
-        <button type="submit">Rename</button>
-      </p>
+      <label>Title <input value=${title} required
+        onInput=${(/** @type {any} */ event) => setTitle(event.target.value)} /></label>
+      <p class="actions"><button type="submit">Rename</button></p>
     </form>
     <p class="muted">
-      Begun ${fullTime(session.created_at)}${session.channel ? ` over ${session.channel}` : ""},
+      Begun ${fullTime(session.created_at)}${session.channel ? ` over ${session.channel}` : ""},${" "}
       ${count(session.turns)} turns.
     </p>
     <p class="actions">

@@ -164,6 +164,9 @@ function withFinished(parts, finished) {
   return parts.with(index, { ...call, finished });
 }
 
+/** @param {Turn} turn @returns {boolean} whether a call of it waits for a person */
+export const isWaiting = (turn) => turn.parts.some((part) => part.kind === "approval" && !part.decided);
+
 /** @param {Turn} turn @returns {string} its answer, as text */
 export const answerOf = (turn) =>
   turn.parts.map((part) => (part.kind === "text" ? part.text : "")).join("");

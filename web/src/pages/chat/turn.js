@@ -9,7 +9,7 @@ import { href } from "../../router.js";
 import { count, fullTime, money, shortTime } from "../../text.js";
 import { html } from "../../view.js";
 import { Approval, ToolCall } from "./calls.js";
-import { answerOf } from "./turn-state.js";
+import { answerOf, isWaiting } from "./turn-state.js";
 
 /** @typedef {import("./turn-state.js").Turn} Turn */
 /** @typedef {import("../../api.js").Message} Message */
@@ -39,7 +39,7 @@ export function TurnView({ user, turn, last, onRetry, onEdit }) {
         return html`<p key=${index} class="notice">${part.text}</p>`;
       })}
       ${!over &&
-      html`<p class="busy muted">${turn.state === "sending" ? "Sending" : "Working"}</p>`}
+      html`<p class="busy muted">${turn.state === "sending" ? "Sending" : isWaiting(turn) ? "Waiting for you" : "Working"}</p>`}
       ${turn.problem &&
       (turn.problem.code === "cancelled"
         ? html`<p class="muted">${turn.problem.message}</p>`

@@ -63,7 +63,7 @@ function Export({ user }) {
     </p>
     ${leftOut.length > 0 &&
     html`<div role="alert">
-      <p>The file does not have everything: ${count(leftOut.length)} of the entries are too long for it.
+      <p>The file does not have everything: ${count(leftOut.length)} of the entries are too long for it.${" "}
         <code>runner memory backup</code> copies the whole store instead.</p>
       <ul>${leftOut.slice(0, PROBLEMS_SHOWN).map((each) => html`<li>${each}</li>`)}</ul>
     </div>`}
