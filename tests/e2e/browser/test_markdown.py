@@ -23,7 +23,23 @@ PIECES = (
     "<script>alert(1)</script>\n\n",
     "\r\nline\r\nbreaks\r\n\r\n",
     "***\n",
+    "It is $x_1$, of\n\n$$\n- \\frac{1}{2}\n$$\n\n",
 )
+
+ARRIVE = """async () => {
+  const { highlight, typeset } = await import("/assets/src/components/typeset.js");
+  const box = document.createElement("div");
+  const code = box.appendChild(document.createElement("code"));
+  const formula = box.appendChild(document.createElement("code"));
+  formula.textContent = code.textContent = "1";
+  const done = new Promise((end) => new MutationObserver(
+    () => box.querySelector(".hljs-number") && box.querySelector("math") && end(),
+  ).observe(box, { childList: true, subtree: true }));
+  highlight(code, "js");
+  typeset(formula);
+  await done;
+}"""
+"""Waits until the libraries for code and formulas are there: texts are shown with them at once."""
 
 SHOW = """async (steps) => {
   const { html, render } = await import("/assets/src/view.js");
@@ -55,6 +71,7 @@ def test_a_text_that_grows_is_shown_like_one_that_is_there(
     new_window: NewWindow, chance: random.Random
 ) -> None:
     page = new_window().enter()
+    page.evaluate(ARRIVE)
     for _ in range(15):
         text = "".join(chance.choices(PIECES, k=12))
         cuts = sorted(chance.sample(range(len(text)), 20))
@@ -109,6 +126,9 @@ COSTLY = {
     "both directions, in lines": ("\u05d0a" * 20 + "\n") * 2_200,
     "both directions, in code": "\u05d0a`\u05d0`" * 15_000,
     "quotes": ">" * 90_000,
+    "dollars": "$" * 90_000,
+    "formulas": "$a$ " * 22_000,
+    "formulas that never end": "\\[ \\( $$ $a" * 7_000,
     "lists": "".join(f"{'  ' * depth}- a\n" for depth in range(300)),
 }
 LAY_OUT = """async (text) => {
@@ -133,6 +153,7 @@ LAY_OUT = """async (text) => {
 def test_no_text_takes_long_to_lay_out(new_window: NewWindow) -> None:
     """Most of them took 7 s to a minute each, or the tab. All is there, but for heaps of marks."""
     page = new_window().enter()
+    page.evaluate(ARRIVE)
     took = 0.0
     for name, text in COSTLY.items():
         markdown, foreign = page.evaluate(LAY_OUT, text)

@@ -29,6 +29,7 @@ class Console:
 
     def __init__(self, household: Household, model_at: str) -> None:
         self.household = household
+        self._tokens = 0
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         household.environment["OXYDRA_SERVE__LISTEN"] = f"127.0.0.1:{port}"
@@ -49,7 +50,9 @@ class Console:
     def token(self, user: str, *scopes: str) -> str:
         """A new access token of `user`."""
         given = [word for scope in scopes for word in ("--scope", scope)]
-        made = self.household.works("--user", user, "access", "create", "browser", *given)
+        self._tokens += 1
+        name = f"browser-{self._tokens}"
+        made = self.household.works("--user", user, "access", "create", name, *given)
         return made.strip()
 
     def serve(self) -> None:

@@ -66,7 +66,8 @@ export function typeset(code) {
 // Between single dollars as pandoc has it, so that neither prices nor variables of a shell are formulas.
 const INLINE =
   /\$\$([^]{1,2000}?)\$\$|\\\[([^]{1,2000}?)\\\]|\\\(([^]{1,2000}?)\\\)|(?<![\p{L}\d])\$(?!\s)((?:\\.|[^\\$\n]){1,2000}?)(?<!\s)\$(?![\p{L}\d])/uy;
-const BLOCK = /(?:\$\$([^]{1,2000}?)\$\$|\\\[([^]{1,2000}?)\\\])[ \t]*(?=\n|$)/y;
+const BLOCK = /(?:\$\$([^]{1,5000}?)\$\$|\\\[([^]{1,5000}?)\\\])[ \t]*(?=\n|$)/y;
+const OPENED = /(?:\$\$|\\\[)[ \t]*(?:\n([^]*)|$)/y; // as an open fence: it goes on to the end
 
 /**
  * Teach a Markdown parser `$…$`, `$$…$$`, `\\(…\\)` and `\\[…\\]`.
@@ -89,15 +90,15 @@ export function mathRules(parser) {
   parser.block.ruler.before(
     "fence",
     "math",
-    (state, first, _end, silent) => {
-      BLOCK.lastIndex = state.bMarks[first] + state.tShift[first];
-      const found = BLOCK.exec(state.src);
+    (state, first, end, silent) => {
+      BLOCK.lastIndex = OPENED.lastIndex = state.bMarks[first] + state.tShift[first];
+      const found = BLOCK.exec(state.src) || OPENED.exec(state.src);
       if (!found) return false;
       if (silent) return true;
-      state.line = first + found[0].split("\n").length;
+      state.line = Math.min(end, first + found[0].split("\n").length);
       const token = state.push("math", "code", 0);
       token.map = [first, state.line];
-      token.content = (found[1] ?? found[2]).trim();
+      token.content = (found[1] ?? found[2] ?? "").trim();
       token.meta = { display: true };
       return true;
     },
