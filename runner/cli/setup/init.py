@@ -78,9 +78,19 @@ def _ask_and_set_up(options: Options, *, test: bool) -> None:
     """Ask until what is chosen has answered, or is wanted all the same."""
     while True:
         try:
-            return _set_up(options, ask(), test=test)
+            return _set_up(options, ask(_so_far(options)), test=test)
         except _NotWanted:
             continue
+
+
+def _so_far(options: Options) -> str:
+    """The model that the settings name; empty if they name none."""
+    if not _file(options).exists():
+        return ""
+    loaded = options.load_settings()
+    agent = loaded.config.for_user(options.user_id).agent
+    chosen = loaded.origin(("agent", "provider"), options.user_id) is not None
+    return f"{agent.provider} {agent.model}".strip() if chosen else ""
 
 
 class _NotWanted(Exception):  # noqa: N818 - an answer

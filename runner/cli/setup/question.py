@@ -57,8 +57,8 @@ class Choice:
 DEMO: Final = Choice(OFFLINE)
 
 
-def ask() -> Choice:
-    """Ask how to talk. Raises `typer.Abort` if the person leaves."""
+def ask(so_far: str = "") -> Choice:
+    """Ask how to talk; `so_far` is what answers now. Raises `typer.Abort` if the person leaves."""
     servers = asyncio.run(local_servers(os.environ))
     found = best(servers)
     cannot = found is None or found[1].tools is False
@@ -66,7 +66,7 @@ def ask() -> Choice:
         return Choice("ollama", SUGGESTED[0], ollama.base_url, calls_tools=True)
     local = ranked(servers)[:_SHOWN]
     keyed = _with_keys(os.environ)
-    _say("How do you want to talk?")
+    _say("How do you want to talk?" + (f" (so far: {one_line(so_far)})" if so_far else ""))
     if not servers:
         _say("No server of models answers here (Ollama, LM Studio, llama.cpp and vLLM would).")
     _listed(

@@ -121,6 +121,7 @@ def test_a_number_or_a_name_takes_another_one(
     here.runs(OLLAMA)
     assert run_command("init", typed=typed).code == 0
     assert agent(file)["model"] == "gemma3:4b"
+    assert "(so far: ollama gemma3:4b)" in run_command("init", typed="").err
     assert tried[0][2] == "tool"  # the server does not say that it can
 
 
@@ -427,7 +428,8 @@ def test_a_first_conversation_is_asked_about_once_and_only_on_a_terminal(
 ) -> None:
     asked: list[bool] = []
 
-    def ask() -> question.Choice:
+    def ask(so_far: str) -> question.Choice:
+        assert so_far == ""
         asked.append(True)
         return question.DEMO
 
