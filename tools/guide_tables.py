@@ -25,6 +25,7 @@ from wire.network_probe import WAYS
 from wire.settings import EgressCredentialSettings, McpServerSettings, _accepted
 from wire.v1 import gateway_pb2
 
+from guest.memory.transfer import format as transfer
 from runner.access.exchange import STATUS_OF
 from runner.cli.app import app
 from runner.cli.chat.commands import COMMANDS as SLASH
@@ -41,6 +42,20 @@ _ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*) \| ([^|]*) \|$", re.MULTILINE)
 _TABLE = re.compile(re.escape(SETTINGS) + r"((?:\|.*\n)*)")
 _LINE = re.compile(r"^\| `([\w-]+)` \|(?:.*\|)? ([^|]*) \|$", re.MULTILINE)
 _SECTION = re.compile(r"^#+ (?:The top level|`\[([\w.]+)\]`)", re.MULTILINE)
+_FORMAT: dict[str, type[BaseModel]] = {
+    "header": transfer.Header,
+    "note": transfer.NoteLine,
+    "history": transfer.HistoryLine,
+    "session": transfer.SessionLine,
+    "event": transfer.EventLine,
+    "end": transfer.End,
+    "current": transfer.NoteContent,
+    "version": transfer.Version,
+    "origin": transfer.Origin,
+    "state": transfer.State,
+    "counts": transfer.Counts,
+}
+"""The kinds of lines of an export, and what is in them."""
 _FREE = {"workspace_root": "your data directory", "runtime_dir": '`"auto"`'}
 """Defaults that depend on the machine."""
 
@@ -48,7 +63,9 @@ _FREE = {"workspace_root": "your data directory", "runtime_dir": '`"auto"`'}
 def pages() -> dict[Path, str]:
     """Each page with the tables as they must be."""
     read = {name: (GUIDE / f"{name}.md").read_text() for name in ("mcp-servers", "egress")}
-    marked = [GUIDE / f"{name}.md" for name in ("reference", "chat", "memory-for-integrators")]
+    marked = [
+        GUIDE / f"{name}.md" for name in ("reference", "chat", "memory-for-integrators", "moving")
+    ]
     return {
         GUIDE / "commands.md": _commands(),
         **{page: _marked(page.read_text()) for page in marked},
@@ -140,6 +157,7 @@ def _marked(page: str) -> str:
         ),
         "chat": (("command", "what it does"), [(each.usage, each.help) for each in SLASH.values()]),
         "shapes": (("shape", "keys"), _shapes()),
+        "format": (("part", "fields"), [(name, _fields(part)) for name, part in _FORMAT.items()]),
         "presets": (("preset", "hosts"), [(name, ", ".join(PRESETS[name])) for name in PRESETS]),
     }
     for name, (head, rows) in made.items():
@@ -153,6 +171,10 @@ def _marked(page: str) -> str:
                 raise SystemExit(f"docs/guide/reference.md: say in a row what {row[0]} is")
         page = f"{before}{begin}\n\n{_table(head, filled)}\n{end}{rest.partition(end)[2]}"
     return page
+
+
+def _fields(part: type[BaseModel]) -> str:
+    return ", ".join(f"`{name}`" for name in part.model_fields if name != "kind")
 
 
 def _shapes() -> list[tuple[str, ...]]:

@@ -300,7 +300,6 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "docker exec CONTAINER true": _NAMED,
     "docker exec": _NAMED,
     "docker run": _NAMED,
-    "printf -v": "is a command that a policy refuses",
     "runner acp": "by editors that start it: tests/clients/test_acp_client.py",
     "runner mcp": "by clients that start it: tests/clients/test_mcp_clients.py",
     "runner audit follow": "runs until it is stopped: tests/unit/runner/audit/test_calls.py",
