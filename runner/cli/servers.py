@@ -25,6 +25,7 @@ from runner.cli.operation.launching import launch
 from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
 from runner.cli.setup.config import settings_file
+from runner.config.loading import LoadedSettings
 from runner.config.models import Config
 from runner.errors import packages
 from runner.logs import printable
@@ -71,6 +72,7 @@ async def _serving(
     """The server, and what is to be told of it."""
     with packages("serve", "the HTTP server"):
         from runner.serve.operator.host import Commands
+        from runner.serve.operator.settings import SettingsFile
         from runner.serve.server import HttpServer
     _show_log(config)
 
@@ -79,12 +81,15 @@ async def _serving(
         whose.load_for_hosting()
         return launch(whose).notices
 
-    def change(changes: Changes) -> None:
+    def change(changes: Changes, write: bool) -> LoadedSettings:
         path = settings_file(options)
-        there = replace(options, config_file=path)
-        change_file(path, changes, lambda text: there.load_settings(draft=text))
+        there, found = replace(options, config_file=path), []
+        check = lambda text: found.append(there.load_settings(draft=text))  # noqa: E731
+        change_file(path, changes, check, write=write)
+        return found[0]
 
-    async with HttpServer(config, Commands(options.load, start, change)) as server:
+    file = SettingsFile(options.load_settings, change)
+    async with HttpServer(config, Commands(options.load, start, file)) as server:
         gc.freeze()  # so that what connections leave behind is looked for more often
         if with_link:
             _show_link(links, server.url, options.user_id)

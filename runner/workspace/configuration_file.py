@@ -52,8 +52,11 @@ def edited(text: str, changes: Changes) -> str:
     )
 
 
-def change_file(path: Path, changes: Changes, check: Callable[[str], object]) -> str:
+def change_file(
+    path: Path, changes: Changes, check: Callable[[str], object], *, write: bool = True
+) -> str:
     """Change settings in the file at `path`, or begin one, once `check` has accepted its new text.
+    Without `write` only find out whether that can be done.
 
     Returns the new text. Raises what `check` raises, and `WireError` if the file cannot be changed;
     then it stays as it is.
@@ -62,7 +65,8 @@ def change_file(path: Path, changes: Changes, check: Callable[[str], object]) ->
         before = path.read_bytes() if path.exists() else b""
         after = edited(before.decode() or HEAD, changes)
     check(after)
-    replace_file(path, before, after)
+    if write:
+        replace_file(path, before, after)
     return after
 
 

@@ -22,6 +22,10 @@ AddUser user_id
 Invite user_id
 ListBelongings user_id
 RemoveUser user_id confirm
+GetSettings user_id
+SetSettings user_id values key
+ListModels user_id provider base_url key
+TryModel user_id values key
 """
 
 

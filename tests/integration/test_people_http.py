@@ -12,7 +12,9 @@ import pytest_asyncio
 
 from runner.audit.log import LogLocation
 from runner.audit.reading import verify
+from runner.config.loading import LoadedSettings
 from runner.serve.operator.host import Commands
+from runner.serve.operator.settings import SettingsFile
 from runner.serve.server import HttpServer
 from runner.workspace.configuration_file import Changes
 from tests.support.gateway.front import Front, open_front
@@ -47,7 +49,12 @@ async def server(
         started.append((user_id, insecure))
         return []
 
-    commands = Commands(lambda: front.config, start, changed.append)
+    def change(changes: Changes, write: bool) -> LoadedSettings:
+        changed.append(changes)
+        return loaded
+
+    loaded = LoadedSettings(front.config, None, {})
+    commands = Commands(lambda: front.config, start, SettingsFile(lambda: loaded, change))
     async with open_http(front, commands) as made:
         yield made
 

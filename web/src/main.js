@@ -81,7 +81,7 @@ function Console({ me }) {
   return html`<${Layout} me=${me} user=${user} onUser=${choose} pages=${pages} page=${page}>
     ${page
       ? html`<${PageView} key=${`${page.name} ${user}`} page=${page} user=${user} me=${me}
-          route=${current} />`
+          route=${page.name === current.page ? current : { page: page.name, id: "", query: {} }} />`
       : html`<p>This access has no scope that the console has a page for.</p>`}
   <//>`;
 }

@@ -25,6 +25,7 @@ export const PAGES = [
   { name: "activity", title: "Activity", operator: true, load: () => import("./pages/activity.js") },
   { name: "users", title: "Users and guests", key: "p", operator: true, load: () => import("./pages/users/page.js") },
   { name: "safe", title: "Is it safe?", operator: true, load: () => import("./pages/safe.js") },
+  { name: "settings", title: "Settings", key: "t", operator: true, load: () => import("./pages/settings.js") },
   { name: "doctor", title: "Doctor", operator: true, load: () => import("./pages/doctor.js") },
 ];
 

@@ -6,7 +6,7 @@ from typing import Any
 from wire.errors import Code, WireError
 
 from runner.config.models import Config
-from runner.config.user_id import check_user_id
+from runner.config.user_id import DEFAULT_USER_ID, check_user_id
 from runner.config.users import known_users
 from runner.errors import HostError
 
@@ -31,9 +31,10 @@ def number_in(asked: Asked, name: str, otherwise: int) -> int:
 
 
 def user_in(asked: Asked, config: Config) -> str:
-    """The user that `user_id` names. Raises `WireError` for a bad id and an unknown user."""
+    """The user that `user_id` names; that of commands which name none is known before the first
+    start. Raises `WireError` for a bad id and an unknown user."""
     user_id = check_user_id(text_in(asked, "user_id"))
-    if user_id not in known_users(config):
+    if user_id not in (DEFAULT_USER_ID, *known_users(config)):
         raise HostError(
             Code.NOT_FOUND,
             f"there is no user {user_id}",

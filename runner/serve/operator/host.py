@@ -34,8 +34,8 @@ from runner.serve.operator.fields import Asked, number_in, text_in, user_in
 from runner.serve.operator.people import People
 from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
+from runner.serve.operator.settings import SettingsApi, SettingsFile
 from runner.serve.operator.week import week
-from runner.workspace.configuration_file import Changes
 from runner.workspace.workspace import Workspace
 
 METHODS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -63,10 +63,24 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "Invite": ("user_id",),
     "ListBelongings": ("user_id",),
     "RemoveUser": ("user_id", "confirm"),
+    # see `settings`
+    "GetSettings": ("user_id",),
+    "SetSettings": ("user_id", "values", "key"),
+    "ListModels": ("user_id", "provider", "base_url", "key"),
+    "TryModel": ("user_id", "values", "key"),
 }
 """The methods, and the fields of their requests."""
 _ONLY_LOOK: Final = frozenset(
-    {"ListUsers", "Status", "Doctor", "ListTokens", "ListCalls", "Reach", "ListBelongings"}
+    {
+        "ListUsers",
+        "Status",
+        "Doctor",
+        "ListTokens",
+        "ListCalls",
+        "Reach",
+        "ListBelongings",
+        "GetSettings",
+    }
 )
 """Methods that are not recorded."""
 _ASKED_AT_ONCE: Final = 8
@@ -82,12 +96,12 @@ class Commands:
         load: The settings as they are now.
         start: Starts a user's host in the background and returns what is to be said of it; the
             second argument asks for the process tier. Blocks.
-        change: Changes settings in the configuration file, if they are accepted.
+        file: The configuration file.
     """
 
     load: Callable[[], Config]
     start: Callable[[str, bool], list[str]]
-    change: Callable[[Changes], object]
+    file: SettingsFile
 
 
 class HostApi:
@@ -104,7 +118,8 @@ class HostApi:
         samples: Samples,
         commands: Commands,
     ) -> None:
-        people = People(config, tokens, links, addresses, commands.change, self._end)
+        people = People(config, tokens, links, addresses, commands.file.change, self._end)
+        settings = SettingsApi(config, commands.file, self._runs)
         self._config = config
         self._door = door
         self._record = record
@@ -128,6 +143,10 @@ class HostApi:
             "Invite": people.invite,
             "ListBelongings": people.belongings,
             "RemoveUser": people.remove,
+            "GetSettings": settings.get,
+            "SetSettings": settings.set,
+            "ListModels": settings.list_models,
+            "TryModel": settings.try_model,
         }
 
     @property
@@ -267,6 +286,9 @@ class HostApi:
     def _last_tier(self, runtime: Runtime) -> str:
         last = LastStart.load(runtime) if runtime.directory.exists() else None
         return last.tier if last else self._config.tier
+
+    async def _runs(self, user_id: str) -> bool:
+        return lock_holder(Runtime.locate(self._config, user_id).lock) is not None
 
     async def _end(self, user_id: str) -> None:
         """Stop a user's host, if it runs."""

@@ -28,7 +28,7 @@ class People:
 
     Args:
         addresses: What browsers call the server by, those of other machines first.
-        change: Changes settings in the configuration file.
+        change: Changes settings in the configuration file; see `SettingsFile`.
         stop: Stops a user's host, if it runs.
     """
 
@@ -38,7 +38,7 @@ class People:
         tokens: Tokens,
         links: Links,
         addresses: Iterable[str],
-        change: Callable[[Changes], object],
+        change: Callable[[Changes, bool], object],
         stop: Callable[[str], Awaitable[None]],
     ) -> None:
         self._config = config
@@ -100,6 +100,6 @@ class People:
         await self._stop(user_id)
         await asyncio.to_thread(lambda: asyncio.run(remove(self._config, user_id)))
         if user_id in self._config.users:
-            await asyncio.to_thread(self._change, {("users", user_id): None})
+            await asyncio.to_thread(self._change, {("users", user_id): None}, True)
             self._config.users.pop(user_id)  # of all parts of the server
         return {}

@@ -48,6 +48,8 @@ class OperatorRecord:
         settings = asked.get("values")
         if isinstance(settings, dict):
             named["settings"] = ", ".join(sorted(map(str, settings)))[: 8 * _CHARS]
+        if asked.get("key"):
+            named["key"] = "given"
         log.info("the operator asks for %s %s", method, named)
         begun = self._audit.note("operator", method=method, asked=named)
         outcome = "failed"

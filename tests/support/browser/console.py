@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -42,6 +43,16 @@ class Console:
         shared = household.workspaces / "alice" / "shared"
         shared.mkdir(mode=0o700)
         shutil.copy(mcp_server.__file__, shared / "server.py")
+
+    @classmethod
+    def fresh(cls, household: Household) -> Self:
+        """A console of a host that nobody has set up: no settings, no users, no agent."""
+        made = cls.__new__(cls)
+        made.household = household
+        port = free_port()
+        made.url = f"http://127.0.0.1:{port}"
+        household.environment["OXYDRA_SERVE__LISTEN"] = f"127.0.0.1:{port}"
+        return made
 
     def link(self, user: str = "alice") -> str:
         """An address that lets the operator in, once, and begins with `user`."""

@@ -24,6 +24,7 @@ PLACES: Final = {
     "activity": "#/activity",
     "users": "#/users/alice",
     "safe": "#/safe",
+    "settings": "#/settings",
     "doctor": "#/doctor",
 }
 """The address of each place, by its name."""

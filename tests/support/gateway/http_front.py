@@ -10,9 +10,11 @@ from typing import Any
 
 import httpx
 
+from runner.config.loading import LoadedSettings
 from runner.config.models import Config
 from runner.serve.login.links import Links
 from runner.serve.operator.host import Commands
+from runner.serve.operator.settings import SettingsFile
 from runner.serve.server import HttpServer
 from runner.workspace.configuration_file import Changes
 from tests.support.gateway.front import Front
@@ -31,13 +33,14 @@ def no_start(user_id: str, insecure: bool) -> list[str]:
     raise AssertionError(f"nobody starts {user_id} here (insecure: {insecure})")
 
 
-def no_change(changes: Changes) -> None:
+def no_change(changes: Changes, write: bool) -> LoadedSettings:
     raise AssertionError(f"nobody changes {changes} here")
 
 
 def looking(config: Config) -> Commands:
     """What a server does that starts nobody and changes nothing."""
-    return Commands(lambda: config, no_start, no_change)
+    file = SettingsFile(lambda: LoadedSettings(config, None, {}), no_change)
+    return Commands(lambda: config, no_start, file)
 
 
 @asynccontextmanager

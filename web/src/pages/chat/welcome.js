@@ -1,6 +1,7 @@
 /** What stands in a conversation that has not begun: who answers, and things to try. */
 
 import { call } from "../../api.js";
+import { backOff } from "../../connection.js";
 import { href } from "../../router.js";
 import { html, useEffect, useState } from "../../view.js";
 
@@ -21,7 +22,15 @@ const TO_TRY_IN_THE_DEMO = [
 export function Welcome({ user, operator, onAsk }) {
   const [known, setKnown] = useState(/** @type {import("../../api.js").Message | null} */ (null));
   useEffect(() => {
-    call(user, "ResolveModel").then(setKnown, () => {}); // the page itself says that it cannot ask
+    const leaving = new AbortController();
+    (async () => {
+      for (let tries = 1; !leaving.signal.aborted; tries += 1) {
+        const reply = await call(user, "ResolveModel", {}, leaving.signal).catch(() => null);
+        if (reply) return setKnown(reply);
+        await backOff(tries, leaving.signal); // the page itself says that it cannot ask
+      }
+    })();
+    return () => leaving.abort();
   }, [user]);
   const [provider, ...model] = (known?.configured || "").split(":");
   const demo = provider === DEMO;
