@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wire.errors import Code
+from wire.identity import Party
 from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
 from wire.text import parsed_json
 from wire.v1 import bootstrap_pb2, gateway_pb2
@@ -31,6 +32,7 @@ from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.egress import Egress
 from runner.host.launch import AgentLauncher, EgressLauncher, Launchers
+from runner.host.loopback import HostLoopback
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
@@ -68,8 +70,9 @@ async def run_job(
     driver = driver_for(config)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
+    authority = Authority.new()
     launchers = Launchers(
-        config, workspace, driver.capabilities, Authority.new(), environ=os.environ, keys=keys
+        config, workspace, driver.capabilities, authority, environ=os.environ, keys=keys
     )
     launcher = launchers.agent
     workspace.check()
@@ -92,6 +95,11 @@ async def run_job(
             workspace.adopt()
         handle = None
         if tries or job.HasField("move"):
+            loopback = HostLoopback(
+                workspace, authority.issue(Party.RUNNER), launchers.egress.kept.loopback_token
+            )
+            stack.push_async_callback(loopback.close)
+            await loopback.serve(launchers.egress.handed)
             handle = await stack.enter_async_context(
                 _way_out(config, user_id, driver, launchers.egress)
             )

@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import httpx2
 import psutil
+from wire.egress.loopback import is_loopback
 from wire.errors import Code
 from wire.providers import COMPATIBLE, PROVIDERS, Provider
 from wire.text import parsed_json, shortened, visible_name
@@ -231,16 +232,6 @@ def best(servers: Iterable[Server], memory_bytes: int | None = None) -> tuple[Se
 def is_own(server: Server, model: Model) -> bool:
     """Whether what is said to a model stays on this machine, and with no other person of it."""
     return server.is_local and not server.is_foreign and not model.runs_at
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    with contextlib.suppress(ValueError):
-        found = ipaddress.ip_address(host)
-        return found.is_loopback or found.is_unspecified
-    return False
 
 
 def own_words(body: bytes | str, *secrets: str) -> str:

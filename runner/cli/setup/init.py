@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 import typer
 from pydantic import ValidationError
+from wire.egress.loopback import handed, is_loopback
 from wire.errors import Code, WireError
 from wire.providers import OFFLINE, PROVIDERS
-from wire.settings import KEY_SETTINGS, AgentSettings, Key, dotted, problems
+from wire.settings import KEY_SETTINGS, AgentSettings, Key, problems
 from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
 
 from runner.cli.agent import ask_host, host_runs
@@ -28,6 +29,7 @@ from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError, TierError
 from runner.host.maintenance import run_job
 from runner.host.runtime import LastStart, Runtime
+from runner.tiers.drivers import driver_for
 from runner.workspace.configuration_file import change_file, edited
 from runner.workspace.keys import store_key
 
@@ -137,51 +139,59 @@ def _set_up(options: Options, choice: Choice, *, test: bool) -> None:
     Raises `WireError` as `init` does, and `_NotWanted`.
     """
     path = _file(options)
-    reading = replace(options, config_file=path)
+    changes = _changes(options, choice)
     if choice.provider != OFFLINE:
-        settings = _accepted(choice)
+        changes |= _handed_over(_draft(options, path, changes), options.user_id, choice.base_url)
         if test:
-            _test(options, path, settings, choice)
+            _test(options, _draft(options, path, changes), choice)
         else:
             typer.echo("not tested", err=True)
-    found = {} if not choice.key else store_key(choice.provider, choice.base_url, choice.key)
-    changes = _changes(options, _settings(choice, found))
+    if choice.key:
+        found = store_key(choice.provider, choice.base_url, choice.key)
+        changes |= {("agent", name): found.get(name) for name in KEY_SETTINGS}
+    reading = replace(options, config_file=path)
     change_file(path, changes, lambda text: reading.load_settings(draft=text))
     typer.echo(f"written: {path}", err=True)
     _restart(options)
 
 
-def _changes(options: Options, wanted: Mapping[str, object]) -> dict[Key, object]:
-    """What changes in the file: the settings of a choice, and a tier that is asked for by name."""
-    names = ("provider", "model", "base_url", *KEY_SETTINGS)
+def _draft(options: Options, path: Path, changes: Mapping[Key, object]) -> Config:
+    """The settings to come, in the tier in use. Raises `ConfigError` for what is refused."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    reading = replace(options, config_file=path)
+    config = reading.load_settings(draft=edited(before, changes)).config
+    return config.model_copy(update={"tier": _tier_in_use(options, config)})
+
+
+def _handed_over(config: Config, user_id: str, url: str) -> dict[Key, object]:
+    """The setting that lets egress reach a server on this machine's loopback, where its guest has a
+    loopback of its own and the person wants that."""
+    listed = config.for_user(user_id).egress.host_loopback
+    hands_over = is_loopback(urlsplit(url).hostname or "") and sys.stdin.isatty()
+    if not hands_over or handed(url, listed) or not handed(url, [url]):
+        return {}
+    if not driver_for(config).capabilities.host_loopback:
+        return {}
+    question = f"Let the agent's egress reach {url} on this machine? Only this address and path"
+    if not typer.confirm(question, default=True, err=True):
+        return {}
+    return {("egress", "host_loopback"): [*listed, url]}
+
+
+def _changes(options: Options, choice: Choice) -> dict[Key, object]:
+    """What changes in the file: the settings of a choice, with a word in the place of where its
+    typed key will be, and a tier that is asked for by name."""
+    wanted: dict[str, object] = {
+        "provider": choice.provider,
+        "model": choice.model or None,
+        "base_url": choice.base_url or None,
+        "api_key_env": _TYPED if choice.key else choice.key_env or None,
+    }
+    names = (*wanted, *KEY_SETTINGS)
     changes: dict[Key, object] = {("agent", name): wanted.get(name) for name in names}
     if options.tier is not None:
         changes["tier",] = options.tier
     return changes
-
-
-def _accepted(choice: Choice) -> AgentSettings:
-    """The settings that a choice makes, to be tried."""
-    try:
-        return AgentSettings.model_validate(_settings(choice, {"api_key_env": _TYPED}))
-    except ValidationError as error:
-        key, problem = problems(AgentSettings, error)[0]
-        raise ConfigError(
-            Code.INVALID_ARGUMENT,
-            " ".join(filter(None, (dotted(key), problem))),
-            resolution="runner init --help",
-        ) from None
-
-
-def _settings(choice: Choice, key: Mapping[str, object]) -> dict[str, object]:
-    """The settings of `[agent]` that a choice makes; `key` says where a typed key is."""
-    found: dict[str, object] = {"provider": choice.provider}
-    for name, value in (("model", choice.model), ("base_url", choice.base_url)):
-        if value:
-            found[name] = value
-    if choice.key:
-        return {**found, **key}
-    return {**found, "api_key_env": choice.key_env} if choice.key_env else found
 
 
 def _file(options: Options) -> Path:
@@ -192,14 +202,14 @@ def _file(options: Options) -> Path:
     return settings_file(options)
 
 
-def _test(options: Options, path: Path, settings: AgentSettings, choice: Choice) -> None:
+def _test(options: Options, config: Config, choice: Choice) -> None:
     typer.echo(
         f"asking {neutralise(choice.model)} to call a tool (a model that is not in memory yet may "
         "take a minute) ...",
         err=True,
     )
     try:
-        took_s = _tried(options, path, settings, choice)
+        took_s = _tried(config, options.user_id, choice)
     except WireError as error:
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
@@ -212,27 +222,23 @@ def _test(options: Options, path: Path, settings: AgentSettings, choice: Choice)
         typer.echo(f"it answered in {took_s:.1f} s", err=True)
 
 
-def _tried(options: Options, path: Path, settings: AgentSettings, choice: Choice) -> float | None:
+def _tried(config: Config, user_id: str, choice: Choice) -> float | None:
     """How many seconds the model took, asked by the way that the guests will take: in the process
     tier from this machine, in another one by guests that do nothing else, if they can run now. None
     if nobody here can ask it."""
     until = "answer" if choice.calls_tools else "tool"
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    changes = _changes(options, _settings(choice, {"api_key_env": _TYPED}))
-    reading = replace(options, config_file=path)
-    config = reading.load_settings(draft=edited(before, changes)).config
-    config = config.model_copy(update={"tier": _tier_in_use(options, config)})
+    agent = config.for_user(user_id).agent
     if config.tier == "process":
-        return try_provider(settings, os.environ, choice.key, until=until)
+        return try_provider(agent, os.environ, choice.key, until=until)
     job = MaintenanceJob(try_model=TryModel(until=until))
     keys = {choice.provider: choice.key} if choice.key else None
     try:
-        done = asyncio.run(run_job(config, options.user_id, job, lambda *_: None, keys=keys))
+        done = asyncio.run(run_job(config, user_id, job, lambda *_: None, keys=keys))
         return float(done["took_s"])
     except (TierError, HostError) as error:
         typer.echo(f"asked from here and not by a guest: {error.brief}", err=True)
     try:
-        return try_provider(settings, os.environ, choice.key, until=until)
+        return try_provider(agent, os.environ, choice.key, until=until)
     except CannotTry as error:
         typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
         return None

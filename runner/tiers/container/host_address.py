@@ -56,7 +56,7 @@ def unreachable_servers(
 
 def _named(settings: UserSettings, user_id: str) -> Iterator[tuple[str, str]]:
     """The settings with addresses, and the addresses."""
-    yield "agent.base_url", settings.agent.base_url
+    yield "agent.base_url", settings.agent.url
     yield "memory.remote_url", settings.memory.server_of(user_id)
     for name, server in settings.mcp.servers.items():
         yield f"mcp.servers.{name}.url", server.url

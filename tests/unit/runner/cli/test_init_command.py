@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def file(run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("OPENAI_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_HOST"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OXYDRA_TIER", "process")
 
     async def nothing_runs(*_: object) -> bool:
         return False
@@ -368,7 +370,7 @@ def test_guests_in_containers_may_have_what_this_installation_lacks(
     failing(monkeypatch, CannotTry(Code.FAILED_PRECONDITION, "cannot ask", resolution="pip"))
     assert run_command("init", *OPENAI, "--insecure").code == 1
     assert not file.exists()
-    done = run_command("init", *OPENAI)
+    done = run_command("init", *OPENAI, "--tier", "container")
     assert done.code == 0
     assert "not tested: cannot ask" in done.err
 
@@ -389,6 +391,30 @@ def test_in_containers_guests_try_the_model_with_the_settings_to_come(
     assert tried == []
     assert run_command("init", *OPENAI, "--insecure").code == 0
     assert (len(jobs), len(tried)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "listed"), [("\n\n", ["{url}"]), ("\nn\n", None)], ids=["yes", "no"]
+)
+def test_in_containers_a_server_of_this_machine_is_handed_over_after_a_question(
+    run_command: RunCommand,
+    file: Path,
+    here: Here,
+    tried: list[Any],
+    monkeypatch: Any,
+    typed: str,
+    listed: Any,
+) -> None:
+    url = f"http://{here.runs(OLLAMA)}/v1"
+    tier = SimpleNamespace(capabilities=SimpleNamespace(host_loopback=True))
+    monkeypatch.setattr(module, "driver_for", lambda _: tier)
+    done = run_command("init", "--tier", "container", typed=typed)
+    assert done.code == 0, done.err
+    assert f"Let the agent's egress reach {url} on this machine? Only this address" in done.err
+    found = tomllib.loads(file.read_text()).get("egress", {}).get("host_loopback")
+    assert found == (listed and [url])
+    again = run_command("init", "--tier", "container", typed="\n")
+    assert ("Let the agent's egress" in again.err) is not bool(found)
 
 
 def test_leaving_at_a_question_writes_nothing(
