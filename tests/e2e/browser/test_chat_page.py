@@ -270,7 +270,11 @@ def test_an_agent_that_does_not_run_is_waited_for_and_the_operator_starts_it(
 def test_nothing_of_others_acts(new_window: NewWindow, script: Script) -> None:
     script.play(
         calls("shell_exec", command=f"echo '{HOSTILE}'"),
-        says(f"{HOSTILE} <b>no</b> ![pixel](https://a.test/x.png) [do](javascript:alert(3))"),
+        says(
+            f"{HOSTILE} <b>no</b> ![pixel](https://a.test/x.png) [do](javascript:alert(3)) "
+            r"$\href{javascript:alert(4)}{x}$ $\includegraphics{https://a.test/y.png}$ $x^2$"
+            f"\n```html\n{HOSTILE}\n```\n"
+        ),
     )
     page = new_window().enter("alice", "#/chat")
     ask(page, HOSTILE)
@@ -278,7 +282,9 @@ def test_nothing_of_others_acts(new_window: NewWindow, script: Script) -> None:
     expect(page.get_by_role("link", name="Image: pixel (a.test)")).to_be_visible()
     page.locator("summary", has_text="echo").click()
     expect(page.locator("pre.output")).to_contain_text(HOSTILE)
-    expect(page.locator("main img, main script")).to_have_count(0)
+    expect(page.locator("math msup")).to_have_count(1)
+    expect(page.locator("pre .hljs-tag").first).to_be_visible()
+    expect(page.locator("main img, main script, math [href]")).to_have_count(0)
     expect(page.locator("a[href^=javascript]")).to_have_count(0)
 
     page.get_by_role("button", name=f"More about {HOSTILE}").click()

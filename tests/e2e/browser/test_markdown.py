@@ -126,8 +126,8 @@ COSTLY = {
     "both directions, in lines": ("\u05d0a" * 20 + "\n") * 2_200,
     "both directions, in code": "\u05d0a`\u05d0`" * 15_000,
     "quotes": ">" * 90_000,
-    "dollars": "$" * 90_000,
-    "formulas": "$a$ " * 22_000,
+    "dollars": "$" * 20_000,
+    "formulas": "$a$ " * 5_000,
     "formulas that never end": "\\[ \\( $$ $a" * 7_000,
     "lists": "".join(f"{'  ' * depth}- a\n" for depth in range(300)),
 }

@@ -65,47 +65,51 @@ _SWITCH: Final = """([numbers, off]) => {
 }"""
 """Switches controls off, on, or to what they were."""
 
-_MEASURE: Final = """async ([before, after, clip, controls]) => {
-  const lights = async (png) => {
-    const bytes = Uint8Array.from(atob(png), (each) => each.charCodeAt(0));
-    const image = await createImageBitmap(new Blob([bytes]));
-    const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
-    context.drawImage(image, 0, 0);
-    const { data, width, height } = context.getImageData(0, 0, image.width, image.height);
-    const linear = [...Array(256).keys()].map((each) => each / 255)
-      .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
-    const weights = [0.2126, 0.7152, 0.0722];
-    const of = (x, y) => {
-      const at = 4 * (y * width + x);
-      return weights.reduce((sum, weight, each) => sum + weight * linear[data[at + each]], 0);
-    };
-    const within = function* (box, margin) {
-      const [column, row] = [box.x - clip.x, box.y - clip.y];
-      const [left, top] = [column, row].map((each) => Math.max(0, Math.ceil(2 * (each - margin))));
-      const right = Math.min(width, 2 * (column + box.width + margin));
-      const bottom = Math.min(height, 2 * (row + box.height + margin));
-      for (let y = top; y < bottom; y += 1) for (let x = left; x < right; x += 1) yield [x, y];
-    };
-    return { of, within };
+_MEASURE: Final = """async ([png, clip, controls]) => {
+  const bytes = Uint8Array.from(atob(png), (each) => each.charCodeAt(0));
+  const image = await createImageBitmap(new Blob([bytes]));
+  const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
+  context.drawImage(image, 0, 0);
+  const { data, width, height } = context.getImageData(0, 0, image.width, image.height);
+  const colours = new Uint32Array(data.buffer);
+  window.rest ??= colours;
+  const linear = [...Array(256).keys()].map((each) => each / 255)
+    .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+  const light = (colour) => 0.2126 * linear[colour & 255]
+    + 0.7152 * linear[(colour >> 8) & 255] + 0.0722 * linear[(colour >> 16) & 255];
+  const ratio = (a, b) => {
+    const [less, more] = [light(a), light(b)].sort((x, y) => x - y);
+    return (more + 0.05) / (less + 0.05);
   };
-  const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  const strongest = (all) => all.sort((a, b) => b - a)[Math.floor(all.length * 0.005)] ?? null;
-  const [was, is] = [await lights(before), await lights(after)];
+  const count = (counts, box, margin, colourAt) => {
+    const [column, row] = [box.x - clip.x, box.y - clip.y];
+    const [left, top] = [column, row].map((each) => Math.max(0, Math.ceil(2 * (each - margin))));
+    const right = Math.min(width, 2 * (column + box.width + margin));
+    const bottom = Math.min(height, 2 * (row + box.height + margin));
+    for (let y = top; y < bottom; y += 1)
+      for (let x = left; x < right; x += 1) {
+        const key = colourAt(y * width + x);
+        if (key !== null) counts.set(key, (counts.get(key) ?? 0) + 1);
+      }
+    return counts;
+  };
+  const strongest = (counts, ratioOf) => {
+    const all = [...counts].map(([key, times]) => [ratioOf(key), times]);
+    all.sort((a, b) => b[0] - a[0]);
+    let rest = 0.005 * all.reduce((sum, [, times]) => sum + times, 0);
+    return all.find(([, times]) => (rest -= times) <= 0)?.[0] ?? null;
+  };
   return controls.map(({ box, texts }) => {
     const counts = new Map();
-    for (const text of texts)
-      for (const [x, y] of is.within(text, 0)) {
-        const light = is.of(x, y);
-        counts.set(light, (counts.get(light) ?? 0) + 1);
-      }
+    for (const text of texts) count(counts, text, 0, (at) => colours[at]);
     const [ground] = [...counts].reduce((most, each) => (each[1] > most[1] ? each : most), [0, 0]);
-    const all = [...counts].flatMap(([light, times]) => Array(times).fill(ratio(light, ground)));
-    const changes = [];
-    for (const [x, y] of is.within(box, 4)) {
-      const change = ratio(was.of(x, y), is.of(x, y));
-      if (change > 1) changes.push(change);
-    }
-    return { text: strongest(all), change: strongest(changes) ?? 1 };
+    const both = (at) => (rest[at] & 0xffffff) * 2 ** 24 + (colours[at] & 0xffffff);
+    const pair = (at) => (rest[at] === colours[at] ? null : both(at));
+    const changes = count(new Map(), box, 4, pair);
+    return {
+      text: strongest(counts, (colour) => ratio(colour, ground)),
+      change: strongest(changes, (two) => ratio(Math.floor(two / 2 ** 24), two % 2 ** 24)) ?? 1,
+    };
   });
 }"""
 """The contrast of each control's texts with their ground, and of its place with how it was before.
@@ -146,7 +150,8 @@ class Contrast:
         numbers = [each["number"] for each in here]
         nodes = _nodes(session, numbers)
         clip = _around([each["box"] for each in here])
-        rest, found = "", []
+        self._bench.evaluate("() => { delete window.rest; }")
+        found = []
         for state, classes in _STATES.items():
             page.evaluate(_SWITCH, [numbers, state == "disabled"])
             for node in nodes:
@@ -154,9 +159,8 @@ class Contrast:
                     "CSS.forcePseudoState", {"nodeId": node, "forcedPseudoClasses": classes}
                 )
             picture = _picture(session, clip)
-            rest = rest or picture
             for each, had in zip(
-                here, self._bench.evaluate(_MEASURE, [rest, picture, clip, here]), strict=True
+                here, self._bench.evaluate(_MEASURE, [picture, clip, here]), strict=True
             ):
                 least = _OTHER_LEAST if state == "disabled" else _TEXT_LEAST
                 if had["text"] is not None and had["text"] < least:

@@ -70,7 +70,8 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
 
   const shown = useMemo(() => {
     const words = wordsOf(query);
-    const passages = new Map(said.map((each) => [each.origin.session_id, passageOf(each.text, words)]));
+    const best = [...said].sort((a, b) => shareOf(a, words) - shareOf(b, words)); // the last one counts
+    const passages = new Map(best.map((each) => [each.origin.session_id, passageOf(each.text, words)]));
     return sessions
       .filter((each) => {
         const title = folded(titleOf(each));
@@ -178,8 +179,13 @@ const titleOf = (session) => session.title || "Untitled";
 /** @param {string} text @returns {string} in small letters without accents */
 const folded = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
 
-/** @param {string} query */
-const wordsOf = (query) => folded(query).split(/\s+/).filter(Boolean);
+/** @param {string} query @returns {string[]} its words, long ones without their endings */
+const wordsOf = (query) =>
+  (folded(query).match(/[\p{L}\p{N}]+/gu) || []).map((word) => (word.length > 5 ? word.slice(0, -2) : word));
+
+/** @param {Message} hit @param {string[]} words @returns {number} how many of them stand in it, of all */
+const shareOf = (hit, words) =>
+  words.filter((word) => folded(hit.text).includes(word)).length / words.length;
 
 /**
  * Whether a hit of a search is something that was said, and has most of the words: by meaning alone
@@ -189,9 +195,7 @@ const wordsOf = (query) => folded(query).split(/\s+/).filter(Boolean);
  * @param {string[]} words
  */
 function isSaid(hit, words) {
-  const has = words.filter((word) => folded(hit.text).includes(word)).length;
-  const most = Math.max(hit.words || 0, has / words.length) >= MOST_WORDS;
-  return hit.source === "conversation" && hit.origin?.session_id && most;
+  return hit.source === "conversation" && hit.origin?.session_id && shareOf(hit, words) >= MOST_WORDS;
 }
 
 /**
