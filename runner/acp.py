@@ -317,7 +317,9 @@ def _ended(event: pb.TurnEvent) -> schema.PromptResponse:
     if event.HasField("failed"):
         if event.failed.code == Code.CANCELLED:
             return schema.PromptResponse(stop_reason="cancelled")
-        told = "; ".join(filter(None, (event.failed.message, event.failed.resolution)))
+        told = "; ".join(
+            filter(None, (event.failed.message, event.failed.details, event.failed.resolution))
+        )
         raise acp.RequestError(-32603, told)
     incomplete = event.HasField("incomplete")
     done = event.incomplete.so_far if incomplete else event.completed

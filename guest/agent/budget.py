@@ -27,7 +27,8 @@ _WHOSE: Final[dict[Scope, str]] = {
     "month": "the month",
     "background_day": "the day for background work",
 }
-_TO_RAISE: Final = "in the [agent.budget] section of runner.toml, then: runner restart"
+_TABLE: Final = "agent.budget"
+_EDIT: Final = "runner config edit, then: runner restart"
 
 
 Clock = Callable[[], datetime]
@@ -65,8 +66,9 @@ class Limits:
             cap for cap in self._caps.values() if kind != "answer" or cap.scope != "background_day"
         ]
 
-    def reached(self, reached: CapReached, now: datetime) -> BudgetError:
-        """The error for a request that could exceed a limit over several turns."""
+    def reached(self, reached: CapReached, now: datetime, user_id: str, output: int) -> BudgetError:
+        """The error for a request that could exceed a limit over several turns. `output` is how
+        many tokens its answer may have."""
         cap = reached.cap
         setting = next(name for name, each in self._caps.items() if each == cap)
         again = resets_at(cap.scope, now)
@@ -75,20 +77,20 @@ class Limits:
         return BudgetError(
             Code.RESOURCE_EXHAUSTED,
             f"the budget of {_WHOSE[cap.scope]} does not cover the next request: "
-            f"{_of(cap.unit, reached.used, cap.most, reached.needed)}{renewed}",
-            resolution=f"{instead}, or raise {setting} {_TO_RAISE}",
+            f"{_of(cap.unit, reached.used, cap.most, reached.needed)}{_reserved(output)}{renewed}",
+            resolution=f"{instead}, {_raise(setting, _TABLE, user_id, output)}",
         )
 
-    def turn_reached(self, unit: Unit, used: int, needed: int) -> BudgetError:
+    def turn_reached(
+        self, unit: Unit, used: int, needed: int, user_id: str, output: int
+    ) -> BudgetError:
         """The error for a request that could exceed the limit of its turn."""
-        setting = f"turn_usd {_TO_RAISE}"
-        if unit == "tokens":
-            setting = "max_tokens in the [agent] section of runner.toml, then: runner restart"
+        setting, table = ("max_tokens", "agent") if unit == "tokens" else ("turn_usd", _TABLE)
         return BudgetError(
             Code.RESOURCE_EXHAUSTED,
             f"the budget of the turn does not cover the next request: "
-            f"{_of(unit, used, self.turn[unit], needed)}",
-            resolution=f"ask for less at once, or raise {setting}",
+            f"{_of(unit, used, self.turn[unit], needed)}{_reserved(output)}",
+            resolution=f"ask for less at once, {_raise(setting, table, user_id, output)}",
         )
 
     def unpriced(self, model: str) -> BudgetError:
@@ -98,8 +100,7 @@ class Limits:
             f"the price of model {model!r} is not known, so {' and '.join(self.in_money)} cannot "
             "be kept",
             resolution="set input and output, in US dollars for a million tokens, in "
-            f'[agent.prices."{model}"] of runner.toml, or set a budget in tokens instead, then: '
-            "runner restart",
+            f'[agent.prices."{model}"], or set a budget in tokens instead: {_EDIT}',
         )
 
 
@@ -116,6 +117,17 @@ def resets_at(scope: Scope, now: datetime) -> datetime | None:
 
 def _most(unit: Unit, most: float) -> int:
     return round(most * UNITS_PER_DOLLAR) if unit == "usd" else int(most)
+
+
+def _reserved(output: int) -> str:
+    return f", {output:,} tokens of it for the answer" if output else ""
+
+
+def _raise(setting: str, table: str, user_id: str, output: int) -> str:
+    """How more is allowed, or less is asked for. A user's own table counts before the general."""
+    less = "lower max_output_tokens in [agent], or " if output else "or "
+    own = f"[users.{user_id}.{table}]"
+    return f"{less}raise {setting} in [{table}] (in {own} if it stands there): {_EDIT}"
 
 
 def _of(unit: Unit, used: int, most: int, needed: int) -> str:

@@ -6,15 +6,16 @@ from wire.errors import Code, WireError
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
-CONFIG: Final = "in the [agent] section of runner.toml, then: runner restart"
-
+CONFIG: Final = "in [agent]: runner config edit, then: runner restart"
 
 INTERRUPTED: Final = "interrupted"
 """The code of a turn whose agent stopped in the middle."""
 
 
-def failed(code: str | Code, message: str, resolution: str = "") -> pb.TurnFailed:
-    return pb.TurnFailed(code=str(code), message=message, resolution=resolution)
+def failed(
+    code: str | Code, message: str, resolution: str = "", details: str = ""
+) -> pb.TurnFailed:
+    return pb.TurnFailed(code=str(code), message=message, resolution=resolution, details=details)
 
 
 def from_wire_error(error: WireError) -> pb.TurnFailed:

@@ -252,7 +252,8 @@ class Bill:
         try:
             await meter.usage.reserve(request, most, meter.limits.of(kind))
         except CapReached as reached:
-            raise meter.limits.reached(reached, now) from None
+            user_id = self._context.user_id
+            raise meter.limits.reached(reached, now, user_id, output) from None
         except StorageError as error:
             raise BudgetError(
                 error.code,
@@ -331,7 +332,9 @@ class Bill:
         for unit, limit in self._meter.limits.turn.items():
             used = sum(amount.of(unit) for amount in self._amounts.values())
             if used + most.of(unit) > limit:
-                raise self._meter.limits.turn_reached(unit, used, most.of(unit))
+                raise self._meter.limits.turn_reached(
+                    unit, used, most.of(unit), self._context.user_id, most.output_tokens
+                )
 
 
 class Counting(AbstractCapability[Any]):

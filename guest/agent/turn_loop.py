@@ -381,7 +381,13 @@ class TurnLoop:
         if isinstance(error, SessionNotFound):
             return failures.forgotten()
         first = error.exceptions[0] if isinstance(error, FallbackExceptionGroup) else error
-        explained = errors.from_model(first, choice.provider, choice.name)
+        explained = errors.from_model(
+            first,
+            choice.provider,
+            choice.name,
+            self._settings.base_url if choice.provider == self._settings.provider else "",
+            self._redact,
+        )
         if explained is not None:
             self._models.uses[choice.provider].failed(explained.message)
             log.error("turn failed: %s: %s", explained.message, self._redact(str(error)))

@@ -557,6 +557,14 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{shown}" if host else ""
 
 
+def plain_address(url: str) -> str:
+    """An address without the user, password and options that it may hold, and without a slash at
+    its end."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/")
+
+
 class ShellSettings(Section):
     """`[shell]`: whether commands run at all, which, and what they may use.
 

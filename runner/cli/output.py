@@ -242,10 +242,10 @@ def clip(text: str, width: int) -> str:
     return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
-def failure_lines(brief: str, resolution: str) -> str:
-    """What went wrong and, on a second line if there is one, the fix."""
-    lines = f"✗ {one_line(brief)}"
-    return f"{lines}\n  fix: {one_line(resolution)}" if resolution else lines
+def failure_lines(brief: str, resolution: str, details: str = "") -> str:
+    """What went wrong and, each on a line of its own, what there is of the reason and the fix."""
+    fix = f"fix: {resolution}" if resolution else ""
+    return "\n  ".join(one_line(each) for each in (f"✗ {brief}", details, fix) if each)
 
 
 def session_shape(current: str = "", *, brief: bool = False) -> Shape[gateway_pb2.Session]:

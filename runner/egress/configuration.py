@@ -22,6 +22,7 @@ from wire.settings import (
     EgressRoleSettings,
     EgressSettings,
     UserSettings,
+    plain_address,
 )
 from wire.transport import new_token
 from wire.v1 import egress_pb2
@@ -253,14 +254,6 @@ def upstreams(
 def _memory(name: str, url: str, token: str, ca_pem: str) -> egress_pb2.EgressUpstream:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return egress_pb2.EgressUpstream(name=name, url=url.rstrip("/"), headers=headers, ca_pem=ca_pem)
-
-
-def plain_address(url: str) -> str:
-    """An address without the user, password and options that it may hold, and without a slash at
-    its end."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/")
 
 
 def _providers(agent: AgentSettings, secrets: Secrets) -> Iterator[egress_pb2.EgressUpstream]:

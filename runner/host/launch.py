@@ -17,13 +17,13 @@ from wire.egress.loopback import LoopbackServer, handed
 from wire.envelope import Secrets
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
-from wire.settings import EgressSettings, UserSettings, to_json
+from wire.settings import EgressSettings, UserSettings, plain_address, to_json
 from wire.transport import new_token
 from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from runner.config.models import Config
-from runner.egress.configuration import StableSecrets, build, is_wanted, part, plain_address
+from runner.egress.configuration import StableSecrets, build, is_wanted, part
 from runner.errors import ConfigError
 from runner.host.authority import Authority
 from runner.host.loopback import socket_name

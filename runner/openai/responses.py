@@ -187,7 +187,7 @@ class ResponseWriter:
         if failed.code == "cancelled":
             return self._end("incomplete", status="cancelled")
         limited = failed.code == "resource_exhausted"
-        told = "; ".join(filter(None, (failed.message, failed.resolution)))
+        told = "; ".join(filter(None, (failed.message, failed.details, failed.resolution)))
         code = "rate_limit_exceeded" if limited else "server_error"
         self.response["error"] = {"code": code, "message": told}
         return self._end("failed")

@@ -245,7 +245,10 @@ async def _response_events(
     except WireError as error:
         log.warning("a response has broken off: %s", error)
         failed = pb.TurnFailed(
-            code=str(error.code), message=error.brief, resolution=error.resolution
+            code=str(error.code),
+            message=error.brief,
+            details=error.details,
+            resolution=error.resolution,
         )
         for each in writer.add(pb.TurnEvent(failed=failed)):
             yield _named(each)
@@ -272,7 +275,7 @@ async def _completion_chunks(writer: ChatWriter, answering: Answering) -> AsyncG
 def _failure(failed: pb.TurnFailed) -> WireError:
     known = {str(code): code for code in Code}
     code = known.get(failed.code, Code.INTERNAL)
-    return WireError(code, failed.message, resolution=failed.resolution)
+    return WireError(code, failed.message, details=failed.details, resolution=failed.resolution)
 
 
 def _named(event: Mapping[str, Any]) -> str:

@@ -75,8 +75,9 @@ async def test_five_turns_at_once_and_a_restart_stay_within_a_day(tmp_path: Path
             )
             assert "; a new one begins on " in again.message
             assert again.resolution == (
-                "wait until then, or raise day_usd in the [agent.budget] section of runner.toml, "
-                "then: runner restart"
+                "wait until then, lower max_output_tokens in [agent], or raise day_usd in "
+                "[agent.budget] (in [users.alice.agent.budget] if it stands there): "
+                "runner config edit, then: runner restart"
             )
             assert len(server.requests) == arrived, "a request was sent"
             (budget,) = (await usage(alice)).budgets

@@ -1,36 +1,66 @@
-"""Explains to the user why a model has failed to answer.
+"""Explains to the user why a model has failed to answer: one sentence of ours, what the provider
+itself says, and the fix.
 
-Only what a person can act on is shown. A provider's own error text may quote the request or the
-key, so it goes to the log (redacted there) and not into the event.
+Words of a provider may quote the request or the key. They are redacted, on one line, bounded, and
+marked as the provider's.
 """
 
+import os
 import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Final
 
 from pydantic_ai import exceptions
 from wire.errors import Code
 from wire.providers import PROVIDERS
+from wire.settings import plain_address
+from wire.text import shortened, visible
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.failures import CONFIG, failed
 from guest.egress_client import MISSING, refusal_in
 
-_KEY = "runner credentials set --provider {provider}, and ask again"
+WORDS_MAX: Final = 500
+"""How many characters of a provider's words are shown."""
+_READ_MAX: Final = 20_000
+_CHAIN_MAX: Final = 10
+_MARKUP: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
-def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | None:
+def from_model(
+    error: Exception,
+    provider: str,
+    model: str,
+    base_url: str = "",
+    redact: Callable[[str], str] = str,
+) -> pb.TurnFailed | None:
     """The failure to show for `error`; None if neither the model, nor its provider, nor the way to
-    it caused it."""
-    who = f"provider {provider!r}"
+    it caused it.
+
+    Args:
+        base_url: The provider's address, where it is not its own.
+        redact: Takes secrets out of what the provider says.
+    """
+    who = f"provider {provider!r}" + (f" at {plain_address(base_url)}" if base_url else "")
+    given = {"who": who, "model": model, "provider": provider}
     if (refused := refusal_in(error)) is not None:
         if refused.details == MISSING:
-            refused.resolution = _KEY.format(provider=provider)
+            refused.resolution = _KEY.format(**given)
+        elif refused.code == Code.UNAVAILABLE and refused.details in _ON_THE_WAY:
+            refused.resolution = f"{_REACH}; runner egress log has more"
         return failed(refused.code, f"{who}: {refused.brief}", refused.resolution)
-    for kind, code, message, resolution in _KINDS:
-        if isinstance(error, kind) or (kind is _TOO_LONG and is_too_long(error)):
-            given = {"who": who, "model": model, "provider": provider}
-            return failed(code, message.format(**given), resolution.format(**given))
+    words, why = _words(error), _cause(error)
+    for kind in _KINDS:
+        if kind.fits(error, words or why):
+            said = shortened(" ".join(visible(redact(words)).split()), WORDS_MAX)
+            return failed(
+                kind.code,
+                kind.message.format(**given),
+                kind.resolution.format(**given),
+                f'the provider says: "{said}"' if said else why,
+            )
     frames = [frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)]
     if _MODULES.findall(" ".join(frames))[-1:] not in ([], ["guest"], ["wire"]):
         return failed(Code.UNAVAILABLE, f"{who} gave an answer that cannot be read", _UNREADABLE)
@@ -61,75 +91,214 @@ _TOO_LONG_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 _REFUSED: Final = (400, 422, 500)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what has caused it."""
+    for _ in range(_CHAIN_MAX):
+        if error is None:
+            return
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        else:
+            error = error.__cause__ or error.__context__
+
+
+def _words(error: Exception) -> str:
+    """What the provider itself says; empty if it says nothing."""
+    return next(filter(None, (_message(getattr(each, "body", None)) for each in _chain(error))), "")
+
+
+def _cause(error: Exception) -> str:
+    """Why a connection has failed, as the system says; empty of other failures."""
+    found = ""
+    if isinstance(error, exceptions.ModelConnectionError):
+        for each in _chain(error):
+            if isinstance(each, ConnectionError) and each.errno:
+                found = os.strerror(each.errno)
+            elif isinstance(each, OSError):
+                found = each.strerror or str(each)
+    return shortened(" ".join(visible(found).split()), WORDS_MAX)
+
+
+def _message(body: object, deepest: int = 5) -> str:
+    """The words in the body of an error, which each kind of server puts somewhere else."""
+    if isinstance(body, str):
+        return _MARKUP.sub(" ", body[:_READ_MAX]).strip()
+    if isinstance(body, list):
+        body = {"message": body[0]} if body else {}
+    if not isinstance(body, Mapping) or not deepest:
+        return ""
+    inner = (
+        _message(body.get(name), deepest - 1) for name in ("message", "error", "detail", "msg")
+    )
+    return next(filter(None, inner), "")
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of failure, and what a person reads. The first one that fits counts.
+
+    Attributes:
+        errors: What the library raises for it.
+        words: What the provider must say besides, if anything.
+        unlike: What it must not say.
+        statuses: The HTTP statuses that it must have, if any.
+    """
+
+    code: Code
+    message: str
+    resolution: str
+    errors: type[Exception] | tuple[type[Exception], ...] = exceptions.ModelAPIError
+    words: re.Pattern[str] | None = None
+    unlike: re.Pattern[str] | None = None
+    statuses: tuple[int, ...] = ()
+    too_long: bool = False
+
+    def fits(self, error: Exception, words: str) -> bool:
+        if self.too_long:
+            return is_too_long(error)
+        return (
+            isinstance(error, self.errors)
+            and (not self.statuses or getattr(error, "status_code", 0) in self.statuses)
+            and (self.words is None or bool(self.words.search(words)))
+            and (self.unlike is None or not self.unlike.search(words))
+        )
+
+
+_KEY: Final = "runner credentials set --provider {provider}, and ask again"
+_REACH: Final = f"start that server, or correct base_url {CONFIG}"
+_ON_THE_WAY: Final = ("unreachable", "cut")
+_OTHER_MODEL: Final = f"choose another model {CONFIG}"
+_UNREADABLE: Final = f"ask again; if it persists, correct base_url {CONFIG}; runner logs has more"
 _MODULES: Final = re.compile(
     rf"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:{'|'.join(PROVIDERS)}))\b"
 )
-_UNREADABLE: Final = f"ask again; if it persists, correct base_url {CONFIG}; runner logs has more"
-_KINDS: tuple[tuple[type[Exception], Code, str, str], ...] = (
-    (
-        exceptions.ModelAuthenticationError,
+_KINDS: Final = (
+    _Kind(
+        Code.FAILED_PRECONDITION,
+        "the server of model {model!r} was started without tool calls",
+        "start vLLM with --enable-auto-tool-choice and --tool-call-parser, llama.cpp with --jinja",
+        words=_any(r"--enable-auto-tool-choice", r"--tool-call-parser", r"requires --jinja"),
+    ),
+    _Kind(
+        Code.FAILED_PRECONDITION,
+        "model {model!r} cannot call tools, and the agent needs them",
+        f"choose a model that can {CONFIG}",
+        words=_any(
+            r"not support (the use of )?(tool|function)",
+            r"(tool|function)[- ](use|calls?|calling|choice)\b.{0,40}\bnot (supported|available)",
+            r"\btools? (is|are) not supported",
+            r"no endpoints found that support tool",
+        ),
+    ),
+    _Kind(
         Code.FAILED_PRECONDITION,
         "{who} refused the API key",
         _KEY,
+        errors=exceptions.ModelAuthenticationError,
     ),
-    (
-        exceptions.ModelNotFoundError,
+    _Kind(
+        Code.FAILED_PRECONDITION,
+        "{who} has no chat API at this address",
+        f"correct base_url, which ends in /v1 for most servers, {CONFIG}",
+        errors=exceptions.ModelAPIError,
+        unlike=_any("model", "deployment", "endpoints"),
+        statuses=(404, 405),
+    ),
+    _Kind(
         Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
         f"correct model (or base_url) {CONFIG}",
+        errors=exceptions.ModelNotFoundError,
     ),
-    (
-        _TOO_LONG,
+    _Kind(
+        Code.FAILED_PRECONDITION,
+        "{who} knows no model {model!r}",
+        f"correct model (or base_url) {CONFIG}",
+        words=_any(
+            r"not a valid model",
+            r"(unknown|no such|invalid) model",
+            r"\bmodel\b.{0,200}(not found|(does|do) not exist)",
+        ),
+        statuses=(400, 404, 422),
+    ),
+    _Kind(
         Code.RESOURCE_EXHAUSTED,
         "the conversation is too long for model {model!r}",
         f"start a new session, or set context_window to what the model takes {CONFIG}",
+        too_long=True,
     ),
-    (
-        exceptions.ModelRequestRejectedError,
-        Code.FAILED_PRECONDITION,
-        "{who} rejected the request",
-        f"see runner logs for its answer; correct model or base_url {CONFIG}",
+    _Kind(
+        Code.UNAVAILABLE,
+        "{who} is still loading model {model!r}",
+        "wait a little and ask again",
+        words=_any(r"\bloading model", r"\bmodel\b.{0,200}\b(is|still) (currently )?(being )?load"),
     ),
-    (
-        exceptions.ModelQuotaExceededError,
+    _Kind(
+        Code.RESOURCE_EXHAUSTED,
+        "{who} has too little memory for model {model!r}",
+        f"close what else uses its memory, or choose a smaller model {CONFIG}",
+        words=_any(r"requires more (system |gpu )?memory", r"out of memory", r"failed to allocate"),
+        statuses=(500, 503),
+    ),
+    _Kind(
         Code.RESOURCE_EXHAUSTED,
         "the account at {who} has no quota left",
         "raise the quota with the provider, or configure another one: provider " + CONFIG,
+        errors=exceptions.ModelQuotaExceededError,
     ),
-    (
-        exceptions.ModelRateLimitError,
+    _Kind(
         Code.RESOURCE_EXHAUSTED,
         "{who} limits the rate of requests",
         "wait a little and ask again",
+        errors=exceptions.ModelRateLimitError,
     ),
-    (
-        exceptions.ModelTimeoutError,
+    _Kind(
+        Code.FAILED_PRECONDITION,
+        "{who} rejected the request",
+        f"correct model or base_url {CONFIG}",
+        errors=exceptions.ModelRequestRejectedError,
+    ),
+    _Kind(
         Code.TIMEOUT,
         "{who} did not answer in time",
         f"ask again; if it persists, check base_url {CONFIG}",
+        errors=exceptions.ModelTimeoutError,
     ),
-    (
-        exceptions.ModelConnectionError,
+    _Kind(
+        Code.UNAVAILABLE,
+        "{who} refuses connections: no server runs at this address",
+        _REACH,
+        errors=exceptions.ModelConnectionError,
+        words=_any("connection refused"),
+    ),
+    _Kind(
         Code.UNAVAILABLE,
         "the connection to {who} failed or broke off",
         f"check the network and base_url {CONFIG}",
+        errors=exceptions.ModelConnectionError,
     ),
-    (
-        exceptions.ModelAPIError,
+    _Kind(
         Code.UNAVAILABLE,
         "{who} failed to answer",
-        "ask again later; runner logs has the provider's answer",
+        "ask again later; runner logs has more",
     ),
-    (
-        exceptions.ContentFilterError,
+    _Kind(
         Code.FAILED_PRECONDITION,
         "the content filter of {who} stopped the answer",
         "ask in other words",
+        errors=exceptions.ContentFilterError,
     ),
-    (
-        exceptions.UnexpectedModelBehavior,
+    _Kind(
         Code.UNAVAILABLE,
         "model {model!r} gave an answer that cannot be used",
-        f"ask again; if it persists, choose another model {CONFIG}",
+        f"ask again; if it persists, {_OTHER_MODEL}",
+        errors=exceptions.UnexpectedModelBehavior,
     ),
 )

@@ -15,6 +15,7 @@ from wire.settings import AgentSettings
 
 from guest.egress_client import NO_KEY, EgressClient, url_of
 from guest.errors import GuestError
+from guest.tools.redaction.scrubber import Scrubber
 
 if TYPE_CHECKING:
     import httpx2
@@ -173,9 +174,22 @@ async def try_model(
             resolution="check that it is not busy and that base_url is right; then try again",
         ) from None
     except Exception as error:
-        if (failed := errors.from_model(error, settings.provider, settings.model)) is None:
+        if (
+            failed := errors.from_model(
+                error,
+                settings.provider,
+                settings.model,
+                settings.base_url,
+                Scrubber([api_key]).scrub,
+            )
+        ) is None:
             raise
-        raise GuestError(Code(failed.code), failed.message, resolution=failed.resolution) from error
+        raise GuestError(
+            Code(failed.code),
+            failed.message,
+            details=failed.details,
+            resolution=failed.resolution,
+        ) from error
     raise GuestError(
         Code.FAILED_PRECONDITION,
         f"model {settings.model!r} answered, but did not call the tool that it was asked to call",

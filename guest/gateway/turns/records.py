@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 TEXT_CHARS: Final = 1_000
 """How much of a question a list of turns shows."""
 _STATE: Final = "turn-ends"
-_END: Final = ("code", "message", "resolution")
+_END: Final = ("code", "message", "resolution", "details")
 _ENDS_MAX: Final = 100
 _ATTEMPTS: Final = 3
 _NOTE_TIMEOUT_S: Final = 2.0
@@ -206,5 +206,5 @@ def state_of(outcome: Outcome) -> str:
 def _failed(end: object) -> pb.TurnFailed | None:
     if not isinstance(end, dict):
         return None
-    code, message, resolution = (str(end.get(name, "")) for name in _END)
-    return pb.TurnFailed(code=code, message=message, resolution=resolution)
+    code, message, resolution, details = (str(end.get(name, "")) for name in _END)
+    return failures.failed(code, message, resolution, details)

@@ -1089,12 +1089,15 @@ class TurnFailed(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     RESOLUTION_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """wire.errors.Code; "cancelled" for a cancelled turn, "interrupted" where the agent stopped in
     its middle
     """
     message: _builtins.str
     resolution: _builtins.str
+    details: _builtins.str
+    """What the provider of the model itself says, marked as its words: one line, bounded, redacted"""
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
         """all of the turn; empty: memory is unchanged"""
@@ -1106,10 +1109,11 @@ class TurnFailed(_message.Message):
         message: _builtins.str = ...,
         resolution: _builtins.str = ...,
         receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
+        details: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "receipts", b"receipts", "resolution", b"resolution"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details", "message", b"message", "receipts", b"receipts", "resolution", b"resolution"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

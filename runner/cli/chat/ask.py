@@ -113,7 +113,9 @@ class _Answer:
             self._tell(call_line(call, _TOOL_CELLS))
         elif event.HasField("failed"):
             self._end_line()
-            self._tell(failure_lines(event.failed.message, self._mended(event.failed.resolution)))
+            failed = event.failed
+            fix = self._mended(failed.resolution)
+            self._tell(failure_lines(failed.message, fix, failed.details))
             self._tell_receipts()
         elif event.HasField("incomplete"):
             self._end_line()

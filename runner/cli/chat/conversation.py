@@ -174,9 +174,9 @@ class Conversation:
             return await self._shown(turn.turn_id)
         return True
 
-    def failure(self, brief: str, resolution: str) -> str:
-        """What went wrong, and the fix for this user."""
-        return failure_lines(brief, self._mended(resolution))
+    def failure(self, brief: str, resolution: str, details: str = "") -> str:
+        """What went wrong, why, and the fix for this user."""
+        return failure_lines(brief, self._mended(resolution), details)
 
     async def cancel(self) -> bool:
         """Cancel the running turn. False if none runs."""
@@ -254,7 +254,8 @@ class Conversation:
         elif event.HasField("failed"):
             failed = event.failed
             message = "cancelled" if failed.code == Code.CANCELLED else failed.message
-            await self._screen.line(self.failure(message, failed.resolution), Style.FAILURE)
+            shown = self.failure(message, failed.resolution, failed.details)
+            await self._screen.line(shown, Style.FAILURE)
             if failed.code == "interrupted" and not failed.receipts:
                 await self._screen.line(_NOT_STORED, Style.FAILURE)
             else:

@@ -11,9 +11,8 @@ import docker
 import psutil
 from wire.egress.loopback import handed, is_loopback
 from wire.errors import WireError
-from wire.settings import ContainerSettings, UserSettings
+from wire.settings import ContainerSettings, UserSettings, plain_address
 
-from runner.egress.configuration import plain_address
 from runner.tiers.container.engine import Engine
 
 _PODMAN: Final = "host.containers.internal"

@@ -5,11 +5,17 @@ from typing import Any
 
 import pytest
 from wire.envelope import Secrets
-from wire.settings import AgentSettings, McpServerSettings, McpSettings, MemorySettings
+from wire.settings import (
+    AgentSettings,
+    McpServerSettings,
+    McpSettings,
+    MemorySettings,
+    plain_address,
+)
 from wire.settings import UserSettings as Settings
 from wire.v1 import egress_pb2
 
-from runner.egress.configuration import plain_address, upstreams
+from runner.egress.configuration import upstreams
 
 KEY = "sk-0123456789abcdef"
 

@@ -124,9 +124,13 @@ export function withEvent(turn, event) {
     const { message, resolution, so_far: soFar } = event.incomplete;
     return { ...completed(next, soFar || {}), problem: { message, resolution } };
   } else if (event.failed) {
-    const { code = "", message = "", resolution = "", receipts } = event.failed;
+    const { code = "", message = "", details = "", resolution = "", receipts } = event.failed;
     const stopped = code.toLowerCase() === "cancelled";
+<<<<<<< HEAD
     next.problem = stopped ? STOPPED : { message, resolution, code };
+=======
+    next.problem = stopped ? { message: "Stopped.", code } : { message, details, resolution, code };
+>>>>>>> 74532d5b (What a provider says reaches the person: our sentence, its words, the fix)
     next.receipts = receipts || next.receipts;
     next.state = "ended";
   }
