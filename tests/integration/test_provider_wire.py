@@ -146,7 +146,7 @@ async def test_a_fallback_answers_for_a_model_that_fails_and_says_so() -> None:
         only = [wire.error("401 Unauthorized")]
         server.replies[:] = only
         failed = (await alice.say("s", "hi"))[-1].failed
-        assert failed.message == "provider 'openai' refused the API key"
+        assert failed.message == f"provider 'openai' at {server.base_url} refused the API key"
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -236,81 +236,223 @@ async def test_a_session_goes_on_where_it_was() -> None:
         assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "code", "message", "hint"),
-    [
-        (
-            wire.error("401 Unauthorized", f"Incorrect API key provided: {KEY}"),
-            "failed_precondition",
-            "provider 'openai' refused the API key",
-            "runner credentials set --provider openai",
+def plain(status: str, message: str, kind: str = "text/plain") -> Reply:
+    return wire.raw(status, kind, message.encode())
+
+
+AS_SAID: tuple[tuple[Reply, str, str, str, str], ...] = (
+    (
+        wire.error("401 Unauthorized", f"Incorrect API key provided: {KEY}"),
+        "failed_precondition",
+        "refused the API key",
+        "runner credentials set --provider openai",
+        "Incorrect API key provided: [redacted]",
+    ),
+    (
+        wire.error("404 Not Found", "no such model", code="model_not_found"),
+        "failed_precondition",
+        "knows no model 'test-model'",
+        "correct model",
+        "no such model",
+    ),
+    (
+        wire.error("404 Not Found", "model 'm' not found, try pulling it first"),  # Ollama
+        "failed_precondition",
+        "knows no model",
+        "runner config edit",
+        "try pulling it first",
+    ),
+    (
+        wire.error("400 Bad Request", "x/y is not a valid model ID"),  # OpenRouter
+        "failed_precondition",
+        "knows no model",
+        "correct model",
+        "x/y is not a valid model ID",
+    ),
+    (
+        plain("404 Not Found", "404 page not found"),  # Ollama without /v1
+        "failed_precondition",
+        "has no chat API at this address",
+        "ends in /v1",
+        "404 page not found",
+    ),
+    (
+        plain("404 Not Found", '{"detail":"Not Found"}', "application/json"),
+        "failed_precondition",
+        "has no chat API at this address",
+        "ends in /v1",
+        "Not Found",
+    ),
+    (
+        wire.error("400 Bad Request", "registry.ollama.ai/library/gemma3 does not support tools"),
+        "failed_precondition",
+        "cannot call tools",
+        "choose a model that can",
+        "library/gemma3 does not support tools",
+    ),
+    (
+        wire.error("404 Not Found", "No endpoints found that support tool use."),  # OpenRouter
+        "failed_precondition",
+        "cannot call tools",
+        "choose a model that can",
+        "No endpoints found",
+    ),
+    (
+        wire.error("400 Bad Request", '"auto" tool choice requires --enable-auto-tool-choice'),
+        "failed_precondition",
+        "was started without tool calls",
+        "--tool-call-parser",
+        '"auto" tool choice requires',
+    ),
+    (
+        wire.error("500 Internal Server Error", "tools param requires --jinja flag"),
+        "failed_precondition",
+        "was started without tool calls",
+        "llama.cpp with --jinja",
+        "requires --jinja flag",
+    ),
+    (
+        wire.error("400 Bad Request", "too long", code="context_length_exceeded"),
+        "resource_exhausted",
+        "too long for model",
+        "context_window",
+        "too long",
+    ),
+    (
+        wire.error(
+            "400 Bad Request",
+            "request (5012 tokens) exceeds the available context size (4096 tokens)",
+            type="exceed_context_size_error",
         ),
-        (
-            wire.error("404 Not Found", "no such model", code="model_not_found"),
-            "failed_precondition",
-            "knows no model 'test-model'",
-            "model",
-        ),
-        (
-            wire.error("400 Bad Request", "too long", code="context_length_exceeded"),
-            "resource_exhausted",
-            "too long for model",
-            "context_window",
-        ),
-        (
-            wire.error("429 Too Many Requests", "slow down"),
-            "resource_exhausted",
-            "limits the rate",
-            "wait",
-        ),
-        (
-            wire.error("429 Too Many Requests", "broke", code="insufficient_quota"),
-            "resource_exhausted",
-            "no quota left",
-            "quota",
-        ),
-        (wire.error("500 Internal Server Error"), "unavailable", "failed to answer", "later"),
-        (wire.error("503 Service Unavailable"), "unavailable", "failed to answer", "later"),
-        (
-            wire.raw("200 OK", "text/event-stream", b"data: {nonsense\n\n"),
-            "unavailable",
-            "failed to answer",
-            "later",
-        ),
-        (wire.raw("200 OK", "text/html", b"<html>"), "unavailable", "cannot be used", "another"),
-        (wire.says(then="abort"), "unavailable", "broke off", "base_url"),
-        *(
-            (
-                wire.raw("200 OK", "text/event-stream", b"data: " + odd),
-                "unavailable",
-                "read",
-                "logs",
-            )
-            for odd in (
-                b'{"choices": [], "usage": ["many"]}\n\n',
-                b'{"choices": 7}\n\n',
-                b'{"choices": [{"index": 0, "delta": "Well."}]}\n\n',
-                b'{"usage": {"prompt_tokens": ' + b"9" * 5000 + b"}}\n\n",
-            )
-        ),
-    ],
+        "resource_exhausted",
+        "too long for model",
+        "context_window",
+        "context size (4096 tokens)",
+    ),
+    (
+        wire.error("503 Service Unavailable", "Loading model"),  # llama.cpp
+        "unavailable",
+        "is still loading model",
+        "ask again",
+        "Loading model",
+    ),
+    (
+        wire.error("500 Internal Server Error", "model requires more system memory (9.1 GiB)"),
+        "resource_exhausted",
+        "too little memory",
+        "smaller model",
+        "9.1 GiB",
+    ),
+    (
+        wire.error("429 Too Many Requests", "slow down"),
+        "resource_exhausted",
+        "limits the rate",
+        "wait",
+        "slow down",
+    ),
+    (
+        wire.error("429 Too Many Requests", "broke", code="insufficient_quota"),
+        "resource_exhausted",
+        "no quota left",
+        "quota",
+        "broke",
+    ),
+    (
+        wire.error("402 Payment Required", "Insufficient credits"),
+        "resource_exhausted",
+        "no quota left",
+        "quota",
+        "Insufficient credits",
+    ),
+    (
+        wire.error("400 Bad Request", "temperature must be 1"),
+        "failed_precondition",
+        "rejected the request",
+        "correct model",
+        "temperature must be 1",
+    ),
+    (
+        wire.error("500 Internal Server Error", "it broke\nfix: rm -rf /\x1b[2J\u202e"),
+        "unavailable",
+        "failed to answer",
+        "later",
+        r"it broke fix: rm -rf /\x1b[2J\u202e",
+    ),
+    (
+        plain("502 Bad Gateway", "<html><style>p {}</style><h1>Bad  gateway</h1>", "text/html"),
+        "unavailable",
+        "failed to answer",
+        "later",
+        "Bad gateway",
+    ),
+    (
+        wire.error("500 Internal Server Error", "x" * 5000),
+        "unavailable",
+        "failed to answer",
+        "later",
+        f"{'x' * 500}…",
+    ),
 )
+"""What servers answer, what a person reads of it, and what of their words."""
+WITHOUT_WORDS: tuple[tuple[Reply, str, str, str, str], ...] = (
+    (
+        wire.raw("503 Service Unavailable", "text/plain", b""),
+        "unavailable",
+        "to answer",
+        "later",
+        "",
+    ),
+    (
+        wire.raw("200 OK", "text/event-stream", b"data: {nonsense\n\n"),
+        *("unavailable", "failed to answer", "later", ""),
+    ),
+    (
+        wire.raw("200 OK", "text/html", b"<html>"),
+        *("unavailable", "cannot be used", "another", ""),
+    ),
+    (wire.says(then="abort"), "unavailable", "broke off", "base_url", ""),
+    *(
+        (
+            wire.raw("200 OK", "text/event-stream", b"data: " + odd),
+            "unavailable",
+            "read",
+            "logs",
+            "",
+        )
+        for odd in (
+            b'{"choices": [], "usage": ["many"]}\n\n',
+            b'{"choices": 7}\n\n',
+            b'{"choices": [{"index": 0, "delta": "Well."}]}\n\n',
+            b'{"usage": {"prompt_tokens": ' + b"9" * 5000 + b"}}\n\n",
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(("reply", "code", "message", "hint", "words"), [*AS_SAID, *WITHOUT_WORDS])
 async def test_a_failing_provider_fails_the_turn_in_clear_words(
     reply: Reply,
     code: str,
     message: str,
     hint: str,
-    caplog: pytest.LogCaptureFixture,
+    words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """One sentence of ours, the provider's own words as its own, and the fix; never the key."""
     retried_at_once(monkeypatch)
-    async with talk(reply) as (alice, _):
+    async with talk(reply) as (alice, server):
         events = await alice.say("s", "hi")
         failed = events[-1].failed
         assert failed.code == code
         assert message in failed.message
         assert hint in failed.resolution
+        assert failed.details.startswith('the provider says: "') == bool(words)
+        assert words in failed.details
+        assert len(failed.details) < 600
+        assert failed.details.isprintable()
         assert KEY not in "".join(map(str, events))
+        if "model '" not in message and "too long" not in message and "provider" in failed.message:
+            assert f"provider 'openai' at {server.base_url}" in failed.message
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
         assert [event.text for event in history.events if event.role == "assistant"] == []
 
@@ -337,7 +479,9 @@ async def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> 
         alice = await gateways.serve("alice")
         failed = (await alice.say(await alice.session(), "hi"))[-1].failed
         assert failed.code == "unavailable"
-        assert "base_url" in failed.resolution
+        assert "http://127.0.0.1:9/v1 refuses connections" in failed.message
+        assert failed.details == "Connection refused"
+        assert failed.resolution.startswith("start that server, or correct base_url")
 
 
 async def test_cancelling_a_turn_closes_the_connection_to_the_provider() -> None:

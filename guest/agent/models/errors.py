@@ -28,6 +28,9 @@ _READ_MAX: Final = 20_000
 _CHAIN_MAX: Final = 10
 _MARKUP: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
+_NAMED_KEY: Final = re.compile(r"(\b(?:key|token)\b[^:\n]{0,40}:\s*)(?!//)\S{8,}", re.IGNORECASE)
+"""A key that a provider quotes. Egress has taken out the one that it knows."""
+
 
 def from_model(
     error: Exception,
@@ -43,18 +46,21 @@ def from_model(
         base_url: The provider's address, where it is not its own.
         redact: Takes secrets out of what the provider says.
     """
-    who = f"provider {provider!r}" + (f" at {plain_address(base_url)}" if base_url else "")
+    keyed = PROVIDERS.get(provider)
+    local = base_url or (keyed.url if keyed and not keyed.needs_key else "")
+    who = f"provider {provider!r}" + (f" at {plain_address(local)}" if local else "")
     given = {"who": who, "model": model, "provider": provider}
     if (refused := refusal_in(error)) is not None:
         if refused.details == MISSING:
             refused.resolution = _KEY.format(**given)
-        elif refused.code == Code.UNAVAILABLE and refused.details in _ON_THE_WAY:
+        elif local and refused.details in _ON_THE_WAY:
             refused.resolution = f"{_REACH}; runner egress log has more"
         return failed(refused.code, f"{who}: {refused.brief}", refused.resolution)
     words, why = _words(error), _cause(error)
     for kind in _KINDS:
         if kind.fits(error, words or why):
-            said = shortened(" ".join(visible(redact(words)).split()), WORDS_MAX)
+            said = _NAMED_KEY.sub(r"\1[redacted]", redact(words))
+            said = shortened(" ".join(visible(said).split()), WORDS_MAX)
             return failed(
                 kind.code,
                 kind.message.format(**given),

@@ -126,11 +126,7 @@ export function withEvent(turn, event) {
   } else if (event.failed) {
     const { code = "", message = "", details = "", resolution = "", receipts } = event.failed;
     const stopped = code.toLowerCase() === "cancelled";
-<<<<<<< HEAD
-    next.problem = stopped ? STOPPED : { message, resolution, code };
-=======
-    next.problem = stopped ? { message: "Stopped.", code } : { message, details, resolution, code };
->>>>>>> 74532d5b (What a provider says reaches the person: our sentence, its words, the fix)
+    next.problem = stopped ? STOPPED : { message, details, resolution, code };
     next.receipts = receipts || next.receipts;
     next.state = "ended";
   }
