@@ -36,8 +36,10 @@ def test_a_refused_key_is_replaced_while_the_agent_runs(household: Household) ->
         refused = household.run("--user", "alice", "chat", stdin="hi\n")
         assert refused.returncode == 1
         assert "refused the API key" in refused.stdout
+        assert 'the provider says: "Incorrect API key provided: ' in refused.stdout
         assert "fix: runner --user alice credentials set --provider openai" in refused.stdout
         asked = household.run("--user", "alice", "ask", "hi")
+        assert 'the provider says: "Incorrect API key provided: ' in asked.stderr
         assert "fix: runner --user alice credentials set --provider openai" in asked.stderr
 
         in_the_open = household.run("--user", "alice", "credentials", "set", NEW)
@@ -47,7 +49,8 @@ def test_a_refused_key_is_replaced_while_the_agent_runs(household: Household) ->
         assert "in use from the next request on" in household.works("--user", "alice", *set_key)
         answered = household.works("--user", "alice", "chat", stdin="hi\n")
         assert "Hello." in answered
-        assert household.run("--user", "alice", "chat", stdin="quote it\n").returncode == 1
+        quoted = household.run("--user", "alice", "chat", stdin="quote it\n")
+        assert 'the provider says: "your key is ' in quoted.stdout
 
         (guest,) = household.guest_pids("guest.app")
         os.kill(guest, signal.SIGKILL)
@@ -59,7 +62,8 @@ def test_a_refused_key_is_replaced_while_the_agent_runs(household: Household) ->
         again = household.run("--user", "alice", "chat", stdin="hi\n")
         assert "refused the API key" in again.stdout
 
-        everywhere = [in_the_open.stdout, in_the_open.stderr, answered, listed]
+        everywhere = [refused.stdout, asked.stderr, quoted.stdout, again.stdout]
+        everywhere += [in_the_open.stdout, in_the_open.stderr, answered, listed]
         everywhere += [
             path.read_text(errors="replace") for path in household.path.rglob("*") if path.is_file()
         ]

@@ -23,6 +23,7 @@ from tests.support.agent.repeating_model import RepeatingModel
 from tests.support.agent.turn_fakes import Text, tool
 from tests.support.gateway.http_agents import HttpAgents, open_http_agents
 from tests.support.images import png
+from tests.support.servers import openai_server as provider
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -599,6 +600,34 @@ async def test_what_cannot_be_served_is_refused_with_the_field(
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["param"] == param
     assert param in reply.json()["error"]["message"]
+
+
+async def test_what_the_provider_says_reaches_the_program() -> None:
+    """Our sentence, the provider's words and the fix, in both APIs, streamed and not."""
+    says = "registry.ollama.ai/library/gemma3 does not support tools"
+    refused = provider.error("400 Bad Request", says)
+    async with (
+        provider.openai_server(*[refused] * 4) as server,
+        open_http_agents(None, provider="ollama", model="gemma3", base_url=server.base_url) as made,
+        client(made, made.token()) as program,
+    ):
+        asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+        told = []
+        with pytest.raises(openai.BadRequestError) as raised:
+            await program.chat.completions.create(**asked)
+        told.append(str(raised.value))
+        with pytest.raises(openai.APIError) as broken:
+            async for _ in await program.chat.completions.create(**asked, stream=True):
+                pass
+        told.append(str(broken.value))
+        response = await program.responses.create(model=MODEL, input="hi")
+        assert response.error is not None
+        told.append(response.error.message)
+        last = (await streamed(program, input="hi"))[-1].response
+        told.append(last.error.message)
+        for each in told:
+            assert "model 'gemma3' cannot call tools, and the agent needs them; " in each
+            assert f'; the provider says: "{says}"; choose a model that can' in f"; {each}"
 
 
 async def test_a_stream_stays_open_until_a_person_has_decided() -> None:

@@ -229,6 +229,18 @@ def test_an_answer_is_stopped_and_asked_for_again(new_window: NewWindow, script:
     expect(answered(page, "and the end.")).to_be_visible()
 
 
+def test_what_the_provider_says_is_shown_with_the_fix(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(lambda _: provider.error("404 Not Found", "model 'm' not found, <b>pull</b> it"))
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "Hello?")
+    notice = page.get_by_role("alert")
+    expect(notice).to_contain_text("knows no model")
+    expect(notice).to_contain_text("the provider says: \"model 'm' not found, pull it\"")
+    expect(notice).to_contain_text("To fix it: correct model")
+
+
 def test_an_agent_that_is_killed_in_mid_turn_says_so_and_recovers(
     new_window: NewWindow, script: Script, console: Console
 ) -> None:

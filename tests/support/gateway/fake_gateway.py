@@ -31,8 +31,11 @@ def completed(whole: str = "", *receipts: gateway_pb2.MemoryReceipt) -> Event:
     return Event(completed=gateway_pb2.TurnCompleted(text=whole, receipts=receipts))
 
 
-def failed(message: str, resolution: str = "", code: str = "internal") -> Event:
-    return Event(failed=gateway_pb2.TurnFailed(code=code, message=message, resolution=resolution))
+def failed(message: str, resolution: str = "", code: str = "internal", details: str = "") -> Event:
+    ended = gateway_pb2.TurnFailed(
+        code=code, message=message, resolution=resolution, details=details
+    )
+    return Event(failed=ended)
 
 
 def tool(name: str, summary: str, ok: bool = True) -> tuple[Event, Event]:

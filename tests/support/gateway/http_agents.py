@@ -58,7 +58,7 @@ class HttpAgents:
 
 
 @asynccontextmanager
-async def open_http_agents(model: Model, /, **settings: Any) -> AsyncIterator[HttpAgents]:
+async def open_http_agents(model: Model | None, /, **settings: Any) -> AsyncIterator[HttpAgents]:
     """Agents of alice and bob; `settings` are those of `open_gateways`."""
     async with AsyncExitStack() as stack:
         gateways = await stack.enter_async_context(open_gateways(with_model=model, **settings))

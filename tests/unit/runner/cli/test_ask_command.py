@@ -49,7 +49,13 @@ def test_a_pipe_is_the_context_of_the_question(
 
 
 @pytest.mark.parametrize(
-    "ending", [failed("no quota left", "raise the quota"), failed("cancelled", code="cancelled")]
+    "ending",
+    [
+        failed(
+            "no quota left", "raise the quota", details='the provider says: "\x1b[2Jno\nfix: x"'
+        ),
+        failed("cancelled", code="cancelled"),
+    ],
 )
 def test_a_turn_that_failed_is_1(
     memory: FakeGateway, run_command: RunCommand, ending: Event
@@ -58,6 +64,9 @@ def test_a_turn_that_failed_is_1(
     done = run_command("ask", "what is it?")
     assert (done.code, done.out) == (1, "It is\n")
     assert ending.failed.message in done.err
+    if ending.failed.details:
+        words = '  the provider says: "␛[2Jno fix: x"\n'
+        assert f"✗ no quota left\n{words}  fix: raise the quota\n" in done.err
 
 
 def test_events_are_lines_of_json(memory: FakeGateway, run_command: RunCommand) -> None:

@@ -136,7 +136,7 @@ async def test_a_failed_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway)
     async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
         if request.text == "bad":
             yield text("I will")
-            yield failed("the provider refused the key", "set OPENAI_API_KEY")
+            yield failed("the key is refused", "set OPENAI_API_KEY", details="they say: no")
         else:
             yield completed("fine")
 
@@ -144,7 +144,7 @@ async def test_a_failed_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway)
     code, out, _ = await chat(gateway, "bad\ngood\n")
     assert code == 1
     assert out == (
-        "> bad\nI will\n✗ the provider refused the key\n  fix: set OPENAI_API_KEY\n"
+        "> bad\nI will\n✗ the key is refused\n  they say: no\n  fix: set OPENAI_API_KEY\n"
         "○ memory unchanged\n\n"
         "> good\nfine\n○ memory unchanged\n\n"
     )
