@@ -164,7 +164,8 @@ async def server_at(
         local = is_loopback(urlsplit(url).hostname or "")
         async with httpx2.AsyncClient(timeout=within_s, trust_env=not local) as client:
             try:
-                return await _listed(client, url, row, provider, key, within_s)
+                found = await _listed(client, url, row, provider, key, within_s)
+                return _with_account(found) if local else found
             except httpx2.InvalidURL as error:
                 raise _no_address(address, str(error)) from None
             except httpx2.TransportError as error:

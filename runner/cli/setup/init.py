@@ -25,6 +25,7 @@ from runner.cli.setup.config import settings_file
 from runner.cli.setup.question import DEMO, Choice, ask, complete
 from runner.config.loading import ENV_CONFIG
 from runner.config.models import Config
+from runner.config.users import known_users
 from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError, TierError
 from runner.host.maintenance import run_job
@@ -245,11 +246,18 @@ def _tried(config: Config, user_id: str, choice: Choice) -> float | None:
 
 
 def _restart(options: Options) -> None:
-    """Let the agent that runs with the settings before take the new ones."""
-    if not asyncio.run(host_runs(options.load(), options.user_id)):
-        return
-    typer.echo("restarting the agent, which runs with the settings before ...", err=True)
-    ask_host(options, lambda host: host.restart(""))
+    """Let the agent that runs with the settings before take the new ones, and name the others."""
+    config = options.load()
+    others = [each for each in known_users(config) if each != options.user_id]
+    if running := [each for each in others if asyncio.run(host_runs(config, each))]:
+        typer.echo(
+            f"{', '.join(running)} run with the settings before, until: "
+            f"{options.command('restart', '--all')}",
+            err=True,
+        )
+    if asyncio.run(host_runs(config, options.user_id)):
+        typer.echo("restarting the agent, which runs with the settings before ...", err=True)
+        ask_host(options, lambda host: host.restart(""))
 
 
 def _tier_in_use(options: Options, config: Config) -> str:

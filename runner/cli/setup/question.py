@@ -129,6 +129,7 @@ def complete(
         _say(neutralise(str(error)))
         url = addresses(address, row, with_key=bool(value))[0]
         server = Server(provider or COMPATIBLE, urlsplit(url).netloc, url)
+    _require_own(server)
     provider = provider or server.provider
     known = {each.name: each for each in server.models}
     model = model or _which(server, PROVIDERS[provider].usual)
@@ -141,13 +142,17 @@ def complete(
     return Choice(provider, model, url, key, key_env, calls_tools)
 
 
-def _of(server: Server, model: Model) -> Choice:
+def _require_own(server: Server) -> None:
+    """Ask about a server of another person. Raises `typer.Abort` unless it is wanted."""
     if server.is_foreign:
-        typer.confirm(
-            f"{server.account} runs this server and can read what you send. Use it?",
-            abort=True,
-            err=True,
+        whose = (
+            f"The account {one_line(server.account)} runs this server and can read what you send"
         )
+        typer.confirm(f"{whose}. Use it?", abort=True, err=True)
+
+
+def _of(server: Server, model: Model) -> Choice:
+    _require_own(server)
     calls_tools = model.tools is True
     return Choice(server.provider, model.name, server.base_url, calls_tools=calls_tools)
 

@@ -261,6 +261,9 @@ def test_a_server_of_somebody_else_is_taken_only_after_a_yes(
     assert "run by the account number 65123, who can read what you send" in done.err
     assert "Enter takes 4" in done.err
     assert done.code == 1
+    typed = run_command("init", typed=f"127.0.0.1:{here.ports[0]}\nn\n")
+    assert "The account number 65123 runs this server" in typed.err
+    assert typed.code == 1
     assert not file.exists()
 
 
@@ -447,6 +450,10 @@ def test_an_agent_that_runs_takes_the_new_settings(
     done = run_command("init", *OPENAI)
     assert "restarting the agent, which runs with the settings before" in done.err
     assert restarted == [""]
+    assert "restart --all" not in done.err
+    file.write_text("[users.alice]\n[users.bob]\n")
+    done = run_command("init", *OPENAI)
+    assert "alice, bob run with the settings before, until: runner restart --all" in done.err
 
 
 def test_a_first_conversation_is_asked_about_once_and_only_on_a_terminal(
