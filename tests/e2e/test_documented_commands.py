@@ -216,6 +216,7 @@ $ .venv/bin/python tools/settings_snapshot.py
 $ .venv/bin/python tools/attempts_table.py
 $ .venv/bin/python tools/clients_table.py
 $ .venv/bin/python tools/man_page.py
+$ .venv/bin/python tools/guide_tables.py
 $ make proto
 + git diff --exit-code
 $ .venv/bin/pre-commit install
