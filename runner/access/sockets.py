@@ -6,10 +6,13 @@ import contextlib
 import fcntl
 import grp
 import os
+import ssl
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from cryptography import x509
 from wire.disk import listener
 from wire.errors import Code
 from wire.identity import Party
@@ -37,6 +40,37 @@ def check_files(section: str, settings: AccessSettings | ServeSettings) -> None:
     for name in ("certificate", "key", "authority"):
         if (path := getattr(settings, name, None)) is not None:
             read_pem(section, name, path)
+    expiry(section, settings)
+
+
+def expiry(section: str, settings: AccessSettings | ServeSettings) -> datetime | None:
+    """When the certificate expires; None without one. Raises `ConfigError` if it is not valid now,
+    or the key is not its own."""
+    certificate, key = settings.certificate, settings.key
+    if certificate is None or key is None:
+        return None
+    try:
+        found = x509.load_pem_x509_certificate(read_pem(section, "certificate", certificate))
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ValueError, OSError) as error:  # `ssl.SSLError` is an `OSError`
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "certificate and key cannot be used",
+            details=f"{certificate}, {key}: {error}",
+            resolution=f"[{section}] certificate and key must belong together, the key without a "
+            "passphrase",
+        ) from None
+    first, last = found.not_valid_before_utc, found.not_valid_after_utc
+    if not first <= datetime.now(UTC) <= last:
+        expired = last < datetime.now(UTC)
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"the certificate {certificate} {'has expired' if expired else 'is not valid yet'}",
+            details=f"it is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, and no "
+            "browser and no client accepts it now",
+            resolution="renew it, then: runner serve" if expired else "check this machine's clock",
+        )
+    return last
 
 
 def own_authority(tokens: Tokens) -> Authority:

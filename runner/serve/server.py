@@ -340,16 +340,7 @@ async def _serve(
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
-    try:
-        config.load()
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            "certificate and key cannot be used",
-            details=str(error),
-            resolution=f"[{place.section}] certificate and key must belong together, the key "
-            "without a passphrase",
-        ) from None
+    config.load()
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     server = Listener(config, crowd, one_person=place.one_person)

@@ -21,11 +21,12 @@ class Authority:
         own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.pem = own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
-    def certificate_for(self, name: str) -> Path:
-        """A file with a certificate for `name` and its key."""
+    def certificate_for(self, name: str, *, days: float = 1, begun: float = 1) -> Path:
+        """A file with a certificate for `name` and its key, valid for so many `days` from
+        now on, and since `begun` days."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        draft = _draft(subject, self._name, key.public_key())
+        draft = _draft(subject, self._name, key.public_key(), days, begun)
         names = x509.SubjectAlternativeName([x509.DNSName(name)])
         certificate = draft.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
         path = self._directory / f"{name}.pem"
@@ -35,7 +36,11 @@ class Authority:
 
 
 def _draft(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    days: float = 1,
+    begun: float = 1,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
@@ -44,6 +49,6 @@ def _draft(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=begun))
+        .not_valid_after(now + datetime.timedelta(days=days))
     )

@@ -11,6 +11,7 @@ from runner.config.models import Config
 from runner.doctor import settings
 from runner.doctor.finding import Finding, State
 from runner.tiers.process import packages
+from tests.support.servers.authority import Authority
 
 OPENAI = AgentSettings(provider="openai", model="m", api_key_env="KEY")
 NOWHERE = {"HF_HUB_CACHE": "/nowhere"}
@@ -66,6 +67,42 @@ def test_access_of_others_than_the_account(tmp_path: Path) -> None:
     (tmp_path / "ws" / ".access").mkdir(parents=True, mode=0o700)
     (tmp_path / "ws" / ".access" / "tokens.json").write_text("{")
     assert "nobody is let in" in found(socket=place).what
+
+
+def test_the_certificate_of_the_http_server(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    def found(certificate: Path, key: Path | None = None, **more: Any) -> Finding:
+        for path in (certificate, key):
+            if path is not None and path.is_file() and path.name != "readable.pem":
+                path.chmod(0o600)
+        given = {"listen": "0.0.0.0:7480", "certificate": certificate, "key": key or certificate}
+        config = {"workspace_root": tmp_path / "ws", "serve": given | more}
+        return settings.serve(Config.model_validate(config))
+
+    good = authority.certificate_for("good.example", days=15)
+    assert (found(good).state, found(good).what) == (State.OK, "can listen at 0.0.0.0:7480")
+    soon = found(authority.certificate_for("soon.example", days=13.5))
+    assert soon.state is State.WARNING
+    assert "expires on " in soon.what
+    assert "in 13 days" in soon.what
+    assert soon.fix == "renew it, then serve again: runner serve"
+    for refused, words in (
+        (found(authority.certificate_for("old.example", days=-0.5)), "has expired"),
+        (found(authority.certificate_for("new.example", begun=-0.5)), "is not valid yet"),
+        (found(tmp_path / "none.pem"), "[serve] certificate names it"),
+        (found(good, authority.certificate_for("other.example")), "cannot be used"),
+        (found(tmp_path), "[serve] certificate names it"),
+    ):
+        assert refused.state is State.PROBLEM
+        assert words in refused.what
+        assert refused.fix
+    (readable := tmp_path / "readable.pem").write_bytes(good.read_bytes())
+    readable.chmod(0o644)
+    assert "every account can read the key" in found(good, readable).what
+    clear = Config.model_validate({"serve": {"listen": "0.0.0.0:7480"}})
+    assert "without TLS" in settings.serve(clear).what
+    assert settings.serve(Config()).state is State.OK
 
 
 def model(tier: str = "process", missing: tuple[str, ...] = (), **section: Any) -> Any:
