@@ -44,6 +44,8 @@ from wire.tools import FAMILIES, NAMES, TOOLS, offered
 INT64_MAX: Final = 2**63 - 1
 UID_MAX: Final = 2**31 - 2
 GUEST_UID_COUNT_MAX: Final = 1_000_000
+REQUEST_TOKENS: Final = 5_000
+"""About what the smallest request takes: instructions, tools and a message."""
 OUTPUT_TOKENS: Final = 8_192
 THINKING_TOKENS: Final = {"low": 2_048, "medium": 10_000, "high": 16_384}
 """The most tokens of an answer, and of thinking before it, where a budget is set and
@@ -446,6 +448,19 @@ class AgentSettings(Section):
         if self.max_output_tokens or not self.budget.is_set:
             return self.max_output_tokens
         return OUTPUT_TOKENS + THINKING_TOKENS.get(self.thinking, 0)
+
+    @property
+    def small_budgets(self) -> list[str]:
+        """Why each limit that does not cover one request with its answer is too small."""
+        limits = {"max_tokens": self.max_tokens}
+        for name in ("session_tokens", "day_tokens", "month_tokens"):
+            limits[f"budget.{name}"] = getattr(self.budget, name)
+        return [
+            f"agent.{name} = {most} does not cover one answer: {self.output_limit:,} tokens are "
+            f"set aside for it, and what is sent takes about {REQUEST_TOKENS:,}"
+            for name, most in limits.items()
+            if 0 < most < self.output_limit + REQUEST_TOKENS
+        ]
 
     @model_validator(mode="after")
     def _summaries_shorten(self) -> Self:

@@ -1,7 +1,7 @@
 """All settings of one runner: the sections of `wire.settings`, where it keeps its files, and the
 settings of each user."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import platformdirs
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
@@ -46,6 +46,12 @@ else:
         __base__=UserSettings,
         **{name: (model, model()) for name, model in tables().items()},
     )
+
+SMALL_BUDGET: Final = (
+    "lower max_output_tokens in [agent], or raise that limit: runner config edit, then: "
+    "runner restart"
+)
+"""What mends one of `AgentSettings.small_budgets`."""
 
 
 class Config(_Settings):

@@ -60,6 +60,7 @@ def _checks(
     disks = {existing(path).stat().st_dev for path in (config.workspace_root, base)}
     return (
         lambda: [settings.credential(own.agent, environ)],
+        lambda: settings.budgets(own.agent),
         lambda: [settings.egress(user_id, own, environ)],
         lambda: engine.servers(own, user_id, config.container, environ) if in_containers else [],
         lambda: [] if in_containers else [settings.packages(own)],
@@ -91,6 +92,7 @@ def _elsewhere(
     own = config.for_user(user_id)
     return (
         lambda: [settings.credential(own.agent, environ)],
+        lambda: settings.budgets(own.agent),
         lambda: [settings.egress(user_id, own, environ)],
         lambda: [settings.access(config)],
         lambda: [settings.serve(config)],

@@ -19,7 +19,7 @@ from wire.settings import (
 
 from runner.access.sockets import check_files, expiry
 from runner.access.tokens import Tokens
-from runner.config.models import Config
+from runner.config.models import SMALL_BUDGET, Config
 from runner.doctor.finding import Finding, ok, refused, warning
 from runner.egress.configuration import StableSecrets, build, is_wanted
 from runner.host.weights import (
@@ -107,6 +107,11 @@ def access(config: Config) -> Finding:
         return soon
     places = " and ".join(str(each) for each in (settings.socket, settings.listen) if each)
     return ok("access", f"{count} token{'' if count == 1 else 's'}, for {places}")
+
+
+def budgets(agent: AgentSettings) -> list[Finding]:
+    """Limits that do not cover one answer."""
+    return [warning("budget", why, SMALL_BUDGET) for why in agent.small_budgets]
 
 
 def packages(settings: UserSettings) -> Finding:

@@ -28,7 +28,7 @@ from runner.audit.watcher import CallRecorder
 from runner.boundary.check import kernel_of
 from runner.boundary.local import LocalBoundary
 from runner.client.gateway import GatewayClient
-from runner.config.models import Config
+from runner.config.models import SMALL_BUDGET, Config
 from runner.config.tiers import tables
 from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
@@ -503,6 +503,7 @@ class Host:
     async def _note(self, settings: UserSettings) -> None:
         """Put what there is to know of these settings in the place of what there was before."""
         found = await asyncio.to_thread(self._judge, settings, self.user_id, self._environ)
+        found += [f"{why}: {SMALL_BUDGET}" for why in settings.agent.small_budgets]
         self.notices = [each for each in self.notices if each not in self._of_settings] + found
         self._of_settings = found
 

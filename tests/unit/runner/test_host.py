@@ -443,6 +443,15 @@ async def test_the_guest_of_a_tier_that_is_not_there_stops_the_start(house: Hous
     assert house.driver.launched == []
 
 
+async def test_a_budget_that_covers_no_answer_is_named_at_the_start(house: House) -> None:
+    agent = {"budget": {"day_tokens": 9_000, "month_tokens": 90_000}}
+    house.config = Config.model_validate({**house.config.model_dump(), "agent": agent})
+    async with house.host() as host:
+        (notice,) = host.notices
+        assert notice.startswith("agent.budget.day_tokens = 9000 does not cover one answer: 8,192")
+        assert "lower max_output_tokens" in notice
+
+
 async def test_an_old_database_is_adopted_with_a_notice(house: House) -> None:
     old = house.root / "cwd" / ".oxydra"
     old.mkdir()

@@ -51,6 +51,14 @@ def test_what_egress_needs_is_looked_for() -> None:
     assert (found.state, found.what) == (State.OK, "runs; 1 key for commands")
 
 
+def test_a_budget_that_covers_no_answer() -> None:
+    small = AgentSettings.model_validate({"max_output_tokens": 500, "max_tokens": 5_000})
+    (found,) = settings.budgets(small)
+    assert found.state is State.WARNING
+    assert found.what.startswith("agent.max_tokens = 5000 does not cover one answer: 500 tokens")
+    assert settings.budgets(AgentSettings()) == []
+
+
 def test_access_of_others_than_the_account(tmp_path: Path) -> None:
     def found(**access: Any) -> Finding:
         config = {"workspace_root": tmp_path / "ws", "access": access}
