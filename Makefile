@@ -13,7 +13,7 @@ run: setup
 
 # The same in a browser, until Ctrl-C; the agent goes on until `runner stop`.
 serve: setup
-	@.venv/bin/runner status >/dev/null || .venv/bin/runner --insecure start --detach
+	@.venv/bin/runner status >/dev/null; [ $$? -ne 3 ] || .venv/bin/runner --insecure start --detach
 	@.venv/bin/runner --insecure serve --open $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).

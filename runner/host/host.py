@@ -209,7 +209,8 @@ class Host:
     ) -> list[str]:
         """What there is to know now, also what the agent says at the start of a chat."""
         guests = await self._guests.statuses() if guests is None else guests
-        return [*self.notices, *await agent_notices(self._guests.agent, guests)]
+        silent = await self._loopback.silent()
+        return [*self.notices, *silent, *await agent_notices(self._guests.agent, guests)]
 
     @property
     def kernel(self) -> str:

@@ -129,6 +129,17 @@ class HostLoopback:
         """Hand over nothing any more, and end every connection. Idempotent."""
         await self.serve(())
 
+    async def silent(self) -> list[str]:
+        """Which of the servers do not answer now, and why."""
+        found = []
+        for server in self._open:
+            try:
+                _, there = await _connect(server)
+                there.close()
+            except _Refused as refused:
+                found.append(f"{refused}; start that server")
+        return found
+
     def _path(self, server: LoopbackServer) -> Path:
         return self.workspace.host_sockets / socket_name(server)
 

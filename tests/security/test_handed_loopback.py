@@ -312,6 +312,8 @@ async def test_a_server_that_does_not_run_is_named_by_the_runner_and_by_nobody_e
         unused = LoopbackServer("127.0.0.1", 1, "/v1")
         await handed.host.serve({unused})
         handed.server, handed.recorder.port = unused, 1
+        (notice,) = await handed.host.silent()
+        assert notice.endswith("cannot be reached: Connection refused; start that server")
         answer = await handed.send(handed.head())
         assert answer.startswith(b"HTTP/1.1 502")
         assert f"oxydra-token: {TOKEN}".encode() in answer
