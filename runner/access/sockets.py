@@ -5,6 +5,7 @@ opened. `section` is that of the configuration which names them.
 import contextlib
 import fcntl
 import grp
+import ipaddress
 import os
 import ssl
 import stat
@@ -41,6 +42,55 @@ def check_files(section: str, settings: AccessSettings | ServeSettings) -> None:
         if (path := getattr(settings, name, None)) is not None:
             read_pem(section, name, path)
     expiry(section, settings)
+
+
+def check_settings(settings: ServeSettings, access: AccessSettings) -> None:
+    """Check what the settings name, and that nothing is served in clear to other machines. Changes
+    nothing. Raises `ConfigError`."""
+    if not any((settings.listen, settings.socket, access.listen, access.socket)):
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "the HTTP server has no address",
+            details="neither [serve] nor [access] sets listen or socket",
+            resolution='runner config edit, and write [serve] listen = "127.0.0.1:7480"',
+        )
+    host = settings.listen.rpartition(":")[0]
+    if settings.listen and settings.certificate is None and not is_local(host):
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"the HTTP server must not listen on {settings.listen} without TLS",
+            details="everybody on the way could read and change what is said",
+            resolution="set [serve] certificate and key; or listen on 127.0.0.1, or on a socket, "
+            "behind a reverse proxy with TLS",
+        )
+    check_files("serve", settings)
+    check_files("access", access)
+    if settings.user_header_from == "socket" and settings.listen:
+        if not settings.listen_beside_proxy:
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                f"a reverse proxy says who calls, and {settings.listen} goes past it",
+                details='with [serve] user_header_from = "socket", listen is for people whom the '
+                "proxy has not let in",
+                resolution='runner config edit, and write [serve] listen = ""; or, if people shall '
+                "get in there with links and tokens: listen_beside_proxy = true",
+            )
+    elif settings.user_header_from:
+        try:
+            ipaddress.ip_address(settings.user_header_from)
+        except ValueError:
+            raise ConfigError(
+                Code.INVALID_ARGUMENT,
+                f"[serve] user_header_from is not an address: {settings.user_header_from}",
+                resolution='name an IP address such as 127.0.0.1, or "socket"',
+            ) from None
+
+
+def is_local(host: str) -> bool:
+    """Whether a name or an address is this machine for itself."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return host == "localhost"
 
 
 def expiry(section: str, settings: AccessSettings | ServeSettings) -> datetime | None:

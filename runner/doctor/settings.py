@@ -17,7 +17,7 @@ from wire.settings import (
     UserSettings,
 )
 
-from runner.access.sockets import check_files, expiry
+from runner.access.sockets import check_files, check_settings, expiry
 from runner.access.tokens import Tokens
 from runner.config.models import SMALL_BUDGET, Config
 from runner.doctor.finding import Finding, ok, refused, warning
@@ -71,10 +71,6 @@ def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> 
 def serve(config: Config) -> Finding:
     """Whether `runner serve` could serve as the configuration says."""
     settings = config.serve
-    try:
-        from runner.serve.server import check_settings
-    except ModuleNotFoundError:
-        return ok("serve", "the packages of runner serve are not installed")
     try:
         check_settings(settings, config.access)
     except WireError as error:

@@ -14,11 +14,11 @@ from wire.errors import Code, WireError
 
 from runner.access.callers import Callers
 from runner.access.exchange import INTERNAL, Refusal, answer
+from runner.access.sockets import is_local
 from runner.config.models import Config
 from runner.openai.routes import OpenAI
 from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
-from runner.serve.connections import is_local
 from runner.serve.files import Files
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
 from runner.serve.login.authenticator import Authenticator

@@ -71,13 +71,6 @@ def place_of(host: str) -> str:
     return str(address)
 
 
-def is_local(host: str) -> bool:
-    """Whether a name or an address is this machine for itself."""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    return host == "localhost"
-
-
 class Crowd:
     """The connections of all listeners of a server.
 

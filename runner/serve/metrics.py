@@ -20,10 +20,10 @@ from wire.errors import Code, WireError
 from runner.access import scopes
 from runner.access.callers import Caller
 from runner.access.exchange import answer
+from runner.access.sockets import is_local
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.host.control import connect_control
-from runner.serve.connections import is_local
 
 log = logging.getLogger(__name__)
 

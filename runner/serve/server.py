@@ -18,22 +18,23 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from wire import locks
 from wire.errors import Code, WireError
-from wire.settings import AccessSettings, ServeSettings
+from wire.settings import ServeSettings
 
 from runner.access.callers import Callers
 from runner.access.sockets import (
-    check_files,
+    check_settings,
     clear_socket,
+    is_local,
     open_to_group,
     own_identity,
     read_pem,
 )
 from runner.access.tokens import Tokens
 from runner.config.models import Config
-from runner.errors import ConfigError, HostError
+from runner.errors import HostError
 from runner.host.authority import names_in
 from runner.serve.app import Serving, application
-from runner.serve.connections import Crowd, Listener, is_local, raise_descriptors
+from runner.serve.connections import Crowd, Listener, raise_descriptors
 from runner.serve.login.authenticator import BY_ACCESS, BY_SOCKET, Authenticator
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
@@ -179,48 +180,6 @@ class HttpServer:
                 )
                 stack.callback(settings.socket.unlink, missing_ok=True)
                 yield _Place(section, listening, tls if outside else None, mark)
-
-
-def check_settings(settings: ServeSettings, access: AccessSettings) -> None:
-    """Check what the settings name, and that nothing is served in clear to other machines. Changes
-    nothing. Raises `ConfigError`."""
-    if not any((settings.listen, settings.socket, access.listen, access.socket)):
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            "the HTTP server has no address",
-            details="neither [serve] nor [access] sets listen or socket",
-            resolution='runner config edit, and write [serve] listen = "127.0.0.1:7480"',
-        )
-    host = settings.listen.rpartition(":")[0]
-    if settings.listen and settings.certificate is None and not is_local(host):
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"the HTTP server must not listen on {settings.listen} without TLS",
-            details="everybody on the way could read and change what is said",
-            resolution="set [serve] certificate and key; or listen on 127.0.0.1, or on a socket, "
-            "behind a reverse proxy with TLS",
-        )
-    check_files("serve", settings)
-    check_files("access", access)
-    if settings.user_header_from == "socket" and settings.listen:
-        if not settings.listen_beside_proxy:
-            raise ConfigError(
-                Code.FAILED_PRECONDITION,
-                f"a reverse proxy says who calls, and {settings.listen} goes past it",
-                details='with [serve] user_header_from = "socket", listen is for people whom the '
-                "proxy has not let in",
-                resolution='runner config edit, and write [serve] listen = ""; or, if people shall '
-                "get in there with links and tokens: listen_beside_proxy = true",
-            )
-    elif settings.user_header_from:
-        try:
-            ipaddress.ip_address(settings.user_header_from)
-        except ValueError:
-            raise ConfigError(
-                Code.INVALID_ARGUMENT,
-                f"[serve] user_header_from is not an address: {settings.user_header_from}",
-                resolution='name an IP address such as 127.0.0.1, or "socket"',
-            ) from None
 
 
 def origins_of(settings: ServeSettings, port: int) -> dict[str, str]:
