@@ -16,6 +16,7 @@ from runner.config.loading import LoadedSettings, load_settings
 from runner.serve.operator import settings as settings_api
 from runner.serve.operator.host import Commands
 from runner.serve.operator.settings import SETTINGS, SettingsFile
+from runner.tiers.container.host_address import has_network
 from runner.workspace.configuration_file import Changes, change_file
 from tests.support.gateway.front import Front, open_front
 from tests.support.gateway.http_front import open_http, operator
@@ -97,6 +98,7 @@ async def test_values_are_shown_with_where_they_come_from_and_the_key_is_not(
     assert everybody["values"]["agent.model"] == {"value": "m", "source": "file", "fixed": False}
     assert everybody["values"]["tools.approval"]["source"] == "default"
     assert everybody["values"]["tools.off"]["value"] == sorted(OFF_BY_DEFAULT)
+    assert everybody["hands_loopback"] == has_network()  # in the container tier
     assert everybody["key"] == "the environment variable THE_KEY"
     alices = (await ask(client, "GetSettings", user_id="alice"))["values"]
     assert (alices["agent.model"]["source"], alices["tools.approval"]["source"]) == (
@@ -137,6 +139,7 @@ async def test_only_what_was_changed_is_written(client: httpx.AsyncClient, file:
         ({"tools.approval": "never"}, "tools.approval"),
         ({"tools.off": ["sudo"]}, "tools.off is not accepted"),
         ({"tools.off": [{}]}, "tools.off is not accepted"),
+        ({"egress.host_loopback": ["http://10.0.0.1:80/"]}, "egress.host_loopback"),
         ("agent.model", "values is not accepted"),
     ],
 )

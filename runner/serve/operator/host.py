@@ -119,7 +119,7 @@ class HostApi:
         commands: Commands,
     ) -> None:
         people = People(config, tokens, links, addresses, commands.file.change, self._end)
-        settings = SettingsApi(config, commands.file, self._runs)
+        settings = SettingsApi(config, commands.file, self._runs, self._tier)
         self._config = config
         self._door = door
         self._record = record
@@ -286,6 +286,9 @@ class HostApi:
     def _last_tier(self, runtime: Runtime) -> str:
         last = LastStart.load(runtime) if runtime.directory.exists() else None
         return last.tier if last else self._config.tier
+
+    def _tier(self, user_id: str) -> str:
+        return self._last_tier(Runtime.locate(self._config, user_id))
 
     async def _runs(self, user_id: str) -> bool:
         return lock_holder(Runtime.locate(self._config, user_id).lock) is not None

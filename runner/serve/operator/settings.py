@@ -17,10 +17,12 @@ from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS
 
 from runner.config.loading import LoadedSettings
 from runner.config.models import Config
+from runner.config.user_id import DEFAULT_USER_ID
 from runner.config.users import known_users
 from runner.doctor.provider import try_provider
 from runner.providers.servers import Server, local_servers, server_at
 from runner.serve.operator.fields import Asked, text_in, user_in
+from runner.tiers.drivers import driver_for
 from runner.workspace.configuration_file import Changes
 from runner.workspace.keys import key_source, read_api_key, store_key
 
@@ -32,6 +34,7 @@ SETTINGS: Final[Mapping[str, Key]] = {
         *_MODEL,
         *(("agent", "budget", f"{span}_{unit}") for span in ("day", "month") for unit in _UNITS),
         ("tools", "approval"),
+        ("egress", "host_loopback"),
     )
 } | {"tools.off": ("tools", "disabled")}
 """What can be changed here, by how it is written. The tools that are off stand in the file as those
@@ -59,14 +62,20 @@ class SettingsApi:
         config: What the server was started with, whose users it shares.
         file: The configuration file.
         runs: Whether a user's host runs.
+        tier: In which tier a user's host is started.
     """
 
     def __init__(
-        self, config: Config, file: SettingsFile, runs: Callable[[str], Awaitable[bool]]
+        self,
+        config: Config,
+        file: SettingsFile,
+        runs: Callable[[str], Awaitable[bool]],
+        tier: Callable[[str], str],
     ) -> None:
         self._config = config
         self._file = file
         self._runs = runs
+        self._tier = tier
         self._trying = asyncio.Lock()
 
     async def get(self, asked: Asked) -> dict[str, Any]:
@@ -81,6 +90,7 @@ class SettingsApi:
                 for source, fixed in [_source(loaded, key, user_id)]
             },
             "key": key_source(held.agent),
+            "hands_loopback": await asyncio.to_thread(self._hands_loopback, user_id),
             "families": FAMILIES,
             "providers": [
                 {"name": name, "url": row.url, "needs_key": row.needs_key}
@@ -137,6 +147,13 @@ class SettingsApi:
             key = text_in(asked, "key")
             took_s = await asyncio.to_thread(try_provider, agent, os.environ, key)
         return {"took_s": round(took_s, 1)}
+
+    def _hands_loopback(self, user_id: str) -> bool:
+        """Whether egress needs leave to reach servers on this machine's loopback, and can have
+        it."""
+        tier = self._tier(user_id or DEFAULT_USER_ID)
+        config = self._config.model_copy(update={"tier": tier})
+        return driver_for(config).capabilities.host_loopback
 
     def _whose(self, asked: Asked) -> str:
         return user_in(asked, self._config) if text_in(asked, "user_id") else ""

@@ -61,7 +61,7 @@ export function Layout({ me, user, onUser, pages, page, children }) {
     </p>`}
     <main id="main" tabindex="-1" ref=${main}>
       ${stopped && page?.name !== "users" &&
-      html`<div class="page"><${Start} user=${user} tier=${stopped.tier} onStarted=${look} /></div>`}
+      html`<div class="page above"><${Start} user=${user} tier=${stopped.tier} onStarted=${look} /></div>`}
       ${!(stopped && page?.scope) && children}
     </main>
     <${ShortcutList} />`;

@@ -10,6 +10,8 @@ import { html, useCallback, useEffect, useState } from "../view.js";
 /** @typedef {Record<string, any>} Values by the names of settings; only what is to be changed */
 
 const DEMO = "offline";
+const REACH = "egress.host_loopback";
+const LOOPBACK = /^http:\/\/(localhost|[^/:]+\.localhost|127\.[\d.]+|\[::1\])[:/]/;
 const BUDGETS = [
   { name: "agent.budget.day_usd", says: "US dollars a day", step: "any" },
   { name: "agent.budget.month_usd", says: "US dollars a month", step: "any" },
@@ -172,12 +174,20 @@ function Model({ userId, held, values, set, secret, setSecret, busy, onTry, doin
   }, []);
   const provider = now(held, values, "agent.provider");
   const base_url = now(held, values, "agent.base_url");
+  /** @type {string[]} */
+  const reach = now(held, values, REACH);
   const row = held.providers.find((/** @type {Message} */ each) => each.name === provider);
+  const address = base_url || row?.url || "";
   const choose = (/** @type {string} */ name, url = "", model = "") => {
     setModels(null);
     setSecret(""); // it was typed for another address
     const known = held.providers.find((/** @type {Message} */ each) => each.name === name);
-    set({ "agent.provider": name, "agent.base_url": url === known?.url ? "" : url, "agent.model": model });
+    const asked = url || known?.url || "";
+    const lets = held.hands_loopback && LOOPBACK.test(asked) && !reach.includes(asked);
+    set({
+      "agent.provider": name, "agent.base_url": url === known?.url ? "" : url, "agent.model": model,
+      ...(lets && { [REACH]: [...reach, asked] }),
+    });
   };
   const list = () =>
     doing("Asking the provider", async () => {
@@ -221,6 +231,11 @@ function Model({ userId, held, values, set, secret, setSecret, busy, onTry, doin
         placeholder="as the provider calls it" onValue=${(/** @type {string} */ name) => set({ "agent.model": name.trim() })} />
       <datalist id="models">${(models || []).map((each) => html`<option key=${each.name} value=${each.name}></option>`)}</datalist>
       ${models && html`<p class="muted" role="status">${models.length} models; the field offers them.</p>`}
+      ${held.hands_loopback && LOOPBACK.test(address) &&
+      html`<label class="check"><input type="checkbox" checked=${reach.includes(address)} disabled=${held.values[REACH].fixed}
+        onChange=${(/** @type {any} */ event) =>
+          set({ [REACH]: event.target.checked ? [...reach, address] : reach.filter((each) => each !== address) })} />
+        ${" "}The agent’s egress may reach ${address} on this machine: this address and path alone.</label>`}
       <p class="actions">
         <button type="button" disabled=${busy} onClick=${list}>List the models</button>
         <button type="button" disabled=${busy} onClick=${onTry}>Try it</button>
