@@ -44,4 +44,12 @@ async def test_one_that_answers_without_a_call_does_not_unless_any_answer_will_d
 
 @pytest.mark.parametrize("until", ["tool", "answer"])
 async def test_one_without_tools_is_refused_either_way(until: str) -> None:
-    assert "provider 'ollama'" in await trial(fake.ollama(tag("m", "completion")), until)
+    refusal = await trial(fake.ollama(tag("m", "completion")), until)
+    assert "model 'm' cannot call tools" in refusal
+    assert '"registry.ollama.ai/library/m does not support tools"' in refusal
+
+
+async def test_vllm_without_its_switch_is_told_how_to_be_started() -> None:
+    refusal = await trial(fake.vllm("m", auto_tools=False), "answer")
+    assert "start vLLM with --enable-auto-tool-choice" in refusal
+    assert await trial(fake.vllm("m", auto_tools=True)) == ""
