@@ -7,14 +7,17 @@ PYTEST = TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -n 4 --dist loadgroup
 # With compiled modules left behind, a run collects its tests in a third of the time.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Ctrl-C is how a person ends these two: no failure of make.
+ENDS_BY_CTRL_C = trap : INT; $(1) || { code=$$?; [ $$code -eq 130 ] || exit $$code; }
+
 # The main job: an agent that remembers. Needs no key, no Docker, no network service.
 run: setup
-	@.venv/bin/runner --insecure chat $(ARGS)
+	@$(call ENDS_BY_CTRL_C,RUNNER_STARTED_BY="make run" .venv/bin/runner --insecure chat $(ARGS))
 
 # The same in a browser, until Ctrl-C; the agent goes on until `runner stop`.
 serve: setup
 	@.venv/bin/runner status >/dev/null; [ $$? -ne 3 ] || .venv/bin/runner --insecure start --detach
-	@.venv/bin/runner --insecure serve --open $(ARGS)
+	@$(call ENDS_BY_CTRL_C,.venv/bin/runner --insecure serve --open $(ARGS))
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
 # Four at a time, because tests wait for what they start; handed out one by one; those that share

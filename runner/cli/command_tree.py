@@ -1,6 +1,7 @@
 """The commands as a tree: groups that load at their first use, help that shows the options of every
 command with each of them, and flags without a type; and completion of all this in shells."""
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,17 @@ from wire.errors import WireError
 from wire.limits import ID_PATTERN
 
 from runner.cli.options import Options, options_first, program
+
+PANELS: Final = {
+    "Talk": ("chat", "ask", "sessions", "memory", "usage"),
+    "Set up and run": (
+        *("init", "start", "stop", "restart", "status", "serve", "access", "users", "config"),
+        "credentials",
+    ),
+    "Look after it": ("doctor", "logs", "audit", "egress", "upgrade", "images"),
+    "For other programs": ("mcp", "acp", "completion"),
+}
+"""The commands, those that are used most first."""
 
 OF_EVERY_COMMAND: Final = "Options of every command"
 _OF_THE_ROOT_ALONE: Final = frozenset({"version"})
@@ -52,7 +64,19 @@ class Group(TyperGroup):
 
 
 class Root(Group):
-    """The whole command line. The options of every command may stand anywhere in it."""
+    """The whole command line. The options of every command may stand anywhere in it, and its help
+    has the commands in the order of `PANELS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        places = {name: place for place, name in enumerate(itertools.chain(*PANELS.values()))}
+        return sorted(super().list_commands(ctx), key=lambda name: places.get(name, len(places)))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        for panel, names in PANELS.items():
+            if cmd_name in names:
+                command.rich_help_panel = panel
+        return command
 
     def make_context(
         self, info_name: Any, args: list[str], parent: Any = None, **extra: Any

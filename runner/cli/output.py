@@ -248,16 +248,20 @@ def failure_lines(brief: str, resolution: str, details: str = "") -> str:
     return "\n  ".join(one_line(each) for each in (f"✗ {brief}", details, fix) if each)
 
 
+def brief_session(session_id: str) -> str:
+    """A session's id, cut to a beginning that commands accept."""
+    return one_line(_GENERATED.sub(r"\1", session_id))
+
+
 def session_shape(current: str = "", *, brief: bool = False) -> Shape[gateway_pb2.Session]:
     """Sessions. `*` marks the `current` one; with `brief`, ids are cut to a beginning that commands
     accept."""
 
-    def shown_id(session: gateway_pb2.Session) -> str:
-        return _GENERATED.sub(r"\1", session.session_id) if brief else session.session_id
-
     columns: dict[str, Callable[[gateway_pb2.Session], str | Text]] = {
         " ": lambda session: "*" if session.session_id == current else "",
-        "session": lambda session: one_line(shown_id(session)),
+        "session": lambda session: (
+            brief_session(session.session_id) if brief else one_line(session.session_id)
+        ),
         "title": lambda session: one_line(session.title),
         "turns": lambda session: str(session.turns),
         "last used": lambda session: to_the_second(session.updated_at),
@@ -328,6 +332,15 @@ def to_the_second(timestamp: str) -> str:
     """An RFC 3339 timestamp for people: in the user's time zone, which it names."""
     moment = _local(timestamp)
     return f"{moment:%Y-%m-%d %H:%M:%S %Z}" if moment else timestamp
+
+
+def lately(timestamp: str) -> str:
+    """An RFC 3339 timestamp of the last days in a few cells: the time, before today the day too."""
+    moment = _local(timestamp)
+    if moment is None:
+        return timestamp
+    today = moment.date() == datetime.now(moment.tzinfo).date()
+    return f"{moment:%H:%M}" if today else f"{moment:%d %b %H:%M}"
 
 
 def local_day(timestamp: str) -> str:

@@ -101,10 +101,13 @@ class GatewayClient:
         self.hello = await _call(self._stub.Hello, request)
         return self.hello
 
-    async def create_session(self, session_id: str = "", title: str = "") -> gateway_pb2.Session:
-        """Create a session, or return the one with this id if the user has it already."""
+    async def create_session(
+        self, session_id: str = "", title: str = "", *, temporary: bool = False
+    ) -> gateway_pb2.Session:
+        """Create a session, or return the one with this id if the user has it already. Nothing is
+        kept of a `temporary` one."""
         request = gateway_pb2.CreateSessionRequest(
-            session_id=session_id, title=title, channel=self._name
+            session_id=session_id, title=title, channel=self._name, temporary=temporary
         )
         return await _call(self._stub.CreateSession, request)
 
@@ -150,6 +153,11 @@ class GatewayClient:
         """
         request = gateway_pb2.ForgetSessionRequest(session_id=session_id)
         await _call(self._stub.ForgetSession, request, None)
+
+    async def turn_context(self, session_id: str) -> gateway_pb2.TurnContext:
+        """What the request for the session's last answer was made of. Raises NOT_FOUND."""
+        request = gateway_pb2.GetTurnContextRequest(session_id=session_id)
+        return await _call(self._stub.GetTurnContext, request)
 
     async def start_turn(self, request: gateway_pb2.StartTurnRequest) -> gateway_pb2.Turn:
         """Start a turn, which goes on whether anybody follows it or not. Sets the channel of
@@ -308,9 +316,10 @@ class GatewayClient:
         request.channel = self._name
         return await _call(self._stub.EditNote, request)
 
-    async def delete_note(self, note_id: str) -> None:
-        """Erase a note with all its versions. Raises NOT_FOUND."""
-        request = gateway_pb2.DeleteNoteRequest(note_id=note_id)
+    async def delete_note(self, note_id: str, expected_version: int = 0) -> None:
+        """Erase a note with all its versions. Raises NOT_FOUND, and CONFLICT if the note has
+        another version than expected; 0: any."""
+        request = gateway_pb2.DeleteNoteRequest(note_id=note_id, expected_version=expected_version)
         await _call(self._stub.DeleteNote, request)
 
     async def changes(

@@ -7,7 +7,7 @@ would begin so gets a bar in front, so that the two differ also without colours.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import ClassVar, Final
 
 from markdown_it import MarkdownIt
@@ -25,6 +25,7 @@ _SIGNS: Final = frozenset("✓✗?○✔✘☑☒✅❌❎√×╳？⁇❓❔�
 _BAR: Final = "│ "
 _GROWTH: Final = 1.2
 _CODE_INDENT: Final = 2
+_NOTE: Final = re.compile(r"[ \n]\[id: ((note-[0-9a-f]{8})-[0-9a-f-]{27})\]")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n)")
 """A line as Markdown counts them."""
 
@@ -84,13 +85,20 @@ class Blocks:
         return rest
 
 
-def rows(console: Console, markup: str) -> list[Text]:
+def rows(console: Console, markup: str, receipted: Container[str] = ()) -> list[Text]:
     """A Markdown text of the model as rows that fit the console, without blank ones at its ends.
+
+    An id of a note in brackets is short, as in tables, and left out where one of `receipted` is it:
+    a receipt says it.
 
     Text that a rendering would leave out, as a table without room does, is shown as it was written.
     No row holds anything that a terminal would obey.
     """
-    markup = neutralise(markup)
+
+    def named(mark: re.Match[str]) -> str:
+        return "" if mark[1] in receipted else f" [{mark[2]}]"
+
+    markup = _NOTE.sub(named, neutralise(markup))
     markdown = _Answer(markup)
     shown = _rendered(console, markdown)
     if _letters(markup) - markdown.left_out - _letters("".join(row.plain for row in shown)):

@@ -13,7 +13,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import session_to_use
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.calls import UNCHANGED, call_line, question, receipt_line
+from runner.cli.chat.calls import call_line, question, receipt_line
 from runner.cli.chat.conversation import GOES_ON, INTERRUPT
 from runner.cli.chat.hosting import (
     Streams,
@@ -22,7 +22,7 @@ from runner.cli.chat.hosting import (
     until_signalled,
     with_host,
 )
-from runner.cli.chat.screen import say
+from runner.cli.chat.screen import UNCHANGED, say
 from runner.cli.files import decoded
 from runner.cli.options import Options
 from runner.cli.output import (

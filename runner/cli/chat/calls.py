@@ -16,6 +16,8 @@ _ROW: Final = "  │ "
 _SAME_ROW: Final = "  ┆ "
 _FOLDED_LINES: Final = 4
 _TELLING_MIN_CELLS: Final = 10
+_PAST_LINES: Final = 12
+_INTERRUPTED: Final = "(interrupted: the agent stopped here; /retry asks again)"
 _OWN_ID: Final = re.compile(r": \[id: [\w-]+\]")
 _ID: Final = re.compile(r"(note-[0-9a-f]{8})-[0-9a-f-]{27}")
 
@@ -90,7 +92,6 @@ def _fitted(text: str, width: int) -> Iterator[str]:
         yield from (_SAME_ROW + other for other in others)
 
 
-UNCHANGED: Final = "○ memory unchanged"
 _ACTIONS: Final = frozenset({"saved", "updated", "superseded", "deleted", "restored"})
 _STYLES: Final = {"done": Style.RECEIPT, "failed": Style.FAILURE, "unknown": Style.FAILURE}
 
@@ -117,7 +118,32 @@ async def show_receipts(screen: Screen, receipts: Iterable[gateway_pb2.MemoryRec
     for receipt in shown:
         await screen.line(receipt_line(receipt), _STYLES.get(receipt.outcome, Style.FAILURE))
     if not shown:
-        await screen.line(UNCHANGED, Style.NOTICE)
+        await screen.unchanged()
+
+
+async def show_past(screen: Screen, event: gateway_pb2.HistoryEvent) -> None:
+    """Show what was said or called earlier as it looked then."""
+    if event.role == "user":
+        lines = neutralise(event.text).split("\n")
+        if (more := len(lines) - _PAST_LINES) > 1:
+            lines[_PAST_LINES:] = [f"… {more:,} more lines"]
+        await screen.line("> " + "\n  ".join(lines), Style.PROMPT)
+    elif event.role == "tool":
+        summary = event.text.split("\n", 1)[0].removeprefix(f"{event.tool}: ")
+        tool = event.tool or "tool"
+        call = ToolCall(
+            -1,
+            gateway_pb2.ToolCallStarted(tool=tool, told=event.told),
+            gateway_pb2.ToolCallFinished(tool=tool, ok=not event.failed, summary=summary),
+        )
+        style = Style.FAILURE if event.failed else Style.TOOL
+        await screen.line(call_line(call, screen.width), style)
+    elif event.text:
+        await screen.stream(event.text)
+    if event.incomplete == "interrupted":
+        await screen.line(_INTERRUPTED, Style.NOTICE)
+    elif event.incomplete:
+        await screen.line("(incomplete; /retry goes on with it)", Style.NOTICE)
 
 
 def by_event(

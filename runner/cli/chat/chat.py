@@ -25,6 +25,7 @@ from runner.cli.chat.screen import PlainScreen, Style
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
 from runner.cli.options import Options
 from runner.cli.output import (
+    brief_session,
     clip,
     discard,
     failure_lines,
@@ -53,13 +54,14 @@ async def talk(
     reconnect_within_s: float = RECONNECT_WITHIN_S,
     mended: Callable[[str], str] = str,
     agent_stays: bool = True,
+    again: Callable[[str], str] = "runner chat --session {}".format,
 ) -> int:
     """Converse until the input ends or the user leaves. Returns the exit code.
 
     0: every turn completed. 1: a turn or a command failed, or the agent did not come back. If the
     reader of the output is gone (`| head`), the chat ends quietly. Raises `WireError` if there is
     no agent at the start. `mended` makes fixes name whose agent they are for; `agent_stays` says
-    whether the agent outlives the chat.
+    whether the agent outlives the chat. `again` is the command that goes on with a session.
     """
     on_a_terminal = stdin.isatty() and stdout.isatty()
     screen = (
@@ -81,15 +83,16 @@ async def talk(
                 conversation.model = (await conversation.client.resolve_model(model)).model
             if session or last:
                 await conversation.resume_or_create(session, last=last)
-                await screen.status(f"session {one_line(conversation.session_id)}")
+                await screen.status(f"session {brief_session(conversation.session_id)} goes on")
             commands = SlashCommands(conversation, screen, host_status)
             if isinstance(screen, PlainScreen):
                 return await run_piped(stdin.fileno(), conversation, commands, screen)
             keys, output = TypedAhead(stdin), create_output(stdout)
             code = await TerminalChat(conversation, commands, screen, keys, output).run()
+            await conversation.end_temporary()
             if conversation.session_id:
-                shown = one_line(conversation.session_id)
-                await screen.status(f"to go on later: --session {shown}")
+                shown = brief_session(conversation.session_id)
+                await screen.status(f"to go on later: {again(shown)}")
             return code
     except BrokenPipeError:
         if on_a_terminal:
@@ -129,6 +132,7 @@ async def chat(
             stderr=streams.stderr,
             mended=options.mended,
             agent_stays=agent_stays,
+            again=lambda session_id: _again(options, session_id),
         )
 
     if config is None:
@@ -145,6 +149,13 @@ async def chat(
         return await converse(connect, host_status, agent_stays=agent_stays)
 
     return await until_signalled(with_host(config, options.user_id, talking, streams.stderr))
+
+
+def _again(options: Options, session_id: str) -> str:
+    """The command that goes on with a session, as this chat was started."""
+    if how := os.environ.get("RUNNER_STARTED_BY"):  # `make run`
+        return f'{how} ARGS="--session {session_id}"'
+    return options.command("chat", "--session", session_id, insecure=options.insecure)
 
 
 async def _status_of_others() -> control_pb2.StatusReply:

@@ -6,21 +6,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rich.cells import cell_len
 from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import find_session
 from runner.cli.chat.calls import in_full
+from runner.cli.chat.context import context, why
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.memory.output import HITS, Rows
 from runner.cli.output import (
-    clip,
+    brief_session,
+    lately,
     one_line,
     session_shape,
     status_table,
     table_of,
-    to_the_second,
 )
 from runner.cli.usage import overview
 
@@ -30,7 +32,10 @@ HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 _LISTED_SESSIONS = 50
 _FOUND_NOTES = 10
 _LISTED_TURNS = 20
-_SHOWN_CHARS = 60
+_TEMPORARY = (
+    "temporary: it reads what is remembered, changes nothing, and is erased at its end; /temporary "
+    "again ends it"
+)
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -82,28 +87,59 @@ async def _switch(chat: Chat, session_id: str) -> bool:
     if not session_id:
         raise WireError(Code.INVALID_ARGUMENT, "/switch needs a session id", resolution="/sessions")
     await chat.conversation.ensure_connected()
-    session_id = await find_session(chat.conversation.client, session_id)
+    try:
+        session_id = await find_session(chat.conversation.client, session_id)
+    except WireError as error:
+        error.resolution = error.resolution.replace("runner sessions list --all", "/sessions")
+        raise
     await chat.conversation.switch(session_id)
     await chat.screen.line(f"session {one_line(session_id)}", Style.NOTICE)
     return await chat.conversation.attach()
 
 
 async def _turns(chat: Chat, _: str) -> None:
-    await chat.conversation.ensure_connected()
-    turns = await chat.conversation.client.list_turns()
+    conversation = chat.conversation
+    await conversation.ensure_connected()
+    turns = await conversation.client.list_turns()
     if not turns:
         await chat.screen.line("no turns yet", Style.NOTICE)
         return
     rows = [
         (
+            "*" if turn.session_id == conversation.session_id else "",
+            brief_session(turn.session_id),
             turn.state,
-            one_line(turn.session_id),
-            to_the_second(turn.started_at),
-            clip(one_line(turn.text), _SHOWN_CHARS),
+            lately(turn.started_at),
+            one_line(turn.text),
         )
         for turn in turns[:_LISTED_TURNS]
     ]
-    await chat.screen.table(table_of("state", "session", "began", "message", rows=rows))
+    table = table_of(" ", "session", "state", "began", "message", rows=rows)
+    for column, cells in zip(table.columns, zip(*rows, strict=True), strict=True):
+        column.no_wrap, column.overflow = True, "ellipsis"
+        column.min_width = max(map(cell_len, cells))
+    table.columns[-1].min_width = None
+    await chat.screen.table(table)
+
+
+async def _why(chat: Chat, argument: str) -> None:
+    await why(chat.conversation, chat.screen, argument)
+
+
+async def _context(chat: Chat, _: str) -> None:
+    await context(chat.conversation, chat.screen)
+
+
+async def _temporary(chat: Chat, _: str) -> None:
+    conversation = chat.conversation
+    if conversation.temporary:
+        await conversation.end_temporary()
+        if conversation.session_id:
+            goes_on = f"session {brief_session(conversation.session_id)} goes on"
+            await chat.screen.line(goes_on, Style.NOTICE)
+        return
+    await conversation.begin_temporary()
+    await chat.screen.line(_TEMPORARY, Style.NOTICE)
 
 
 async def _retry(chat: Chat, _: str) -> bool:
@@ -215,6 +251,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sessions": Command("/sessions", "list your sessions", _sessions),
     "switch": Command("/switch ID", "go on in another session", _switch),
     "turns": Command("/turns", "list what runs, and what has run lately", _turns),
+    "why": Command("/why", "which notes the last answer had; corrects one that is wrong", _why),
+    "context": Command("/context", "what the last request took of the model's window", _context),
+    "temporary": Command("/temporary", "begin a chat that is erased, or end it", _temporary),
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
     "details": Command("/details", "show the last turn's tool calls in full", _details),

@@ -1,7 +1,7 @@
 """One conversation with the agent: sessions, turns, approvals, and lost connections."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Self
 
@@ -9,18 +9,17 @@ from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import session_to_use
-from runner.cli.chat.answer import ModelText
 from runner.cli.chat.calls import (
     by_event,
     call_begun,
     call_line,
     folded,
     question,
-    receipt_line,
+    show_past,
     show_receipts,
 )
 from runner.cli.chat.screen import Screen, Style
-from runner.cli.output import clip, failure_lines, one_line
+from runner.cli.output import failure_lines, one_line
 from runner.cli.usage import turn_line
 from runner.client.following import (
     RECONNECT_EVERY_S,
@@ -44,8 +43,16 @@ _NOT_STORED = "? no change of memory is stored for this turn"
 _MAY_HAVE_BEGUN = frozenset({Code.TIMEOUT, Code.INTERNAL, Code.UNAVAILABLE})
 _THINKING = "thinking"
 _ANSWERING = "answering"
-_SHOWN_EVENTS = 6
-_SHOWN_EVENT_CHARS = 300
+_SHOWN_EVENTS = 100
+_SHOWN_TURNS = 5
+_FORGET_WITHIN_S = 5.0
+_ERASED = "✓ erased: {turns} of the temporary conversation; nothing of it was ever on a disk"
+_OVER = "✓ erased before: the temporary conversation was over; nothing of it was ever on a disk"
+_NOT_ERASED = "? the temporary conversation was not ended ({why}); the agent ends it within an hour"
+_WAS_OVER = (
+    "the temporary conversation is over and erased: its agent has ended, or nothing was said for "
+    "an hour. This message was not sent"
+)
 
 
 class AgentGoneError(WireError):
@@ -65,6 +72,7 @@ class Conversation:
         last_message: What the user said last in the current session; empty if nothing.
         last_turn: What is known of the last turn.
         model: The model that turns ask for; empty: the configured one.
+        temporary: Whether nothing is kept of the current session.
     """
 
     def __init__(
@@ -86,6 +94,8 @@ class Conversation:
         self.session_id = ""
         self.last_message = ""
         self.model = ""
+        self.temporary = False
+        self._before = ""
         self.last_turn = TurnSoFar()
 
     async def __aenter__(self) -> Self:
@@ -105,11 +115,42 @@ class Conversation:
         await self._connection.open()
 
     async def close(self) -> None:
-        """Close the connection. Idempotent."""
+        """End a temporary conversation, and close the connection. Idempotent."""
+        await self.end_temporary()
         await self._connection.close()
 
+    async def begin_temporary(self) -> None:
+        """Begin a conversation that nothing is kept of, and make it the current one."""
+        await self.ensure_connected()
+        await self.end_temporary()
+        session = await self.client.create_session(temporary=True)
+        self._before, self.temporary = self.session_id, True
+        self.session_id, self.last_message = session.session_id, ""
+
+    async def end_temporary(self) -> None:
+        """Erase the current conversation if it is temporary, go back to the one before, and say
+        what came of it."""
+        if not self.temporary:
+            return
+        ended, self.session_id, self.temporary = self.session_id, self._before, False
+        self.last_message = ""
+        try:
+            async with asyncio.timeout(_FORGET_WITHIN_S):
+                turns = (await self.client.get_session(ended, 1)).session.turns
+                await self.client.forget_session(ended)
+            told = _ERASED.format(turns=f"{turns} turn{'' if turns == 1 else 's'}")
+        except (WireError, TimeoutError) as error:
+            if isinstance(error, WireError) and error.code is Code.NOT_FOUND:
+                await self._screen.line(_OVER, Style.RECEIPT)
+                return
+            why = error.brief if isinstance(error, WireError) else "no answer"
+            await self._screen.line(_NOT_ERASED.format(why=one_line(why)), Style.FAILURE)
+            return
+        await self._screen.line(told, Style.RECEIPT)
+
     async def new_session(self, title: str) -> gateway_pb2.Session:
-        """Create a session and make it the current one."""
+        """Create a session and make it the current one; a temporary one ends."""
+        await self.end_temporary()
         session = await self.client.create_session(title=title)
         self.session_id = session.session_id
         self.last_message = ""
@@ -122,19 +163,36 @@ class Conversation:
         await self.switch(self.session_id)
 
     async def switch(self, session_id: str) -> None:
-        """Continue an existing session, of which `attach` shows the running turn. Raises
-        NOT_FOUND."""
+        """Continue an existing session, of which `attach` shows the running turn; a temporary one
+        ends. Shows the last turns as they looked. Raises NOT_FOUND."""
         history = await self.client.get_session(session_id, _SHOWN_EVENTS)
+        await self.end_temporary()
         self.session_id = history.session.session_id
         running = {turn.turn_id for turn in await self._running()}
         said = [event.text for event in history.events if event.role == "user"]
         self.last_message = said[-1] if said else ""
+        turns = list(dict.fromkeys(event.turn_id for event in history.events))
+        if history.before and len(turns) > 1:
+            del turns[0]  # its beginning is missing
+        shown = turns[-_SHOWN_TURNS:]
+        past = self._screen.past
+        if (earlier := history.session.turns - len(shown)) > 0:
+            await past.line(
+                f"… {earlier:,} earlier turn{'' if earlier == 1 else 's'}", Style.NOTICE
+            )
         for event, receipts in by_event(history):
-            if event.turn_id in running and event.role != "user":
+            if event.turn_id not in shown or (event.turn_id in running and event.role != "user"):
                 continue
-            await self._show_past(event)
-            for receipt in receipts:
-                await self._screen.status(receipt_line(receipt))
+            if event.role == "user" and event.turn_id != shown[0]:
+                await past.line("")
+            for receipt in history.receipts:
+                if receipt.turn_id == event.turn_id:
+                    past.receipted(receipt.note_id)
+            await show_past(past, event)
+            if receipts:
+                await show_receipts(past, receipts)
+        if shown:
+            await past.line("")
 
     async def ensure_connected(self) -> None:
         """Reconnect if the launch behind the connection is gone.
@@ -157,6 +215,8 @@ class Conversation:
         Raises `AgentGoneError` if the agent does not come back.
         """
         await self.ensure_connected()
+        if self.temporary:
+            await self._require_temporary()
         if not self.session_id:
             await self.new_session("")
         self.last_message = text or self.last_message
@@ -165,6 +225,20 @@ class Conversation:
             session_id=self.session_id, text=text, turn_id=turn_id, model=self.model, retry=retry
         )
         return await self._shown(turn_id, request)
+
+    async def _require_temporary(self) -> None:
+        """Raise `WireError` if the temporary conversation is over: what is said in it must not be
+        said anywhere else."""
+        try:
+            await self.client.get_session(self.session_id, 1)
+        except WireError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            raise WireError(
+                Code.FAILED_PRECONDITION,
+                _WAS_OVER,
+                resolution="/temporary leaves it; once more begins another",
+            ) from None
 
     async def attach(self) -> bool:
         """Follow the turn that runs in the current session, from its beginning, if one does.
@@ -204,15 +278,15 @@ class Conversation:
             raise
         except WireError as error:
             await self._screen.line(self.failure(error.brief, error.resolution), Style.FAILURE)
-            if begun or error.code in _MAY_HAVE_BEGUN:
+            if begun or error.code in _MAY_HAVE_BEGUN:  # else memory cannot have changed
                 await self._screen.line(_NOT_KNOWN, Style.FAILURE)
-            else:
-                await show_receipts(self._screen, ())
             return False
         except asyncio.CancelledError as error:
             told = GOES_ON.format(session=one_line(self.session_id))
             if INTERRUPT in error.args and await self.client.cancel_turn(turn_id):
                 told = "the turn is cancelled"
+            elif self.temporary:
+                told = "the turn ends with this temporary conversation"
             elif not self._agent_stays:
                 told = _ENDS
             await self._screen.line(told, Style.NOTICE)
@@ -242,6 +316,8 @@ class Conversation:
             await self._screen.stream(event.text.text)
         elif event.HasField("notice"):
             await self._screen.status(one_line(event.notice.text))
+        elif event.HasField("receipt"):
+            self._screen.receipted(event.receipt.note_id)
         elif event.HasField("tool_started"):
             await self._screen.activity(call_begun(event.tool_started))
         elif event.HasField("tool_finished") and call is not None:
@@ -259,14 +335,14 @@ class Conversation:
             if failed.code == "interrupted" and not failed.receipts:
                 await self._screen.line(_NOT_STORED, Style.FAILURE)
             else:
-                await show_receipts(self._screen, failed.receipts)
+                await self._show_receipts(failed.receipts)
         elif event.HasField("incomplete"):
             ended = event.incomplete
             await self._screen.line(self.failure(ended.message, ended.resolution), Style.FAILURE)
-            await show_receipts(self._screen, ended.so_far.receipts)
+            await self._show_receipts(ended.so_far.receipts)
             await self._show_cost(ended.so_far)
         elif event.HasField("completed"):
-            await show_receipts(self._screen, event.completed.receipts)
+            await self._show_receipts(event.completed.receipts)
             await self._show_cost(event.completed)
 
     async def _ask(self, approval: gateway_pb2.ApprovalRequested, *, own: bool) -> None:
@@ -307,6 +383,11 @@ class Conversation:
         }
         await self._screen.line(how.get(decided.by, "no longer asked"), Style.NOTICE)
 
+    async def _show_receipts(self, receipts: Sequence[gateway_pb2.MemoryReceipt]) -> None:
+        """End a turn with what memory did. A temporary conversation cannot have changed it."""
+        if receipts or not self.temporary:
+            await show_receipts(self._screen, receipts)
+
     async def _show_cost(self, ended: gateway_pb2.TurnCompleted) -> None:
         if took := turn_line(ended):
             await self._screen.status(took)
@@ -318,17 +399,6 @@ class Conversation:
         if output := folded(call.finished.output, width):
             await self._screen.aside(output)
         await self._screen.activity(_THINKING)
-
-    async def _show_past(self, event: gateway_pb2.HistoryEvent) -> None:
-        text = clip(one_line(event.text), _SHOWN_EVENT_CHARS)
-        if event.role == "user":
-            await self._screen.status(f"> {text}")
-        elif event.role == "assistant" and text:
-            await self._screen.status(ModelText().marked(text))
-        if event.incomplete == "interrupted":
-            await self._screen.status("(interrupted: the agent stopped here; /retry asks again)")
-        elif event.incomplete:
-            await self._screen.status("(incomplete; /retry goes on with it)")
 
     async def _reconnect(self) -> GatewayClient:
         await self._screen.status("the agent went away; waiting for it to come back ...")

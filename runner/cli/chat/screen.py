@@ -2,7 +2,7 @@
 
 from enum import Enum
 from io import StringIO
-from typing import Protocol, TextIO
+from typing import Final, Protocol, TextIO
 
 from rich.console import RenderableType
 
@@ -11,6 +11,9 @@ from runner.cli.output import discard, neutralise, plain_console, without_paddin
 
 _PLAIN_WIDTH = 200
 """The width without a terminal, enough for whole ids and messages."""
+
+
+UNCHANGED: Final = "○ memory unchanged"
 
 
 class Style(Enum):
@@ -44,6 +47,20 @@ class Screen(Protocol):
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
         """Show whole lines, which begin on a new line."""
+        ...
+
+    def receipted(self, note_id: str) -> None:
+        """A receipt of the running turn names this note."""
+        ...
+
+    async def unchanged(self) -> None:
+        """Show that memory is as it was, until the next line: not part of what stays on a
+        terminal."""
+        ...
+
+    @property
+    def past(self) -> "Screen":
+        """Where what was said earlier is shown."""
         ...
 
     async def activity(self, text: str) -> None:
@@ -103,6 +120,16 @@ class PlainScreen:
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:  # noqa: ARG002 - no colours
         self._answer = ModelText()
         self._write(f"{'' if self._at_line_start else chr(10)}{text}\n")
+
+    def receipted(self, note_id: str) -> None:
+        """Nothing to do: the answer is shown as it was written."""
+
+    async def unchanged(self) -> None:
+        await self.line(UNCHANGED)
+
+    @property
+    def past(self) -> Screen:
+        return PlainScreen(self._stderr, self._stderr)
 
     async def activity(self, text: str) -> None:  # noqa: ARG002 - not for a transcript
         return

@@ -6,6 +6,7 @@ input history is kept in memory only, not in a file that a guest could read.
 """
 
 import asyncio
+import itertools
 import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,6 +21,7 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output
 from rich.cells import chop_cells
 from rich.console import Console, RenderableType
@@ -30,7 +32,7 @@ from wire.errors import WireError
 from runner.cli.chat.answer import Blocks, ModelText, rows
 from runner.cli.chat.commands import EndOfChat, SlashCommands
 from runner.cli.chat.conversation import AgentGoneError, Conversation
-from runner.cli.chat.screen import Style
+from runner.cli.chat.screen import UNCHANGED, Screen, Style
 from runner.cli.output import clip, failure_lines, neutralise, one_line
 
 _ROWS_FOR_THE_REST: Final = 4
@@ -38,6 +40,8 @@ _RENDERED_CHARS: Final = 8_000
 _REDRAW_EVERY_S: Final = 0.1
 _SPINNER: Final = Spinner("dots")
 _LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
+_PASTED_LINES: Final = 10
+_PASTED_CHARS: Final = 2_000
 _YES = frozenset({"y", "yes"})
 
 
@@ -55,7 +59,8 @@ class TypedAhead(Vt100Input):
 class TerminalScreen:
     """A `Screen` on a terminal in which the user types at the same time.
 
-    `waiting` are lines that were typed ahead.
+    `waiting` are lines that were typed ahead, which `shown` folds. `prompt` is what stands before
+    the cursor.
     """
 
     def __init__(self, console: Console) -> None:
@@ -63,10 +68,14 @@ class TerminalScreen:
         self._text = Blocks()
         self._goes_on = False
         self._preview: tuple[str, int, list[ANSI]] = ("", 0, [])
+        self._unchanged = False
+        self._receipted: set[str] = set()
         self._activity = ""
         self._active_since = 0.0
         self._answer: asyncio.Future[bool] | None = None
         self.waiting: list[str] = []
+        self.prompt: Callable[[], str] = lambda: "> "
+        self.shown: Callable[[str], str] = lambda text: text
         self.redraw: Callable[[], None] = lambda: None
         self.offered: Callable[[str], None] = lambda _: None
 
@@ -85,12 +94,15 @@ class TerminalScreen:
         room = max(self._console.height - _ROWS_FOR_THE_REST, 1)
         for row in self._unfinished_rows()[-room:]:
             above += [*to_formatted_text(row), ("", "\n")]
+        if self._unchanged:
+            above.append(("ansibrightblack", f"{UNCHANGED}\n"))
         if self._activity and self._answer is None:
             above.append(("ansibrightblack", self._working() + "\n"))
         if self._activity and self.waiting:
-            waiting = clip(f"waiting: {' · '.join(map(one_line, self.waiting))}", self.width)
+            lines = " · ".join(one_line(self.shown(line)) for line in self.waiting)
+            waiting = clip(f"waiting: {lines}", self.width)
             above.append(("ansibrightblack", waiting + "\n"))
-        prompt = "[y/N] " if self._answer else "> "
+        prompt = "[y/N] " if self._answer else self.prompt()
         return [*above, ("bold", prompt)]
 
     @property
@@ -105,10 +117,23 @@ class TerminalScreen:
         self.redraw()
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
-        if rest := self._text.rest():
-            await self._print_answer(rest)
-        self._goes_on = False
+        await self._end_answer()
+        self._unchanged = self._unchanged and not text
+        if style is Style.PROMPT:
+            self._receipted.clear()
         await self._print(Text(text, style.value or ""), whole=style is not Style.FAILURE)
+
+    def receipted(self, note_id: str) -> None:
+        self._receipted.add(note_id)
+
+    async def unchanged(self) -> None:
+        await self._end_answer()
+        self._unchanged = True
+        self.redraw()
+
+    @property
+    def past(self) -> Screen:
+        return self
 
     async def activity(self, text: str) -> None:
         if text != self._activity:
@@ -156,10 +181,14 @@ class TerminalScreen:
         """The end of the answer that is still being written, as it would be printed."""
         text, width = self._text.unfinished, self.width
         if self._preview[:2] != (text, width):
-            shown = rows(self._console, text) if len(text) < _RENDERED_CHARS else self._end_of(text)
+            short = len(text) < _RENDERED_CHARS
+            shown = self._rows(text) if short else self._end_of(text)
             before = [Text()] if self._goes_on and shown else []
             self._preview = (text, width, [self._ansi(row) for row in (*before, *shown)])
         return self._preview[2]
+
+    def _rows(self, markup: str) -> list[Text]:
+        return rows(self._console, markup, self._receipted)
 
     def _end_of(self, text: str) -> list[Text]:
         """The last rows of a block that is too long to be rendered at every word."""
@@ -172,9 +201,14 @@ class TerminalScreen:
             self._console.print(row, soft_wrap=True, end="")
         return ANSI(captured.get())
 
+    async def _end_answer(self) -> None:
+        if rest := self._text.rest():
+            await self._print_answer(rest)
+        self._goes_on = False
+
     async def _print_answer(self, markup: str) -> None:
         """Print whole blocks, apart from those before them."""
-        if shown := rows(self._console, markup):
+        if shown := self._rows(markup):
             before = [Text()] if self._goes_on else []
             await self._print(Text("\n").join([*before, *shown]))
             self._goes_on = True
@@ -203,6 +237,7 @@ class TerminalChat:
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._job: asyncio.Task[None] | None = None
         self._cancel_asked = False
+        self._pasted = Pasted()
         self._prompt: PromptSession[str] = PromptSession(
             message=screen.message,
             completer=WordCompleter(commands.names, sentence=True),
@@ -210,13 +245,15 @@ class TerminalChat:
             erase_when_done=True,
             multiline=True,
             prompt_continuation="  ",
-            key_bindings=_keys(),
+            key_bindings=_keys(self._pasted),
             enable_open_in_editor=True,
             tempfile_suffix=".md",
             input=terminal_input,
             output=terminal_output,
         )
         screen.redraw = self._prompt.app.invalidate
+        screen.prompt = lambda: "temporary > " if conversation.temporary else "> "
+        screen.shown = self._pasted.folded
         screen.offered = self._put_into_the_prompt
 
     async def run(self) -> int:
@@ -247,14 +284,14 @@ class TerminalChat:
         return 0
 
     def _put_into_the_prompt(self, text: str) -> None:
-        self._prompt.default_buffer.document = Document(text)
+        self._prompt.default_buffer.document = Document(self._pasted.folded(text))
         self._screen.redraw()
 
     async def _read(self) -> None:
         leaving = False
         while True:
             try:
-                line = (await self._prompt.prompt_async()).strip()
+                line = self._pasted.whole(await self._prompt.prompt_async()).strip()
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -301,7 +338,7 @@ class TerminalChat:
             self._job, self._cancel_asked = None, False
 
     async def _do_line(self, line: str) -> None:
-        shown = neutralise(line).replace("\n", "\n  ")
+        shown = neutralise(self._pasted.folded(line)).replace("\n", "\n  ")
         await self._screen.line(f"> {shown}", Style.PROMPT)
         is_command = self._commands.recognises(line)
         await self._do((self._commands.run if is_command else self._conversation.turn)(line))
@@ -328,9 +365,53 @@ class TerminalChat:
             job.cancel()
 
 
-def _keys() -> KeyBindings:
-    """Enter sends, Alt-Enter begins a new line."""
+class Pasted:
+    """Long pastes, which a mark such as "[300 lines pasted]" stands for in the prompt."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def mark(self, text: str) -> str:
+        """What stands in the prompt for a pasted text: itself, if it is short."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.strip("\n").count("\n") + 1
+        if lines <= _PASTED_LINES and len(text) <= _PASTED_CHARS:
+            return text
+        size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+        names = (f"[{size} pasted{f', {n}' if n > 1 else ''}]" for n in itertools.count(1))
+        mark = next(name for name in names if self._texts.get(name, text) == text)
+        self._texts[mark] = text
+        return mark
+
+    def whole(self, typed: str) -> str:
+        """What was typed, with the pasted texts in the place of their marks."""
+        for mark, text in self._texts.items():
+            typed = typed.replace(mark, text)
+        return typed
+
+    def folded(self, text: str) -> str:
+        """`text` with marks in the place of pasted texts."""
+        for mark, pasted in self._texts.items():
+            text = text.replace(pasted.strip(), mark)
+        return text
+
+    def ending(self, typed: str) -> str:
+        """The mark with which `typed` ends; else empty."""
+        return next((mark for mark in self._texts if typed.endswith(mark)), "")
+
+
+def _keys(pasted: Pasted) -> KeyBindings:
+    """Enter sends, Alt-Enter begins a new line. A long paste is a mark, which goes as a whole."""
     keys = KeyBindings()
+
+    @keys.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text(pasted.mark(event.data))
+
+    @keys.add("backspace")
+    def _(event: KeyPressEvent) -> None:
+        before = event.current_buffer.document.text_before_cursor
+        event.current_buffer.delete_before_cursor(len(pasted.ending(before)) or event.arg)
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:

@@ -77,7 +77,8 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     """Sessions, notes and changes, the newest first; lists come in pages of at most `page`.
 
     `script` decides what a turn does. A change of notes is refused with `refusal`, once
-    `accepted` were done; `unreadable` is what a note is refused with. `seen` are requests.
+    `accepted` were done; `unreadable` is what a note is refused with. `seen` are requests. With
+    `temporary_is_over` a temporary conversation has ended once it has begun.
     """
 
     def __init__(self, endpoint: str, script: Script = echo) -> None:
@@ -109,6 +110,8 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.accepted = 0
         self.unreadable: WireError | None = None
         self.saved = gateway_pb2.SaveNoteReply()
+        self.context: gateway_pb2.TurnContext | None = None
+        self.temporary_is_over = False
         self.reviewed = gateway_pb2.ReviewMemoryReply()
         self._server: Server | None = None
 
@@ -178,13 +181,16 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         if request.session_id in self.sessions:
             return self.sessions[request.session_id]
         number = len(self.sessions) + 1
+        name = f"temporary-{number}" if request.temporary else f"s{number}"
         session = gateway_pb2.Session(
-            session_id=request.session_id or f"s{number}",
+            session_id=request.session_id or name,
+            temporary=request.temporary,
             title=request.title,
             channel=request.channel,
             updated_at=f"2026-11-20T10:00:{number:02}.000000Z",
         )
-        self.sessions[session.session_id] = session
+        if not (request.temporary and self.temporary_is_over):
+            self.sessions[session.session_id] = session
         return session
 
     async def ListSessions(self, request: Any, context: Any) -> gateway_pb2.ListSessionsReply:
@@ -202,6 +208,11 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def ForgetSession(self, request: Any, context: Any) -> gateway_pb2.ForgetSessionReply:
         del self.sessions[request.session_id]
         return gateway_pb2.ForgetSessionReply()
+
+    async def GetTurnContext(self, request: Any, context: Any) -> gateway_pb2.TurnContext:
+        if self.context is None:
+            raise WireError(Code.NOT_FOUND, "it is not recorded", resolution="ask something")
+        return self.context
 
     async def GetUsage(self, request: Any, context: Any) -> gateway_pb2.GetUsageReply:
         self.seen_usage.append(request)

@@ -10,7 +10,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from runner.cli.app import app
-from runner.cli.command_tree import OF_EVERY_COMMAND
+from runner.cli.command_tree import OF_EVERY_COMMAND, PANELS
 from runner.cli.options import VALUED
 
 
@@ -54,3 +54,9 @@ def test_an_option_without_its_value_is_named() -> None:
     done = CliRunner().invoke(app, ["users", "list", "--user"])
     assert done.exit_code == 2
     assert "--user" in done.output
+
+
+def test_every_command_is_in_a_group_and_the_most_used_come_first() -> None:
+    listed = tree().list_commands(Context(tree()))
+    assert listed == [name for names in PANELS.values() for name in names]
+    assert listed[0] == "chat"

@@ -333,21 +333,25 @@ async def test_switching_to_an_unknown_session_keeps_the_current_one(gateway: Fa
 
 
 async def test_resuming_shows_how_the_session_ended(gateway: FakeGateway) -> None:
-    gateway.sessions["old"] = gateway_pb2.Session(session_id="old", turns=4)
+    gateway.sessions["old"] = gateway_pb2.Session(session_id="old", turns=7)
+    long = "\n".join(f"line {number}" for number in range(300))
+    said = [
+        *((f"t{number}", "user", f"question {number}") for number in range(6)),
+        ("t6", "user", long),
+        ("t6", "assistant", "- hi\n- there " + "x" * 1000),
+    ]
     gateway.history["old"] = [
-        gateway_pb2.HistoryEvent(role="user", text="too long ago"),
-        *(gateway_pb2.HistoryEvent(role="tool", text="{}"),) * 4,
-        gateway_pb2.HistoryEvent(role="user", text="hello"),
-        gateway_pb2.HistoryEvent(role="assistant", text="hi\nthere " + "x" * 1000),
+        gateway_pb2.HistoryEvent(turn_id=turn, role=role, text=text) for turn, role, text in said
     ]
     code, out, err = await chat(gateway, "more\n", session="old")
     assert code == 0
     assert out == "> more\nyou said: more\n○ memory unchanged\n\n"
     shown = err.splitlines()[1:]
-    assert shown[0] == "> hello"
-    assert shown[1].startswith("hi there xxx")
-    assert len(shown[1]) == 300
-    assert shown[2:] == ["session old"]
+    assert shown[:3] == ["… 2 earlier turns", "> question 2", ""]
+    last = shown.index("> line 0")
+    assert shown[last + 11 : last + 14] == ["  line 11", "  … 288 more lines", "- hi"]
+    assert shown[last + 14] == "- there " + "x" * 1000
+    assert shown[last + 15 :] == ["", "session old goes on"]
 
 
 async def test_an_unknown_session_id_is_created(gateway: FakeGateway) -> None:

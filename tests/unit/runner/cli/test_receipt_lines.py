@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from wire.errors import Code
@@ -88,23 +89,30 @@ async def test_every_turn_ends_with_what_memory_did(gateway: FakeGateway) -> Non
 
 async def test_a_resumed_session_shows_its_receipts(gateway: FakeGateway) -> None:
     gateway.sessions["old"] = gateway_pb2.Session(session_id="old", turns=2)
+    said: list[dict[str, Any]] = [
+        {"turn_id": "t1", "role": "user", "text": "keep\nit"},
+        {
+            "turn_id": "t1",
+            "role": "tool",
+            "text": f"memory_save: Stored: [id: {NOTE}]\nmore",
+            "tool": "memory_save",
+            "told": "it",
+        },
+        {"turn_id": "t1", "role": "assistant", "text": "✓ saved note-7"},
+        {"turn_id": "t2", "role": "user", "text": "hi"},
+    ]
     gateway.history["old"] = [
-        gateway_pb2.HistoryEvent(sequence=n, turn_id=turn, role=role, text=said)
-        for n, (turn, role, said) in enumerate(
-            [
-                ("t1", "user", "keep it"),
-                ("t1", "tool", "{}"),
-                ("t1", "assistant", "✓ saved note-7"),
-                ("t2", "user", "hi"),
-            ]
-        )
+        gateway_pb2.HistoryEvent(sequence=number, **event) for number, event in enumerate(said)
     ]
     gateway.receipts = [Receipt(turn_id="t1", action="saved", outcome="done", note_id=NOTE)]
     _, _, err = await chat(gateway, "", session="old")
-    assert err.splitlines()[1:5] == [
-        "> keep it",
+    assert err.splitlines()[1:8] == [
+        "> keep",
+        "  it",
+        "● memory_save it → Stored",
         "│ ✓ saved note-7",
         "✓ saved note-103637e5",
+        "",
         "> hi",
     ]
 

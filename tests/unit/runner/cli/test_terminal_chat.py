@@ -65,7 +65,7 @@ async def test_a_conversation_on_a_terminal(gateway: FakeGateway) -> None:
         assert [len(row[row.index("●") :]) for row in tool_rows] == [100]
         assert tool_rows[0].endswith("…")
         terminal.type("\x04")
-        await terminal.expect("to go on later: --session s1")
+        await terminal.expect("to go on later: runner chat --session s1")
         assert await terminal.ended() == 0
     assert [turn.text for turn in gateway.turns] == ["remember me"]
 
