@@ -36,6 +36,8 @@ from runner.workspace.keys import store_key
 
 _TYPED: Final = "TYPED_KEY"
 """Stands for a typed key in settings that are only tried."""
+_IN_THE_FILE: Final = " in [agent]: runner config edit"
+"""What a guest's fix says of settings that are in a file. These are being chosen."""
 
 
 def init(options: Options, given: Mapping[str, str | None], *, test: bool) -> Options | None:
@@ -212,6 +214,7 @@ def _test(options: Options, config: Config, choice: Choice) -> None:
     try:
         took_s = _tried(config, options.user_id, choice)
     except WireError as error:
+        error.resolution = error.resolution.partition(_IN_THE_FILE)[0]
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
             raise

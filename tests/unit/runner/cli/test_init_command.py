@@ -354,11 +354,12 @@ def test_a_request_that_fails_leaves_no_file_unless_it_is_wanted(
     run_command: RunCommand, file: Path, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.runs(OLLAMA)
-    failing(monkeypatch, WireError(Code.FAILED_PRECONDITION, "no tools here", resolution="x"))
+    fix = "correct base_url in [agent]: runner config edit, then: runner restart"
+    failing(monkeypatch, WireError(Code.FAILED_PRECONDITION, "no tools here", resolution=fix))
     done = run_command("init", *OPENAI)
     assert done.code == 1
     assert "no tools here" in done.err
-    assert "--no-test" in done.err
+    assert "fix: correct base_url; or write the file untested: --no-test" in done.err
     done = run_command("init", typed="1\nn\n")  # another one is asked for, and nobody answers
     assert done.code == 1
     assert done.err.count("How do you want to talk?") == 2
