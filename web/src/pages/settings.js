@@ -170,7 +170,7 @@ function Model({ userId, held, values, set, secret, setSecret, busy, onTry, doin
   const [here, setHere] = useState(/** @type {Message[] | null} */ (null));
   const [models, setModels] = useState(/** @type {Message[] | null} */ (null));
   useEffect(() => {
-    host("ListModels", {}).then((reply) => setHere(reply.servers), () => {});
+    host("ListModels", {}).then((reply) => setHere(reply.servers), () => setHere([]));
   }, []);
   const provider = now(held, values, "agent.provider");
   const base_url = now(held, values, "agent.base_url");
@@ -211,6 +211,7 @@ function Model({ userId, held, values, set, secret, setSecret, busy, onTry, doin
           onClick=${() => choose(server.provider, server.base_url, model.name)}>${model.name}
           <span class="muted"> ${server.program}${model.tools === false ? ", calls no tools" : ""}</span></button>`,
       )}</p>`}
+    ${!here && html`<${Loading} what="Looking for servers of models on this machine" />`}
     ${here && !found.length && html`<p class="muted">No server of models was found on this machine.</p>`}
     <label>Provider <select value=${provider} disabled=${fixed}
         onChange=${(/** @type {any} */ event) => choose(event.target.value)}>
