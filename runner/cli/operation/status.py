@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from runner.host.host import Host
 
 NOT_RUNNING = 3
-AILING: Final = ("failed", "backing_off", "unhealthy")
-"""States in which a guest does not do its work."""
+DOWN: Final = ("failed", "backing_off")
+"""States in which a guest does not run. One that is unhealthy has missed an answer, and may give the
+next."""
 _COLOURS = {"ready": "green", "starting": "yellow", "disabled": "dim"}
 
 
@@ -53,7 +54,7 @@ async def show_status(options: Options, *, json: bool) -> int:
     else:
         _print_table(reply, options)
     broken = reply.HasField("boundary") and not reply.boundary.passed
-    return int(broken or any(guest.state in AILING for guest in reply.guests))
+    return int(broken or any(guest.state in DOWN for guest in reply.guests))
 
 
 def show_summary(host: "Host", options: Options, notices: Sequence[str]) -> None:

@@ -31,7 +31,7 @@ class Control:
         ("ready", True, 0),
         ("starting", True, 0),
         ("disabled", True, 0),
-        ("unhealthy", True, 1),
+        ("unhealthy", True, 0),
         ("backing_off", True, 1),
         ("failed", True, 1),
         ("ready", False, 1),
