@@ -505,6 +505,8 @@ class Host:
         """Put what there is to know of these settings in the place of what there was before."""
         found = await asyncio.to_thread(self._judge, settings, self.user_id, self._environ)
         found += [f"{why}: {SMALL_BUDGET}" for why in settings.agent.small_budgets]
+        if settings.egress.host_loopback and not self.workspace.here:
+            found.append("egress.host_loopback has no effect: guests are not on this machine")
         self.notices = [each for each in self.notices if each not in self._of_settings] + found
         self._of_settings = found
 

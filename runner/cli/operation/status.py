@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 NOT_RUNNING = 3
 DOWN: Final = ("failed", "backing_off")
-"""States in which a guest does not run. One that is unhealthy has missed an answer, and may give the
-next."""
+"""States in which a guest does not run. One that is unhealthy has only missed an answer."""
 _COLOURS = {"ready": "green", "starting": "yellow", "disabled": "dim"}
 
 

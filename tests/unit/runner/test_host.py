@@ -48,6 +48,7 @@ from runner.host.runtime import (
 from runner.host.supervisor import Policy
 from runner.tiers.base import Capabilities, Handle
 from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
 from tests.support.guests.fake_tier import Behaviour, FakeDriver
 
 GUARD_S = 60.0
@@ -450,6 +451,21 @@ async def test_a_budget_that_covers_no_answer_is_named_at_the_start(house: House
         (notice,) = host.notices
         assert notice.startswith("agent.budget.day_tokens = 9000 does not cover one answer: 8,192")
         assert "lower max_output_tokens" in notice
+
+
+async def test_a_loopback_server_is_not_for_guests_elsewhere(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    egress = {"host_loopback": ["http://127.0.0.1:11434/v1"]}
+    house.config = Config.model_validate({**house.config.model_dump(), "egress": egress})
+    async with house.host() as host:
+        assert host.notices == []  # nothing is to be done where guests share the loopback
+        monkeypatch.setattr(Workspace, "here", False)
+        await host._note(host.config.for_user("alice"))
+        monkeypatch.undo()
+        assert host.notices == [
+            "egress.host_loopback has no effect: guests are not on this machine"
+        ]
 
 
 async def test_an_old_database_is_adopted_with_a_notice(house: House) -> None:
