@@ -458,10 +458,10 @@ async def test_a_loopback_server_is_not_for_guests_elsewhere(
 ) -> None:
     egress = {"host_loopback": ["http://127.0.0.1:11434/v1"]}
     house.config = Config.model_validate({**house.config.model_dump(), "egress": egress})
-    async with house.host() as host:
+    async with house.host(reload=lambda: house.config) as host:
         assert host.notices == []  # nothing is to be done where guests share the loopback
         monkeypatch.setattr(Workspace, "here", False)
-        await host._note(host.config.for_user("alice"))
+        await host.reload_egress()
         monkeypatch.undo()
         assert host.notices == [
             "egress.host_loopback has no effect: guests are not on this machine"
