@@ -25,6 +25,16 @@ case "$(cat "$stamp" 2>/dev/null || true)" in
 esac
 
 exec >&2 </dev/null
+not_here() { echo "Oxydra does not run here: $* (docs/guide/start.md lists where it does)"; exit 1; }
+case "$(uname -s) $(uname -r)" in
+  Linux*-Microsoft) not_here "this is WSL 1, whose kernel is not Linux; 'wsl --set-version DISTRIBUTION 2' makes it WSL 2" ;;
+  Linux*) ;;
+  *) not_here "its guests need Linux, and this is $(uname -s); use a Linux machine, a virtual machine, or WSL 2" ;;
+esac
+if [ "$(uname -m)" != x86_64 ] && ! { command -v cargo && command -v cmake; } >/dev/null 2>&1; then
+  not_here "libsql, the engine of the local memory, has no built package for $(uname -m);" \
+    "to build it: apt-get install cargo build-essential cmake, then the same command again"
+fi
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
   echo "Oxydra needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Set PYTHON=/path/to/python3.11"
   exit 1
@@ -42,11 +52,7 @@ if [ "$extras" = dev ] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
       pip install --no-deps "torch==$TORCH"
   fi
 fi
-pip install --constraint constraints.txt --editable ".[$extras]" || {
-  [ "$(uname -m)" = x86_64 ] || echo "libsql, the engine of the local memory, may have no built package for" \
-    "this machine: apt-get install cargo build-essential cmake, then the same command again" >&2
-  exit 1
-}
+pip install --constraint constraints.txt --editable ".[$extras]"
 if [ "$extras" = dev ]; then # this pip knows no --group
   pip install --constraint constraints.txt "$(.venv/bin/python -c 'import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["second-client"])')"

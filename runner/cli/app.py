@@ -212,7 +212,7 @@ def start(
     if notify_fd >= 0:
         raise typer.Exit(lifecycle.run_detached(options, notify_fd))
     config = options.load_for_hosting()
-    warn_unconfined(config)
+    warn_unconfined(config, options)
     if everybody:
         raise typer.Exit(asyncio.run(lifecycle.start_all(options, detach=detach)))
     if detach:
@@ -433,7 +433,7 @@ def _config_for_talking(options: Options) -> "Config | None":
     config = options.load()
     if not asyncio.run(host_runs(config, options.user_id)):
         config = options.load_for_hosting()
-        warn_unconfined(config)
+        warn_unconfined(config, options)
     return config
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from runner.config.models import Config
 
 UNCONFINED: Final = (
-    "insecure: no container is around the agent itself in the process tier; it has no network, "
-    "but runs with your rights and can reach every file that you can"
+    "process tier: commands are confined, and see the shared files and no network; the agent "
+    "itself has no network, but runs with your rights, with no container around it. "
+    "To look at that: runner doctor --boundary"
 )
 
 VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root", "--log-level")
@@ -33,6 +35,7 @@ _TIER: Final = ("--tier", "--insecure")
 WITHOUT_SETTINGS: Final = frozenset({"completion", "upgrade"})
 FOR_THE_MACHINE: Final = frozenset({*WITHOUT_SETTINGS, "images", "init", "users"})
 """Commands that are not about one user's agent, as all others are."""
+_SAME_IN_CHAT: Final = re.compile(r"`?\brunner (sessions|usage|status)\b(?: list)?(?: --all)?`?")
 HOSTING: Final = frozenset({"acp", "ask", "chat", "doctor", "mcp", "serve", "start"})
 """Commands that start guests, or examine what a start needs."""
 
@@ -59,18 +62,21 @@ def options_first(words: Sequence[str]) -> list[str]:
 
 
 def program() -> str:
-    """The name that this program was called by: `runner` or `oxydra`."""
-    return "oxydra" if Path(sys.argv[0]).name == "oxydra" else "runner"
-
-
-def as_called(text: str) -> str:
-    """`text`, with the commands in it as this program was called."""
-    return _calls_of("", *command_names()).sub(f"{program()} ", text)
+    """What starts this program in the shell that it was started from: its name, `runner` or
+    `oxydra`, where the shell finds it by that, else its path."""
+    given = Path(sys.argv[0])
+    name = "oxydra" if given.name == "oxydra" else "runner"
+    found = shutil.which(name)
+    if given.name != name or not given.exists() or (found and given.samefile(found)):
+        return name
+    here = Path(os.environ.get("PWD", Path.cwd()))
+    whole = given.absolute()
+    return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))
 
 
 def for_the_same(text: str, words: Sequence[str]) -> str:
-    """`text`, with the options of the command line `words` that its commands need, and with this
-    program's name.
+    """`text`, with the options of the command line `words` that its commands need, and with what
+    starts this program.
 
     `words` must have its options in front. Without the user, `runner stop` in a message could stop
     somebody else's agent.
@@ -86,12 +92,19 @@ def for_the_same(text: str, words: Sequence[str]) -> str:
 
     def completed(call: re.Match[str]) -> str:
         needed: tuple[str, ...] = () if call[1] in WITHOUT_SETTINGS else _SETTINGS
-        needed += () if call[1] in FOR_THE_MACHINE else _WHOSE
+        needed += () if call[1] in {*FOR_THE_MACHINE, "--"} else _WHOSE
         needed += _TIER if call[1] in HOSTING else ()
-        options = (word for name, said in given if name in needed for word in said)
-        return f"{shlex.join(['runner', *options])} "
+        there = text[call.end() :] if call[1] == "--" else ""
+        kept = (said for name, said in given if name in needed and name not in there)
+        options = [shlex.quote(word) for said in kept for word in said]
+        return " ".join([program(), *options, ""])
 
-    return as_called(_calls_of(*command_names()).sub(completed, text))
+    return _calls().sub(completed, text)
+
+
+def in_chat(text: str) -> str:
+    """`text`, with the commands of the chat in the place of those that do the same."""
+    return _SAME_IN_CHAT.sub(r"/\1", text)
 
 
 def command_names() -> frozenset[str]:
@@ -100,10 +113,10 @@ def command_names() -> frozenset[str]:
     return frozenset(typer.main.get_group(program.app).commands)
 
 
-def _calls_of(*commands: str) -> re.Pattern[str]:
-    """Matches `runner ` before one of the commands; for "" before an option."""
-    found = (f"{name}\\b" if name else "--" for name in sorted(commands))
-    return re.compile(rf"\brunner (?=({'|'.join(found)}))")
+def _calls() -> re.Pattern[str]:
+    """Matches `runner ` before a command or an option, which is its group."""
+    names = (rf"{name}\b" for name in sorted(command_names()))
+    return re.compile(rf"(?<![\w./-])runner (?=(--|{'|'.join(names)}))")
 
 
 @dataclass(frozen=True)
@@ -192,6 +205,10 @@ class Options:
         """`fix`, with its commands for the same user and settings."""
         return for_the_same(fix, self._all_words())
 
+    def mended_in_chat(self, fix: str) -> str:
+        """The same for a fix that is shown in a chat."""
+        return self.mended(in_chat(fix))
+
     def _all_words(self) -> list[str]:
         tier = [] if self.tier is None else ["--tier", self.tier]
         return [*tier, *self._words(insecure=self.insecure)]
@@ -211,7 +228,12 @@ class Options:
         return words
 
 
-def warn_unconfined(config: "Config") -> None:
-    """Print a line on standard error, so that nobody runs unconfined without knowing."""
+def warn_unconfined(config: "Config", options: Options) -> None:
+    """Say on standard error what is confined in the process tier and what is not; once, and not
+    where that tier was used last."""
     if config.tier == "process":
-        print(UNCONFINED, file=sys.stderr)  # noqa: T201
+        from runner.host.runtime import LastStart, Runtime
+
+        last = LastStart.load(Runtime.locate(config, options.user_id))
+        if last is None or last.tier != config.tier:
+            print(options.mended(UNCONFINED), file=sys.stderr)  # noqa: T201

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from runner.doctor.finding import Finding, ok, problem, warning
-from runner.tiers.process.bubblewrap import Bubblewrap
+from runner.tiers.process.bubblewrap import ALLOW_BUBBLEWRAP, Bubblewrap
 from runner.tiers.process.cgroup import HOW, ControlGroups
 
 ROOT: Final = Path("/")
 _OPENAT2: Final = 437
 _NAMESPACES: Final = "user namespaces"
 _SWITCHES: Final = (
-    ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
-    (
-        "kernel/apparmor_restrict_unprivileged_userns",
-        "1",
-        "kernel.apparmor_restrict_unprivileged_userns=0",
-    ),
+    ("kernel/unprivileged_userns_clone", "0", "sudo sysctl kernel.unprivileged_userns_clone=1"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", ALLOW_BUBBLEWRAP),
 )
 
 
@@ -42,7 +38,7 @@ def user_namespaces(root: Path = ROOT, *, privileged: bool | None = None) -> Fin
                 _NAMESPACES,
                 f"{name} = {off} denies them to ordinary users; bubblewrap and rootless "
                 "engines may need them",
-                f"sudo sysctl {fix}",
+                fix,
             )
     return ok(_NAMESPACES, "available")
 
@@ -54,7 +50,8 @@ def bubblewrap(found: Bubblewrap | None = None, *, needed: bool) -> Finding:
     if not reason:
         return ok("bubblewrap", "works")
     what, _, fix = reason.rpartition("; ")
-    fix = fix.removeprefix("install it: ").removeprefix("allow user namespaces: ")
+    for why in ("install it: ", "allow user namespaces: ", "allow user namespaces to bubblewrap: "):
+        fix = fix.removeprefix(why)
     if not needed:
         return ok("bubblewrap", f"{what}; only the process tier's shell needs it")
     return warning("bubblewrap", what, fix)

@@ -68,7 +68,7 @@ def test_chat_alone_brings_up_a_pair_and_takes_it_down(containers: Household) ->
     first = containers.run("--user", "alice", "chat", stdin=TURNS[0] + "\n")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "· container tier ·" in first.stderr
-    assert "insecure" not in first.stderr
+    assert "process tier" not in first.stderr
     assert containers.settles(), containers.left_behind()
 
     second = containers.run("--user", "alice", "chat", stdin=TURNS[1] + "\nrun id -u\n")

@@ -39,7 +39,7 @@ def lines_of(house: Household, user: str) -> list[str]:
 
 def _insecure(errors: str) -> str:
     """The one line that may stand there."""
-    return errors if errors.startswith("insecure: ") and errors.count("\n") == 1 else ""
+    return errors if errors.startswith("process tier: ") and errors.count("\n") == 1 else ""
 
 
 def test_a_memory_becomes_a_private_file_and_another_users_memory(house: Household) -> None:

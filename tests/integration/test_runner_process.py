@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.cli.options import UNCONFINED, for_the_same
 from runner.tiers.process.bubblewrap import Bubblewrap
 from tests.support.commands.household import RUNNER, Household
 
@@ -91,10 +92,9 @@ def test_start_in_the_foreground_greets_and_ends_with_ctrl_c(house: Household) -
     assert "stop       Ctrl-C here, or runner stop" in greeting
     code, errors = end(process, signal.SIGINT)
     assert code == 130
-    assert errors.splitlines() == [
-        "insecure: no container is around the agent itself in the process tier; it has no network, "
-        "but runs with your rights and can reach every file that you can"
-    ]
+    assert errors.splitlines() == [for_the_same(UNCONFINED, ["--insecure"])]
+    again = begin(house)
+    assert end(again, signal.SIGTERM) == (0, ""), "it is said once"
     assert house.left_behind() == []
 
 
@@ -220,7 +220,9 @@ def test_a_corrupt_database_is_one_clear_error(house: Household, words: list[str
     before = database.read_bytes()
     done = house.run(*words)
     assert done.returncode == 1
-    said = [line for line in done.stderr.splitlines() if not line.startswith(("insecure", "start"))]
+    said = [
+        line for line in done.stderr.splitlines() if not line.startswith(("process tier", "start"))
+    ]
     what, why, fix = said
     assert "database" in what
     assert why.startswith("  why: ")

@@ -78,7 +78,7 @@ async def talk(
             )
             await screen.status(f"{greeting} · /help" if on_a_terminal else greeting)
             for notice in hello.notices:
-                await screen.status(one_line(notice))
+                await screen.status(one_line(mended(notice)))
             if model:
                 conversation.model = (await conversation.client.resolve_model(model)).model
             if session or last:
@@ -130,7 +130,7 @@ async def chat(
             stdin=streams.stdin,
             stdout=streams.stdout,
             stderr=streams.stderr,
-            mended=options.mended,
+            mended=options.mended_in_chat,
             agent_stays=agent_stays,
             again=lambda session_id: _again(options, session_id),
         )

@@ -55,7 +55,8 @@ def stats(context: typer.Context, json: AsJson = False) -> None:
 def reembed(context: typer.Context) -> None:
     """Make all vectors anew, in the background: for a model that changed under its name."""
     passages = ask_agent(context.obj, lambda agent: agent.reembed_memory())
-    typer.echo(f"{passages:,} passages get new vectors; `runner status` shows how far that is")
+    shown = context.obj.mended("`runner status` shows how far that is")
+    typer.echo(f"{passages:,} passages get new vectors; {shown}")
 
 
 def backup(
@@ -145,9 +146,10 @@ def move(
         )
     _work(options, bootstrap_pb2.MaintenanceJob(move=bootstrap_pb2.Move(to_remote=to == "remote")))
     if to == "remote":
-        typer.echo("from now on the agent uses the server: runner start")
+        typer.echo(options.mended("from now on the agent uses the server: runner start"))
     else:
-        typer.echo("to use the local file from now on, remove memory.remote_url: then runner start")
+        local = "to use the local file from now on, remove memory.remote_url: then runner start"
+        typer.echo(options.mended(local))
 
 
 def token(context: typer.Context) -> None:
@@ -253,7 +255,8 @@ def export(
     for each in exported.left_out:
         typer.echo(printable(f"left out: {each}"), err=True)
     if exported.left_out:
-        typer.echo("runner memory backup copies the whole store instead", err=True)
+        whole = context.obj.mended("runner memory backup copies the whole store instead")
+        typer.echo(whole, err=True)
         raise typer.Exit(1)
 
 

@@ -94,7 +94,7 @@ def set_key(
         in_use = ask_host(options, lambda host: host.set_credential(chosen, key, source, origin))
     used = "is in use from the next request on" if in_use else "is used when the agent has started"
     typer.echo(f"the key of {chosen} at {origin} {used}")
-    typer.echo(kept)
+    typer.echo(options.mended(kept))
 
 
 def _stored(options: Options, agent: AgentSettings, key: str) -> tuple[str, str]:

@@ -191,7 +191,7 @@ def _grant(
     typer.echo(f"{rule} is {verb} {_WHO[role]} {where} until the host ends")
     settings = options.load().for_user(options.user_id).egress
     own = settings.agent if role == "agent" else settings.shell
-    typer.echo("to keep it, in runner.toml, then: runner egress reload")
+    typer.echo(options.mended("to keep it, in runner.toml, then: runner egress reload"))
     prefix = "" if options.user_id == DEFAULT_USER_ID else f"users.{options.user_id}."
     typer.echo(f"  [{prefix}egress.{role}]\n  {_setting(own, rule, denied=denied)}")
 

@@ -14,7 +14,7 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from runner.cli.options import Options, Yes, as_called
+from runner.cli.options import Options, Yes
 from runner.cli.output import confirm, print_table, table_of
 from runner.images.archive import list_images, load_images, save_images
 from runner.images.bootstrap import bootstrap_base
@@ -129,7 +129,8 @@ def show(context: typer.Context) -> None:
     with _engine(context) as (engine, prefix):
         for each in list_images(engine, prefix):
             if each.image_id is None:
-                table.add_row(each.role, each.name, "-", as_called("(none; runner images build)"))
+                none = context.obj.mended("(none; runner images build)")
+                table.add_row(each.role, each.name, "-", none)
             else:
                 short = each.image_id.removeprefix("sha256:")[:12]
                 table.add_row(each.role, each.name, _megabytes(each.size), short)

@@ -94,7 +94,7 @@ def remove(
         )
     found = belongings(config, user)
     tokens = [token.name for token in Tokens.locate(config).all() if token.user_id == user]
-    _show(user, config, found, tokens)
+    _show(given, user, config, found, tokens)
     if not (found.parts or found.engine_objects or tokens):
         return
     if not yes:
@@ -112,7 +112,9 @@ def remove(
     typer.echo(f"user {user} is removed")
 
 
-def _show(user: str, config: Config, found: UserData, tokens: Sequence[str]) -> None:
+def _show(
+    given: Options, user: str, config: Config, found: UserData, tokens: Sequence[str]
+) -> None:
     if found.parts:
         rows = [(part.what, decimal(part.size), os.fspath(part.path)) for part in found.parts]
         print_table(table_of(f"of user {user}", "size", "place", rows=rows))
@@ -123,6 +125,5 @@ def _show(user: str, config: Config, found: UserData, tokens: Sequence[str]) -> 
     for told in found.elsewhere:
         typer.echo(f"note: {told}")
     if found.has_settings:
-        typer.echo(
-            f"note: the section [users.{user}] of the configuration stays: runner config edit"
-        )
+        edit = given.mended("runner config edit")
+        typer.echo(f"note: the section [users.{user}] of the configuration stays: {edit}")

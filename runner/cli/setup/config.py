@@ -109,7 +109,8 @@ def edit(context: typer.Context) -> None:
         typer.echo("nothing was changed")
         return
     _put(path, before, after)
-    typer.echo(f"{path} is changed; agents that run take it with: runner restart")
+    again = options.mended("runner restart")
+    typer.echo(f"{path} is changed; agents that run take it with: {again}")
 
 
 def _settings(

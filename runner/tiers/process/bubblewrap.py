@@ -26,6 +26,12 @@ GUEST_UID: Final = 10_001
 _ACCOUNTS: Final = Path(__file__).parent / "etc"
 
 _INSTALL: Final = "install it: apt-get install bubblewrap (or your system's package of that name)"
+ALLOW_BUBBLEWRAP: Final = (
+    "printf '%s\\n' 'abi <abi/4.0>,' "
+    "'profile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }' | "
+    "sudo tee /etc/apparmor.d/bwrap && sudo apparmor_parser -r /etc/apparmor.d/bwrap"
+)
+"""Lets bubblewrap alone make user namespaces where AppArmor keeps ordinary programs from it."""
 _ETC: Final = (
     "alternatives",
     "ca-certificates",
@@ -124,7 +130,7 @@ def _fix(said: str) -> str:
     if "unknown option" in said.lower():
         return "bubblewrap 0.8 or newer is needed"
     if Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").exists():
-        return "allow user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+        return f"allow user namespaces to bubblewrap: {ALLOW_BUBBLEWRAP}"
     return "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"
 
 

@@ -11,7 +11,7 @@ import pytest
 from wire.installation import adding
 
 from runner.cli import app as app_module
-from runner.cli.options import UNCONFINED
+from runner.cli.options import UNCONFINED, for_the_same
 from runner.tiers.process import packages
 
 
@@ -218,7 +218,7 @@ def test_a_missing_credential_is_named_before_anything_is_made(command: Command)
     done = command("--insecure", "start")
     assert done.code == 1
     warning, *rest = done.err.splitlines()
-    assert warning == UNCONFINED
+    assert warning == for_the_same(UNCONFINED, ["--insecure"])
     assert three_lines("\n".join(rest))
     assert "NO_SUCH_KEY_HERE is not set" in done.err
 

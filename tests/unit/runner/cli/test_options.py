@@ -1,13 +1,14 @@
 """Where global options may stand on a command line."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from runner.cli.options import (
     FOR_THE_MACHINE,
     HOSTING,
-    as_called,
+    Options,
     command_names,
     for_the_same,
     options_first,
@@ -66,6 +67,16 @@ def test_global_options_may_stand_behind_the_command(given: str, understood: str
             "runner restart, or runner start",
             "runner restart, or runner --insecure start",
         ),
+        (
+            "--config c.toml start",
+            "runner --tier container",
+            "runner --config c.toml --tier container",
+        ),
+        (
+            "--config c.toml start",
+            "runner --config c.toml start; .venv/bin/runner start",
+            "runner --config c.toml start; .venv/bin/runner start",
+        ),
         ("memory save --user", "runner logs", "runner logs"),
     ],
 )
@@ -77,11 +88,34 @@ def test_what_is_for_the_machine_or_starts_guests_is_a_command() -> None:
     assert command_names() > FOR_THE_MACHINE | HOSTING
 
 
-def test_fixes_name_the_program_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixes_name_the_program_as_it_was_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     text = "export it where the runner starts, then: runner restart; or `runner images build`"
-    assert as_called(text) == text
+    assert for_the_same(text, ()) == text
     monkeypatch.setattr(sys, "argv", ["/usr/bin/oxydra", "status"])
     assert for_the_same(text, ["--user", "bob", "status"]) == (
         "export it where the runner starts, then: oxydra --user bob restart; "
         "or `oxydra images build`"
     )
+    place = tmp_path / ".venv" / "bin" / "runner"
+    place.parent.mkdir(parents=True)
+    place.touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/runner", "--insecure", "chat"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert for_the_same("runner logs", ()) == ".venv/bin/runner logs"
+    monkeypatch.setenv("PWD", "/")
+    assert for_the_same("runner logs", ()) == f"{place} logs".removeprefix("/")
+    monkeypatch.setenv("PWD", "/elsewhere")
+    assert for_the_same("runner logs", ()) == f"{place} logs"
+    monkeypatch.setenv("PATH", str(place.parent))
+    assert for_the_same("runner logs", ()) == "runner logs"
+
+
+def test_a_fix_in_a_chat_is_a_command_of_the_chat() -> None:
+    bob = Options(user_id="bob")
+    assert bob.mended_in_chat("runner sessions list --all") == "/sessions"
+    assert bob.mended_in_chat("`runner usage` says it") == "/usage says it"
+    assert bob.mended_in_chat("then: runner restart") == "then: runner --user bob restart"

@@ -7,7 +7,7 @@ import pytest
 
 from runner.doctor import kernel
 from runner.doctor.finding import State
-from runner.tiers.process.bubblewrap import Bubblewrap
+from runner.tiers.process.bubblewrap import ALLOW_BUBBLEWRAP, Bubblewrap
 from runner.tiers.process.cgroup import HOW, ControlGroups
 
 
@@ -49,12 +49,8 @@ def test_user_namespaces_that_are_switched_off(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("switch", "off", "fix"),
     [
-        ("unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
-        (
-            "apparmor_restrict_unprivileged_userns",
-            "1",
-            "kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
+        ("unprivileged_userns_clone", "0", "sudo sysctl kernel.unprivileged_userns_clone=1"),
+        ("apparmor_restrict_unprivileged_userns", "1", ALLOW_BUBBLEWRAP),
     ],
 )
 def test_user_namespaces_that_ordinary_users_may_not_make(
@@ -62,7 +58,7 @@ def test_user_namespaces_that_ordinary_users_may_not_make(
 ) -> None:
     machine.write(f"proc/sys/kernel/{switch}", f"{off}\n")
     found = kernel.user_namespaces(machine.root, privileged=False)
-    assert (found.state, found.fix) == (State.WARNING, f"sudo sysctl {fix}")
+    assert (found.state, found.fix) == (State.WARNING, fix)
     assert switch in found.what
     assert kernel.user_namespaces(machine.root, privileged=True).state is State.OK
 
