@@ -213,7 +213,7 @@ _KINDS: Final = {
 
 def refusal(status: int, kind: str, why: str) -> WireError:
     """The error for an answer of the door's own."""
-    why = " ".join(why.split())[:_WHY_MAX_CHARS]
+    why = " ".join(why.split())[:_WHY_MAX_CHARS].removeprefix("egress: ")
     if kind == MISSING:
         return GuestError(
             Code.FAILED_PRECONDITION,

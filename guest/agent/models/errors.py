@@ -178,10 +178,11 @@ class _Kind:
 
 
 _KEY: Final = "runner credentials set --provider {provider}, and ask again"
-_REACH: Final = f"start that server, or correct base_url {CONFIG}"
+_SET_UP: Final = "runner init; or runner config edit, then: runner restart"
+_REACH: Final = f"start that server, or correct base_url: {_SET_UP}"
 _ON_THE_WAY: Final = ("unreachable", "cut")
-_OTHER_MODEL: Final = f"choose another model {CONFIG}"
-_UNREADABLE: Final = f"ask again; if it persists, correct base_url {CONFIG}; runner logs has more"
+_OTHER_MODEL: Final = f"choose another model: {_SET_UP}"
+_UNREADABLE: Final = f"ask again; if it persists, correct base_url: {_SET_UP}; runner logs has more"
 _MODULES: Final = re.compile(
     rf"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:{'|'.join(PROVIDERS)}))\b"
 )
@@ -195,7 +196,7 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "model {model!r} cannot call tools, and the agent needs them",
-        f"choose a model that can {CONFIG}",
+        f"choose a model that can: {_SET_UP}",
         words=_any(
             r"not support (the use of )?(tool|function)",
             r"(tool|function)[- ](use|calls?|calling|choice)\b.{0,40}\bnot (supported|available)",
@@ -212,7 +213,7 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} has no chat API at this address",
-        f"correct base_url, which ends in /v1 for most servers, {CONFIG}",
+        f"correct base_url, which ends in /v1 for most servers: {_SET_UP}",
         errors=exceptions.ModelAPIError,
         unlike=_any("model", "deployment", "endpoints"),
         statuses=(404, 405),
@@ -220,13 +221,13 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
-        f"correct model (or base_url) {CONFIG}",
+        f"correct model (or base_url): {_SET_UP}",
         errors=exceptions.ModelNotFoundError,
     ),
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
-        f"correct model (or base_url) {CONFIG}",
+        f"correct model (or base_url): {_SET_UP}",
         words=_any(
             r"not a valid model",
             r"(unknown|no such|invalid) model",
@@ -249,14 +250,14 @@ _KINDS: Final = (
     _Kind(
         Code.RESOURCE_EXHAUSTED,
         "{who} has too little memory for model {model!r}",
-        f"close what else uses its memory, or choose a smaller model {CONFIG}",
+        f"close what else uses its memory, or choose a smaller model: {_SET_UP}",
         words=_any(r"requires more (system |gpu )?memory", r"out of memory", r"failed to allocate"),
         statuses=(500, 503),
     ),
     _Kind(
         Code.RESOURCE_EXHAUSTED,
         "the account at {who} has no quota left",
-        "raise the quota with the provider, or configure another one: provider " + CONFIG,
+        f"raise the quota with the provider, or choose another one: {_SET_UP}",
         errors=exceptions.ModelQuotaExceededError,
     ),
     _Kind(
@@ -268,13 +269,13 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} rejected the request",
-        f"correct model or base_url {CONFIG}",
+        f"correct model or base_url: {_SET_UP}",
         errors=exceptions.ModelRequestRejectedError,
     ),
     _Kind(
         Code.TIMEOUT,
         "{who} did not answer in time",
-        f"ask again; if it persists, check base_url {CONFIG}",
+        f"ask again; if it persists, check base_url: {_SET_UP}",
         errors=exceptions.ModelTimeoutError,
     ),
     _Kind(
@@ -287,7 +288,7 @@ _KINDS: Final = (
     _Kind(
         Code.UNAVAILABLE,
         "the connection to {who} failed or broke off",
-        f"check the network and base_url {CONFIG}",
+        f"check the network and base_url: {_SET_UP}",
         errors=exceptions.ModelConnectionError,
     ),
     _Kind(
