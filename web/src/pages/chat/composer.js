@@ -22,11 +22,12 @@ const draftKey = (user, session) => `oxydra.draft.${user}.${session}`;
 /** @typedef {import("./files.js").Attachment} Attachment */
 
 /**
- * @param {{user: string, session: string, running: boolean, operator: boolean, replaced: {text: string} | null,
+ * @param {{user: string, session: string, kept?: boolean, running: boolean, operator: boolean, replaced: {text: string} | null,
  *   onSend: (text: string, how: {model: string, attachments: string[]}, started: () => void) => void,
- *   onStop: () => void}} props `replaced`: a text to write in the place of what is there
+ *   onStop: () => void}} props `replaced`: a text to write in the place of what is there;
+ *   `kept`: whether the browser may keep what is written and not sent
  */
-export function Composer({ user, session, running, operator, replaced, onSend, onStop }) {
+export function Composer({ user, session, kept = true, running, operator, replaced, onSend, onStop }) {
   const key = draftKey(user, session);
   const [text, setText] = useState(sessionStorage.getItem(key) || "");
   const [files, setFiles] = useState(/** @type {Attachment[]} */ ([]));
@@ -56,7 +57,7 @@ export function Composer({ user, session, running, operator, replaced, onSend, o
 
   const write = (/** @type {string} */ written) => {
     setText(written);
-    sessionStorage.setItem(key, written);
+    if (kept) sessionStorage.setItem(key, written);
   };
   const sending = files.some((each) => !each.path && !each.problem);
   const ready = !running && !sending && (text.trim() !== "" || files.some((each) => each.path));

@@ -11,6 +11,7 @@ import { Approval } from "./calls.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Sessions } from "./sessions.js";
+import { Temporary, isTemporary } from "./temporary.js";
 import { TurnView } from "./turn.js";
 import { isWaiting } from "./turn-state.js";
 import { Welcome } from "./welcome.js";
@@ -33,6 +34,7 @@ export default function Chat({ user, route, me }) {
   const [conversation, setConversation] = useState(/** @type {Conversation | null} */ (null));
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const [replaced, setReplaced] = useState(/** @type {{text: string} | null} */ (null));
+  const [erased, setErased] = useState("");
   const [listing, setListing] = useState(false);
   const [version, changed] = useReducer((/** @type {number} */ n) => n + 1, 0);
   const attention = useMemo(() => new Attention(user), [user]);
@@ -45,6 +47,7 @@ export default function Chat({ user, route, me }) {
   useLayoutEffect(() => {
     setProblem(null);
     setListing(false);
+    if (session) setErased("");
     if (!session) {
       setConversation(null);
       return undefined;
@@ -87,6 +90,15 @@ export default function Chat({ user, route, me }) {
       setReplaced({ text });
     }
   };
+  const beginTemporary = async () => {
+    setErased("");
+    try {
+      const made = await call(user, "CreateSession", { channel: "web", temporary: true });
+      go("chat", made.session_id);
+    } catch (error) {
+      setProblem(error);
+    }
+  };
   const retry = (/** @type {Turn} */ turn) =>
     turn.problem?.notSent
       ? send(turn.asked, { attachments: turn.attachments })
@@ -98,7 +110,7 @@ export default function Chat({ user, route, me }) {
 
   return html`<div class="chat" data-listing=${listing}>
     <${Sessions} user=${user} current=${session} running=${running} version=${version} onChanged=${changed}
-      canSearch=${me.scopes.includes("memory")} />
+      onTemporary=${beginTemporary} canSearch=${me.scopes.includes("memory")} />
     <section class="conversation" aria-label="Conversation">
       <button type="button" class="list-switch" aria-expanded=${listing}
         onClick=${() => setListing(!listing)}>Conversations</button>
@@ -116,11 +128,14 @@ export default function Chat({ user, route, me }) {
           </p>
         <//>`,
       )}
+      ${erased && html`<p class="notice good" role="status">${erased}</p>`}
+      ${isTemporary(session) &&
+      html`<${Temporary} user=${user} session=${session} turns=${turns.length} onEnded=${setErased} />`}
       ${conversation
         ? html`<${Turns} key=${session} user=${user} conversation=${conversation} turns=${turns}
             onRetry=${retry} onEdit=${(/** @type {string} */ text) => setReplaced({ text })} />`
         : html`<${Welcome} user=${user} operator=${me.operator} onAsk=${(/** @type {string} */ text) => send(text, {})} />`}
-      <${Composer} user=${user} session=${session || "new"} running=${Boolean(now)} replaced=${replaced}
+      <${Composer} user=${user} session=${session || "new"} kept=${!isTemporary(session)} running=${Boolean(now)} replaced=${replaced}
         operator=${me.operator}
         onSend=${send} onStop=${stop} />
     </section>
@@ -141,6 +156,6 @@ function Turns({ user, conversation, turns, onRetry, onEdit }) {
     itemRole="presentation" follow
     onNearStart=${() => conversation.older().catch(() => {})}
     draw=${(/** @type {Turn} */ turn) =>
-      html`<${TurnView} user=${user} turn=${turn} last=${turn === last} onRetry=${() => onRetry(turn)}
+      html`<${TurnView} user=${user} session=${conversation.sessionId} turn=${turn} last=${turn === last} onRetry=${() => onRetry(turn)}
         onEdit=${onEdit} />`} />`;
 }

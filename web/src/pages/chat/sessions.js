@@ -18,10 +18,10 @@ const MOST_WORDS = 0.6;
 
 /**
  * @param {{user: string, current: string, running: Message[], canSearch: boolean, version: number,
- *   onChanged: () => void}} props `version`: another number where the list is to be read again;
+ *   onChanged: () => void, onTemporary: () => void}} props `version`: another number where the list is to be read again;
  *   `canSearch`: whether what was said may be searched, which needs the scope of memory
  */
-export function Sessions({ user, current, running, canSearch, version, onChanged }) {
+export function Sessions({ user, current, running, canSearch, version, onChanged, onTemporary }) {
   const [sessions, setSessions] = useState(/** @type {Message[]} */ ([]));
   const [archived, setArchived] = useState(false);
   const [query, setQuery] = useState("");
@@ -110,7 +110,11 @@ export function Sessions({ user, current, running, canSearch, version, onChanged
   };
 
   return html`<nav class="sessions" aria-label="Conversations">
-    <p class="actions"><a class="button" href=${href("chat")}>New conversation</a></p>
+    <p class="actions">
+      <a class="button" href=${href("chat")}>New conversation</a>
+      <button type="button" title="It reads what is remembered, keeps nothing, and is erased at its end"
+        onClick=${onTemporary}>Temporary</button>
+    </p>
     <label class="unseen" for="find-session">Search conversations</label>
     <input id="find-session" type="search" placeholder="Search conversations" ref=${field} value=${query}
       onInput=${(/** @type {any} */ event) => setQuery(event.target.value)} />

@@ -58,8 +58,9 @@ export function fromHistory(history) {
       turn.asked = turn.asked ? `${turn.asked}\n\n${event.text}` : event.text || "";
       turn.attachments = event.attachments || [];
     } else if (event.role === "tool") {
-      const finished = { ok: true, summary: "", output: event.text || "" };
-      turn.parts.push({ kind: "call", call: { tool: event.tool || "tool" }, finished });
+      const [summary, ...output] = (event.text || "").replace(`${event.tool}: `, "").split("\n");
+      const finished = { ok: !event.failed, summary, output: output.join("\n") };
+      turn.parts.push({ kind: "call", call: { tool: event.tool || "tool", told: event.told }, finished });
     } else if (event.text) {
       turn.parts.push({ kind: "text", text: event.text });
     }

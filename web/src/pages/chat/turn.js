@@ -7,18 +7,20 @@ import { FailureNotice } from "../../components/notices.js";
 import { SharedFile } from "../../components/shared-file.js";
 import { href } from "../../router.js";
 import { count, fullTime, money, shortTime } from "../../text.js";
-import { html } from "../../view.js";
+import { html, useState } from "../../view.js";
 import { Approval, ToolCall } from "./calls.js";
 import { answerOf, isWaiting } from "./turn-state.js";
+import { Why } from "./why.js";
 
 /** @typedef {import("./turn-state.js").Turn} Turn */
 /** @typedef {import("../../api.js").Message} Message */
 
 /**
- * @param {{user: string, turn: Turn, last: boolean, onRetry: () => void,
+ * @param {{user: string, session: string, turn: Turn, last: boolean, onRetry: () => void,
  *   onEdit: (text: string) => void}} props `last`: it is the session's last turn
  */
-export function TurnView({ user, turn, last, onRetry, onEdit }) {
+export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
+  const [asking, setAsking] = useState(false);
   const over = turn.state === "ended";
   return html`<article class="turn" aria-label=${`Turn of ${fullTime(turn.at)}`} aria-busy=${!over}>
     ${turn.asked &&
@@ -56,9 +58,13 @@ export function TurnView({ user, turn, last, onRetry, onEdit }) {
         html`<button type="button" class="plain" onClick=${onRetry}>
           ${turn.problem && !turn.problem.notSent && turn.parts.length ? "Go on, or try again" : "Try again"}
         </button>`}
+        ${last && answerOf(turn) &&
+        html`<button type="button" class="plain" onClick=${() => setAsking(true)}>Why this answer</button>`}
         ${last && turn.asked &&
         html`<button type="button" class="plain" onClick=${() => onEdit(turn.asked)}>Edit and ask anew</button>`}
       </p>`}
+      ${asking &&
+      html`<${Why} user=${user} session=${session} turn=${turn.id} onClose=${() => setAsking(false)} />`}
     </div>
   </article>`;
 }

@@ -1,0 +1,153 @@
+/** What the last answer was made of: the notes in its request, and what its parts took. */
+
+import { call } from "../../api.js";
+import { Dialog } from "../../components/dialog.js";
+import { FailureNotice, Loading } from "../../components/notices.js";
+import { href } from "../../router.js";
+import { count } from "../../text.js";
+import { html, useEffect, useState } from "../../view.js";
+import { Forget } from "../memory/forget.js";
+import { Words } from "../memory/text.js";
+
+/** @typedef {import("../../api.js").Message} Message */
+/** @typedef {{used: Message, note: Message | null, receipt: string}} Used `note`: null where it cannot be read */
+
+const HOW = {
+  keyword: "found by its words",
+  semantic: "found by meaning",
+  both: "found by words and meaning",
+  weak: "the nearest, though unlike",
+};
+
+const PARTS = {
+  rules: "Rules",
+  tools: "Tools",
+  memory: "Memory",
+  history: "History",
+  turn: "This turn",
+};
+
+/** @param {{user: string, session: string, turn: string, onClose: () => void}} props */
+export function Why({ user, session, turn, onClose }) {
+  const [found, setFound] = useState(/** @type {Message | null} */ (null));
+  const [notes, setNotes] = useState(/** @type {Used[]} */ ([]));
+  const [problem, setProblem] = useState(/** @type {any} */ (null));
+  const [forgetting, setForgetting] = useState(/** @type {Used | null} */ (null));
+  useEffect(() => {
+    const read = async () => {
+      const request = { session_id: session, turn_id: turn };
+      const context = await call(user, "GetTurnContext", request);
+      const used = (context.notes || []).map(async (/** @type {Message} */ each) => {
+        const note = await call(user, "GetNote", { note_id: each.note_id }).catch(() => null);
+        return { used: each, note, receipt: "" };
+      });
+      setNotes(await Promise.all(used));
+      setFound(context);
+    };
+    read().catch(setProblem);
+  }, [user, session, turn]);
+  const changed = (/** @type {Used} */ of, /** @type {Partial<Used>} */ what) =>
+    setNotes((all) => all.map((each) => (each.used === of.used ? { ...each, ...what } : each)));
+
+  if (forgetting?.note)
+    return html`<${Forget} user=${user} note=${forgetting.note} onClose=${() => setForgetting(null)}
+      onDone=${() => {
+        changed(forgetting, { note: null, receipt: "✓ Forgot this note, by you" });
+        setForgetting(null);
+      }} />`;
+  return html`<${Dialog} title="Why this answer" wide onClose=${onClose}>
+    ${problem && html`<${FailureNotice} failure=${problem} />`}
+    ${!found && !problem && html`<${Loading} />`}
+    ${found &&
+    html`<h3>Notes that the model saw</h3>
+      ${!notes.length && html`<p class="empty">No note was in the request for this answer.</p>`}
+      <ol class="plain-list">
+        ${notes.map(
+          (each) => html`<li key=${each.used.note_id}><${Note} user=${user} of=${each}
+            onChanged=${(/** @type {Partial<Used>} */ what) => changed(each, what)}
+            onForget=${() => setForgetting(each)} /></li>`,
+        )}
+      </ol>
+      <${Size} found=${found} />`}
+  <//>`;
+}
+
+/**
+ * @param {{user: string, of: Used, onChanged: (what: Partial<Used>) => void, onForget: () => void}} props
+ */
+function Note({ user, of, onChanged, onForget }) {
+  const [right, setRight] = useState(/** @type {string | null} */ (null));
+  const [problem, setProblem] = useState(/** @type {any} */ (null));
+  const { used, note, receipt } = of;
+  const how = HOW[/** @type {keyof typeof HOW} */ (used.matched_by)];
+  const by = used.tool ? `${how || "shown"} for ${used.tool}` : how || "working memory, always there";
+  const correct = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setProblem(null);
+    try {
+      const request = {
+        note_id: used.note_id, text: right, expected_version: note?.version, channel: "web",
+      };
+      const saved = await call(user, "EditNote", request);
+      onChanged({ note: saved, receipt: `✓ Updated this note, by you (version ${saved.version})` });
+      setRight(null);
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  return html`
+    <p>${note ? html`<${Words} text=${note.text || ""} />` : html`<span class="muted">(forgotten, or not for you to read)</span>`}</p>
+    <p class="muted">
+      ${note ? html`<a href=${href("memory", used.note_id)}>${used.note_id.slice(0, 13)}</a>` : used.note_id.slice(0, 13)}, ${by}
+      ${note && right === null &&
+      html`<button type="button" class="plain" onClick=${() => setRight(note.text || "")}>This is wrong</button>`}
+    </p>
+    ${receipt && html`<p class="good" role="status">${receipt}</p>`}
+    ${problem && html`<${FailureNotice} failure=${problem} />`}
+    ${right !== null &&
+    html`<form onSubmit=${correct}>
+      <p>
+        <label for=${`right-${used.note_id}`}>What is right</label>
+        <textarea id=${`right-${used.note_id}`} rows="3" value=${right}
+          onInput=${(/** @type {any} */ event) => setRight(event.target.value)}></textarea>
+      </p>
+      <p class="actions">
+        <button type="button" class="danger" onClick=${onForget}>Forget it …</button>
+        <button type="button" onClick=${() => setRight(null)}>Cancel</button>
+        <button type="submit" class="primary" disabled=${!right.trim() || right === note?.text}>Save</button>
+      </p>
+    </form>`}`;
+}
+
+/** @param {{found: Message}} props what the parts of the request took of the model's window */
+function Size({ found }) {
+  const taken = Object.entries(PARTS).map(([part, name]) => ({ name, tokens: Number(found[part] || 0) }));
+  const whole = taken.reduce((sum, each) => sum + each.tokens, 0);
+  const window = Number(found.window || 0);
+  const known = Number(found.window_known || 0);
+  const set = Number(found.window_set || 0);
+  const counted = Number(found.counted || 0);
+  return html`<h3>What it took of the model's window</h3>
+    <table class="rows">
+      <thead><tr><th>Part</th><th class="number">Tokens, by estimate</th></tr></thead>
+      <tbody>
+        ${[...taken, { name: "Free", tokens: Math.max(window - whole, 0) }].map(
+          (each) => html`<tr key=${each.name}>
+            <td data-title="Part">${each.name}</td>
+            <td data-title="Tokens" class="number">${count(each.tokens)}</td>
+          </tr>`,
+        )}
+      </tbody>
+    </table>
+    <p>
+      <meter min="0" max=${window || 1} value=${whole} aria-label="Part of the window that is taken"></meter>${" "}
+      ${count(whole)} of ${count(window)} tokens${counted ? `; the provider has counted ${count(counted)}` : ""}.
+    </p>
+    ${counted > 0 && whole > 3000 && counted * 2 < whole &&
+    html`<p class="bad">The server may cut what its window does not hold: with Ollama, start it with
+      OLLAMA_CONTEXT_LENGTH=${window}, or set context_window to what the server takes.</p>`}
+    ${window < set &&
+    html`<p class="muted">The model takes less than context_window (${count(set)}): set that to ${count(window)}.</p>`}
+    ${window >= set && known > 0 && known !== window &&
+    html`<p class="muted">The model's own window is ${count(known)}; context_window is ${count(set)}.</p>`}`;
+}
