@@ -46,8 +46,8 @@ _ANSWERING = "answering"
 _SHOWN_EVENTS = 100
 _SHOWN_TURNS = 5
 _FORGET_WITHIN_S = 5.0
-_ERASED = "✓ erased: {turns} of the temporary conversation; nothing of it was ever on a disk"
-_OVER = "✓ erased before: the temporary conversation was over; nothing of it was ever on a disk"
+_ERASED = "✓ erased: {turns} of the temporary conversation; nothing of it was ever stored"
+_OVER = "✓ erased before: the temporary conversation was over; nothing of it was ever stored"
 _NOT_ERASED = "? the temporary conversation was not ended ({why}); the agent ends it within an hour"
 _WAS_OVER = (
     "the temporary conversation is over and erased: its agent has ended, or nothing was said for "

@@ -128,7 +128,7 @@ async def test_a_temporary_conversation_ends_with_its_receipt(gateway: FakeGatew
         ("s1", "kept too"),
     ]
     assert set(gateway.sessions) == {"s1"}
-    assert "✓ erased: 1 turn of the temporary conversation; nothing of it was ever on a disk" in out
+    assert "✓ erased: 1 turn of the temporary conversation; nothing of it was ever stored" in out
     secret = out.partition("> secret")[2].partition("> /temporary")[0]
     assert "memory unchanged" not in secret, "it cannot have changed"
 

@@ -18,12 +18,12 @@ export function Temporary({ user, session, turns, onEnded }) {
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   const end = async () => {
     setProblem(null);
-    let receipt = `✓ Erased: ${count(turns)} ${turns === 1 ? "turn" : "turns"} of the temporary conversation; nothing of it was ever on a disk.`;
+    let receipt = `✓ Erased: ${count(turns)} ${turns === 1 ? "turn" : "turns"} of the temporary conversation; nothing of it was ever stored.`;
     try {
       await call(user, "ForgetSession", { session_id: session });
     } catch (error) {
       if (/** @type {any} */ (error).code !== "not_found") return setProblem(error);
-      receipt = "✓ Erased before: the temporary conversation was over; nothing of it was ever on a disk.";
+      receipt = "✓ Erased before: the temporary conversation was over; nothing of it was ever stored.";
     }
     go("chat", "", { replace: true });
     onEnded(receipt);
