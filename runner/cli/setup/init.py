@@ -36,7 +36,7 @@ from runner.workspace.keys import store_key
 
 _TYPED: Final = "TYPED_KEY"
 """Stands for a typed key in settings that are only tried."""
-_IN_THE_FILE: Final = " in [agent]: runner config edit"
+_IN_THE_FILE: Final = ": runner init"
 """What a guest's fix says of settings that are in a file. These are being chosen."""
 
 
