@@ -88,7 +88,7 @@ async def test_a_person_is_added_and_lets_themself_in_by_a_link(
 
 
 async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: HttpServer) -> None:
-    (front.config.workspace_root / "alice").mkdir(mode=0o700)
+    (front.config.workspace_root / "alice").mkdir(mode=0o700, exist_ok=True)
     async with operator(front, server) as client:
         for user_id, status, said in (
             ("alice", 409, "already"),
@@ -136,6 +136,7 @@ async def test_a_removal_says_what_goes_and_what_stays_and_wants_the_name(
 async def test_what_the_operator_does_is_recorded_and_how_it_ended(
     front: Front, server: HttpServer
 ) -> None:
+    (front.config.workspace_root / "alice").mkdir(mode=0o700, exist_ok=True)
     async with operator(front, server) as client:
         made = await ask(client, "CreateToken", user_id="alice", name="phone")
         await client.post("/api/host/RevokeToken", json={"user_id": "alice", "name": "nope"})
