@@ -1,7 +1,8 @@
 """What a client's program demands of an answer: JSON that a schema allows, or a call of its own.
 
 A schema comes from a program, and may be made to take years. So its patterns are matched in linear
-time, its references lead nowhere else, and a check ends after some seconds.
+time, its references lead nowhere else, and a check ends after some seconds. A reference can make a
+schema of any value in it, so what cannot be checked is refused once more where it is met.
 """
 
 import functools
@@ -114,6 +115,7 @@ def _fault_of(value: Any, schema: dict[str, Any]) -> str:
 
     until = time.monotonic() + CHECK_S
     follow = Draft202012Validator.VALIDATORS["$ref"]
+    others = Draft202012Validator.VALIDATORS["additionalProperties"]
 
     def reference(validator: Any, name: Any, instance: Any, inside: Any) -> Iterator[Any]:
         if time.monotonic() > until:
@@ -127,7 +129,20 @@ def _fault_of(value: Any, schema: dict[str, Any]) -> str:
             except ValidationError:
                 yield Problem(f"{instance!r} does not match {wanted!r}")
 
-    checked = extend(Draft202012Validator, {"$ref": reference, "pattern": pattern})
+    def additional(validator: Any, wanted: Any, instance: Any, inside: Any) -> Iterator[Any]:
+        if "patternProperties" in inside:  # which it would match by itself
+            raise _UncheckableError("patternProperties")
+        yield from others(validator, wanted, instance, inside)
+
+    def unchecked(*_: object) -> Iterator[Any]:
+        raise _UncheckableError("a keyword that a reference leads to")
+
+    own = {"$ref": reference, "pattern": pattern, "additionalProperties": additional}
+    checked: Any = extend(Draft202012Validator, own | dict.fromkeys(_UNCHECKED, unchecked))
+    # The library's own would take another validator for a part that names its own "$schema".
+    checked.evolve = lambda self, **changes: checked(
+        **{"schema": self.schema, "registry": Registry(), "_resolver": self._resolver} | changes
+    )
     try:
         for error in checked(schema, registry=Registry()).iter_errors(value):
             return f"{error.json_path}: {error.message}"[:_SHOWN_CHARS]
@@ -135,4 +150,10 @@ def _fault_of(value: Any, schema: dict[str, Any]) -> str:
         return "it takes too long to check"
     except Unresolvable as error:
         return f"the schema names no definition {error}"[:_SHOWN_CHARS]
+    except (_UncheckableError, SchemaError, ArithmeticError, AttributeError, TypeError) as error:
+        return f"the schema cannot be checked: {error}"[:_SHOWN_CHARS]
     return ""
+
+
+class _UncheckableError(Exception):
+    """A reference leads to what cannot be checked."""

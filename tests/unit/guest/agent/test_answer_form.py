@@ -83,6 +83,32 @@ def test_a_pattern_takes_no_longer_for_a_text_that_nearly_matches() -> None:
     assert form({"pattern": "^(a+)+$"}).fault(json.dumps("a" * 60 + "!"), ())
 
 
+_SLOW = "^(a+)+$"
+_SLOW_NAMES = {"patternProperties": {_SLOW: True}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"additionalProperties": {"$schema": f"{draft}/schema", "pattern": _SLOW}}
+        for draft in ("https://json-schema.org/draft/2020-12", "http://json-schema.org/draft-04")
+    ]
+    + [
+        {"default": {"x": _SLOW_NAMES}, "$ref": "#/default/x"},
+        {"const": {"x": _SLOW_NAMES}, "$ref": "#/%63onst/x"},
+        {"properties": _SLOW_NAMES, "$ref": "#/properties"},
+        {"properties": {"additionalProperties": False, **_SLOW_NAMES}, "$ref": "#/properties"},
+        {"default": {"x": {"pattern": "(?=a)"}}, "additionalProperties": {"$ref": "#/default/x"}},
+        {"multipleOf": 0.1},
+    ],
+)
+def test_no_part_of_a_schema_is_checked_by_slower_means(schema: Any) -> None:
+    """Python's own matcher would hold the whole agent for years."""
+    slow = "a" * 60 + "!"
+    value = 10**400 if "multipleOf" in schema else {slow: slow}
+    assert form(schema).fault(json.dumps(value), ())
+
+
 def test_references_that_multiply_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_form, "CHECK_S", 0.01)
     both = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
