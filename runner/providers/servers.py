@@ -25,6 +25,7 @@ from wire.providers import COMPATIBLE, PROVIDERS, Provider
 from wire.text import parsed_json, shortened, visible_name
 
 from runner.errors import HostError
+from runner.workspace.keys import usable_key
 
 PORTS: Final = (11434, 1234, 8080, 8000, 1337, 5001, 30000, 4891)
 """Where servers of models usually listen: Ollama, LM Studio, llama.cpp, vLLM, Jan, KoboldCpp,
@@ -38,6 +39,9 @@ ASK_S: Final = 15.0
 SUGGESTED: Final = ("qwen3:4b", "2.6 GB")
 """A model of Ollama's library that calls tools and runs on most machines, and its size."""
 
+_WHOLE: Final = 2
+"""How often that long all answers of one server may take together: one that never ends may go on
+for ever, byte by byte."""
 _ANSWER_MAX_BYTES: Final = 16 * 1024 * 1024
 _MODELS_MAX: Final = 2_000
 _DETAILED_MAX: Final = 64
@@ -146,14 +150,16 @@ async def server_at(
         provider: Its name in the table; empty for whatever answers at `address`.
 
     Raises:
-        HostError: INVALID_ARGUMENT for what is no address, FAILED_PRECONDITION for a key that is
-            missing or refused, NOT_FOUND for a server that lists no models, UNAVAILABLE if nothing
-            answers. The details are the server's own words, without the key.
+        WireError: INVALID_ARGUMENT for what is no address or no key, FAILED_PRECONDITION for a key
+            that is missing or refused, NOT_FOUND for a server that lists no models, UNAVAILABLE if
+            nothing answers. The details are the server's own words, without the key.
     """
     row = PROVIDERS[provider or COMPATIBLE]
     who = f"provider {provider!r}" if provider else "the server"
     tried: list[HostError] = []
     silent = ""
+    if key:
+        usable_key(key, "what was given as the key", "give the key alone, on one line")
     urls = addresses(address, row, with_key=bool(key))
     if not row.list_path:
         return Server(provider, urlsplit(urls[0]).netloc.rpartition("@")[2], urls[0])
@@ -164,11 +170,12 @@ async def server_at(
         local = is_loopback(urlsplit(url).hostname or "")
         async with httpx2.AsyncClient(timeout=within_s, trust_env=not local) as client:
             try:
-                found = await _listed(client, url, row, provider, key, within_s)
+                async with asyncio.timeout(_WHOLE * within_s):
+                    found = await _listed(client, url, row, provider, key, within_s)
                 return _with_account(found) if local else found
             except httpx2.InvalidURL as error:
                 raise _no_address(address, str(error)) from None
-            except httpx2.TransportError as error:
+            except (httpx2.RequestError, TimeoutError) as error:
                 tried.append(_unreachable(url, error))
                 silent = scheme
             except _Refused as refused:
@@ -274,8 +281,8 @@ async def pull(server: Server, name: str) -> AsyncGenerator[Pulled, None]:
                 async for line in answer.aiter_lines():
                     with contextlib.suppress(ValueError):
                         step = parsed_json(line)
-                        if error := _text(step, "error"):
-                            raise _not_pulled(name, own_words(error))
+                        if isinstance(step, dict) and step.get("error"):
+                            raise _not_pulled(name, own_words(line))
                         sizes = (_number(step, "completed"), _number(step, "total"))
                         yield Pulled(_text(step, "status"), *sizes)
         except httpx2.TransportError as error:
@@ -590,8 +597,10 @@ def _items(found: Any, name: str) -> list[Mapping[str, Any]]:
 
 
 def _text(found: Any, name: str) -> str:
+    """A short text that can be shown as it is. A name with hidden characters is no name: it may
+    command a terminal."""
     value = found.get(name) if isinstance(found, dict) else None
-    return value if isinstance(value, str) and len(value) <= 1000 else ""
+    return value if isinstance(value, str) and len(value) <= 1000 and value.isprintable() else ""
 
 
 def _number(found: Any, name: str) -> int:

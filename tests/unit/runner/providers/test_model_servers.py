@@ -1,5 +1,6 @@
 """Which servers of models are found, and what is known of their models."""
 
+import itertools
 import os
 import threading
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import pytest
 from wire.errors import Code
 from wire.providers import PROVIDERS
 
-from runner.errors import HostError
+from runner.errors import ConfigError, HostError
 from runner.providers import servers
 from runner.providers.servers import Model, Server, addresses, best, local_servers, server_at
 from tests.support.servers import model_servers as fake
@@ -82,6 +83,7 @@ async def test_what_serves_no_models_is_asked_once_and_left_alone() -> None:
 
 async def test_nonsense_is_no_model() -> None:
     nonsense = {"data": [{"id": 5}, 7, {"name": "x" * 2000}, {"id": "m", "owned_by": ["vllm"]}]}
+    nonsense["data"] += [{"id": "m\x1b[2J"}, {"id": "m\u202e"}]  # commands of a terminal
     odd = {"models": "no", "version": {}, "capabilities": 3}
     weird = {"GET /v1/models": always(nonsense), "*": always(odd)}
     [server] = await found(weird)
@@ -241,6 +243,25 @@ async def test_a_refusal_is_told_in_the_servers_words_without_the_key() -> None:
     )
     assert "Incorrect API key provided: [redacted]\\x1b[2J" in error.details
     assert key not in str(error)
+
+
+@pytest.mark.parametrize("key", ["sk-secret-0123\nX: y", "sk-secret-0123Ä"])
+async def test_what_is_no_key_is_sent_nowhere_and_not_shown(key: str) -> None:
+    with serving({}) as server:
+        with pytest.raises(ConfigError, match="not a key") as refused:
+            await server_at(f"http://127.0.0.1:{server.port}", key)
+        assert not server.asked
+    assert "secret" not in str(refused.value)
+
+
+async def test_an_answer_that_never_ends_is_not_waited_for() -> None:
+    drip = itertools.takewhile(lambda _: not over.wait(0.02), itertools.repeat(" ", 500))
+    over = threading.Event()
+    with serving({"*": lambda _: (200, drip)}) as server:
+        with pytest.raises(HostError) as refused:
+            await server_at(f"http://127.0.0.1:{server.port}/v1", within_s=0.2)
+        over.set()
+    assert (refused.value.code, refused.value.details) == (Code.UNAVAILABLE, "no answer in time")
 
 
 @pytest.mark.parametrize(
