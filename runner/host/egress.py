@@ -9,6 +9,7 @@ from typing import Final
 
 import grpc
 from wire.egress import policy, rules
+from wire.egress.loopback import LoopbackServer
 from wire.errors import Code, WireError
 from wire.status import answered
 from wire.v1 import control_pb2, egress_pb2, egress_pb2_grpc, shell_pb2
@@ -54,6 +55,7 @@ class Egress:
         self._configured = configured
         self._handle: Handle | None = None
         self._authority = ""
+        self._handed: frozenset[LoopbackServer] = frozenset()
         self._changing = asyncio.Lock()
         self._idle = self.why_idle
         self._since = datetime.now(UTC)
@@ -135,8 +137,9 @@ class Egress:
         """The current state of the guest, which is asked."""
         if self.wanted:
             found = await self.supervisor.status()
-            if handed := self.role == Role.EGRESS and self.launcher.handed:
-                found.details = f"reaches on this machine: {', '.join(sorted(map(str, handed)))}"
+            if self._handed:
+                servers = ", ".join(sorted(map(str, self._handed)))
+                found.details = f"reaches on this machine: {servers}"
             return found
         return control_pb2.GuestStatus(
             role=self.role,
@@ -202,6 +205,7 @@ class Egress:
             configure(request, timeout=_CONFIGURE_S)
         )
         self._authority = reply.authority_pem
+        self._handed = self.launcher.handed if self.role is Role.EGRESS else frozenset()
         await self._configured()
 
 

@@ -18,6 +18,7 @@ from wire.v1 import egress_pb2, gateway_pb2
 
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
+from runner.host.authority import Authority
 from runner.host.host import Host
 from runner.host.launch import NOTHING
 from runner.host.supervisor import Policy
@@ -186,6 +187,14 @@ async def test_settings_that_cannot_be_used_leave_what_was_there(root: Path) -> 
             await host.restart()
         assert (await guest(host)).pid == before.pid
         assert (await host.get_egress()).configuration.agent.allow == ["example.org"]
+
+
+async def test_the_status_does_not_need_the_files_that_settings_name(root: Path) -> None:
+    ca_file = root / "ca.pem"
+    ca_file.write_text(Authority.new().public)
+    async with running(config(root, egress={**OPEN.model_dump(), "ca_file": ca_file})) as host:
+        ca_file.unlink()
+        assert (await guest(host)).state == "ready"
 
 
 async def test_an_egress_of_another_version_refuses_the_start(
