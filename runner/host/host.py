@@ -333,7 +333,9 @@ class Host:
         launcher = self._launchers.agent
         agent = self.config.for_user(self.user_id).agent
         keys = self._credentials.keys(agent)
-        await asyncio.to_thread(launcher.take_keys, self._environ, keys)
+        async with self._restart_lock:
+            await asyncio.to_thread(launcher.take_keys, self._environ, keys)
+            await self._loopback.serve(self._launchers.egress.handed)
         taken = await self._guests.egress.agents.reconfigure()
         try:
             guest = await self._agent()

@@ -6,12 +6,14 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import wire.envelope
+from wire.egress.loopback import LoopbackServer
 from wire.errors import Code, WireError
 from wire.settings import EgressSettings
 from wire.v1 import egress_pb2, gateway_pb2
@@ -21,7 +23,9 @@ from runner.config.models import Config
 from runner.host.authority import Authority
 from runner.host.host import Host
 from runner.host.launch import NOTHING
+from runner.host.loopback import socket_name
 from runner.host.supervisor import Policy
+from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.mounts import Role
 from tests.support.guests.engine import bridge_address
 from tests.support.scratch import SCRATCH
@@ -143,6 +147,21 @@ async def test_it_runs_only_while_something_may_leave(root: Path) -> None:
         await host.reload_egress()
         assert (await guest(host)).state == "disabled"
         assert not psutil.pid_exists(opened.pid)
+
+
+async def test_a_key_given_later_hands_its_provider_over(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = LoopbackServer.of("http://127.0.0.1:11434")
+    apart = replace(ProcessDriver().capabilities, host_loopback=True)
+    monkeypatch.setattr(ProcessDriver, "capabilities", apart)
+    async with running(config(root, egress={"host_loopback": [str(server)]})) as host:
+        socket = host.workspace.host_sockets / socket_name(server)
+        await host.set_credential("ollama", KEY, "this test")
+        assert socket.is_socket()
+        assert (await guest(host)).details == f"reaches on this machine: {server}"
+        await host.clear_credential("ollama")
+        assert not socket.exists()
 
 
 @pytest.mark.bubblewrap
