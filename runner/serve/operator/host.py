@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from wire.errors import Code, WireError
 
-from runner.access.exchange import json_object
+from runner.access.exchange import json_object, plain
 from runner.access.scopes import Scope
 from runner.access.tokens import EXPIRES_DAYS, Tokens, lifetime_of
 from runner.audit.calls import Calls, Filter
@@ -119,7 +119,7 @@ class HostApi:
         commands: Commands,
     ) -> None:
         people = People(config, tokens, links, addresses, commands.file.change, self._end)
-        settings = SettingsApi(config, commands.file, self._runs, self._tier)
+        settings = SettingsApi(config, commands.file, self._runs, self._last_tier)
         self._config = config
         self._door = door
         self._record = record
@@ -201,7 +201,7 @@ class HostApi:
             "reason": "",
         }
         if lock_holder(runtime.lock) is None:
-            return told | {"tier": self._last_tier(runtime)}
+            return told | {"tier": self._last_tier(user_id)}
         try:
             control = await connect_control(self._config, user_id, appear_s=_APPEAR_S)
             if control is None:
@@ -218,8 +218,7 @@ class HostApi:
 
     async def _start(self, asked: Asked) -> dict[str, Any]:
         user_id = user_in(asked, self._config)
-        last = self._last_tier(Runtime.locate(self._config, user_id))
-        insecure = asked.get("insecure", last == "process") is True
+        insecure = asked.get("insecure", self._last_tier(user_id) == "process") is True
         return {"notices": await asyncio.to_thread(self._commands.start, user_id, insecure)}
 
     async def _stop(self, asked: Asked) -> dict[str, Any]:
@@ -283,12 +282,10 @@ class HostApi:
         limit, cursor = number_in(asked, "limit", _CALLS), number_in(asked, "cursor", 0)
         return asdict(await asyncio.to_thread(calls.list, wanted, limit=limit, cursor=cursor))
 
-    def _last_tier(self, runtime: Runtime) -> str:
+    def _last_tier(self, user_id: str) -> str:
+        runtime = Runtime.locate(self._config, user_id)
         last = LastStart.load(runtime) if runtime.directory.exists() else None
         return last.tier if last else self._config.tier
-
-    def _tier(self, user_id: str) -> str:
-        return self._last_tier(Runtime.locate(self._config, user_id))
 
     async def _runs(self, user_id: str) -> bool:
         return lock_holder(Runtime.locate(self._config, user_id).lock) is not None
@@ -309,7 +306,7 @@ class HostApi:
             return told
         async with control:
             found = (await control.get_egress()).configuration
-        return told | {"egress": MessageToDict(found, preserving_proto_field_name=True)}
+        return told | {"egress": plain(found)}
 
     async def _control(self, user_id: str) -> ControlClient:
         control = await connect_control(self._config, user_id)

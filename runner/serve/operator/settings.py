@@ -82,7 +82,7 @@ class SettingsApi:
         """`GetSettings`: the values with where each comes from, and what can be chosen."""
         user_id = self._whose(asked)
         loaded = await asyncio.to_thread(self._file.load)
-        held = _held(loaded, user_id)
+        held = loaded.config.for_user(user_id)
         return {
             "values": {
                 name: {"value": _value(held, key), "source": source, "fixed": bool(fixed)}
@@ -105,14 +105,14 @@ class SettingsApi:
         """
         user_id, key = self._whose(asked), text_in(asked, "key")
         changes, after = await asyncio.to_thread(self._drafted, asked)
-        agent = _held(after, user_id).agent
+        agent = after.config.for_user(user_id).agent
         if key:
             _check_keyed(agent)
             found = store_key(agent.provider, agent.base_url, key, user_id)
             section = _of(user_id, ("agent",))
             changes |= {(*section, name): value for name, value in found.items()}
-        await asyncio.to_thread(self._file.change, changes, True)
-        self._config.users.update(after.config.users)  # of all parts of the server
+        changed = await asyncio.to_thread(self._file.change, changes, True)
+        self._config.users.update(changed.config.users)  # of all parts of the server
         affected = [user_id] if user_id else known_users(self._config)
         return {"restart": [each for each in affected if await self._runs(each)]}
 
@@ -125,7 +125,7 @@ class SettingsApi:
         if provider not in PROVIDERS:
             raise _unaccepted("provider", ", ".join(PROVIDERS))
         loaded = await asyncio.to_thread(self._file.load)
-        agent = _held(loaded, self._whose(asked)).agent
+        agent = loaded.config.for_user(self._whose(asked)).agent
         wanted = AgentSettings.model_construct(provider=provider, base_url=base_url)
         key = text_in(asked, "key")
         if not key and wanted.origin(provider) == agent.origin(agent.provider):
@@ -142,7 +142,7 @@ class SettingsApi:
             )
         async with self._trying:
             _, after = await asyncio.to_thread(self._drafted, asked)
-            agent = _held(after, self._whose(asked)).agent
+            agent = after.config.for_user(self._whose(asked)).agent
             _check_keyed(agent)
             key = text_in(asked, "key")
             took_s = await asyncio.to_thread(try_provider, agent, os.environ, key)
@@ -178,7 +178,7 @@ class SettingsApi:
             changes |= _tools(user_id, value) if name == "tools.off" else {SETTINGS[name]: value}
         changes = {_of(user_id, key): value for key, value in changes.items()}
         after = self._file.change(changes, False)
-        was, would = _held(before, user_id).agent, _held(after, user_id).agent
+        was, would = before.config.for_user(user_id).agent, after.config.for_user(user_id).agent
         key = text_in(asked, "key")
         if key or was.origin(was.provider) != would.origin(would.provider):
             changes |= {_of(user_id, ("agent", name)): None for name in KEY_SETTINGS}
@@ -201,10 +201,6 @@ def _tools(user_id: str, off: Any) -> dict[Key, object]:
         ("tools", "disabled"): sorted(set(off) - OFF_BY_DEFAULT),
     }
     return {key: names if names or user_id else None for key, names in lists.items()}
-
-
-def _held(loaded: LoadedSettings, user_id: str) -> UserSettings:
-    return loaded.config.for_user(user_id)
 
 
 def _value(held: UserSettings, key: Key) -> Any:
