@@ -116,14 +116,20 @@ async def world(egress: Egress, certificates: Certificates) -> AsyncIterator[Wor
 
 @asynccontextmanager
 async def outside(
-    egress: Egress, certificates: Certificates, place: str = "bearer", name: str = HOST
+    egress: Egress,
+    certificates: Certificates,
+    place: str = "bearer",
+    name: str = HOST,
+    answer: Any = repeat,
+    allow: str = "{}",
 ) -> AsyncIterator[World]:
+    """A host that commands may reach as `allow` says, where `{}` stands for it."""
     async with (
-        origin(certificates.server(name), repeat) as server,
+        origin(certificates.server(name), answer) as server,
         names({HOST: ["127.0.0.1"]}) as (at, _),
     ):
         configured = await egress.configure(
-            shell=pb.EgressPolicy(allow=[f"{HOST}:{server.port}"]),
+            shell=pb.EgressPolicy(allow=[allow.format(f"{HOST}:{server.port}")]),
             name_servers=[at],
             ca_pem=certificates.pem,
             credentials=[credential(server.port, place)],
@@ -386,17 +392,8 @@ async def test_git_clones_and_pushes_with_a_placeholder(
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return await repositories.answer(request, await request.read())
 
-    async with (
-        origin(certificates.server(HOST), answer) as server,
-        names({HOST: ["127.0.0.1"]}) as (at, _),
-    ):
-        configured = await egress.configure(
-            shell=pb.EgressPolicy(allow=[f"https://{HOST}:{server.port}/notes.git/*"]),
-            name_servers=[at],
-            ca_pem=certificates.pem,
-            credentials=[credential(server.port, "basic")],
-        )
-        world = World(egress, server, configured, at)
+    only = "https://{}/notes.git/*"
+    async with outside(egress, certificates, "basic", answer=answer, allow=only) as world:
         url = f"https://x-access-token:{PLACEHOLDER}@{world.target}/notes.git"
         clone = str(tmp_path / "clone")
         async with commands(world, tmp_path) as environment:
@@ -428,17 +425,8 @@ async def test_pip_installs_from_a_private_index(
         page = f'<!DOCTYPE html><a href="/files/{package.file}">{package.file}</a>'
         return web.Response(text=page, content_type="text/html")
 
-    async with (
-        origin(certificates.server(HOST), answer) as server,
-        names({HOST: ["127.0.0.1"]}) as (at, _),
-    ):
-        configured = await egress.configure(
-            shell=pb.EgressPolicy(allow=[f"GET https://{HOST}:{server.port}/*"]),
-            name_servers=[at],
-            ca_pem=certificates.pem,
-            credentials=[credential(server.port, "basic")],
-        )
-        world = World(egress, server, configured, at)
+    only = "GET https://{}/*"
+    async with outside(egress, certificates, "basic", answer=answer, allow=only) as world:
         index = f"https://me:{PLACEHOLDER}@{world.target}/simple"
         where = str(tmp_path / "installed")
         pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
