@@ -8,7 +8,7 @@ Behind policies, that nobody answers a guest is no proof unless somebody listens
 connects to the targets that are forbidden to the guest at the same time. Where none of them answers
 it either, the test has failed.
 
-The agent is asked for its ways out alone (`check_ways_out`): its files are its own. A check that
+The agent is asked for its network alone (`check_network`): its files are its own. A check that
 cannot run, or whose answer is missing or malformed, counts as failed.
 """
 
@@ -41,7 +41,7 @@ PROOF: Final = "proof_of_policies"
 AGENT: Final = "agent: "
 """What the names of the agent's checks begin with."""
 TIMEOUT_S: Final = 60.0
-_WAYS_OUT_S: Final = 10.0
+_NETWORK_S: Final = 10.0
 _CONNECTION_S: Final = 5.0
 _OUTPUT_MAX_BYTES: Final = 128 * 1024
 _DETAILS_MAX_CHARS: Final = 1000
@@ -89,7 +89,7 @@ async def check_boundary(
     return _report(checks)
 
 
-async def check_ways_out(
+async def check_network(
     channel: grpc.aio.Channel, spec: Spec, known: Mapping[str, str] | None = None
 ) -> control_pb2.BoundaryReport:
     """Have the agent guest try every way out. `channel` carries the gateway's token. `known` says
@@ -102,11 +102,11 @@ async def check_ways_out(
         async with _listeners(spec) as complete:
             request = gateway_pb2.ProbeNetworkRequest(spec=complete.to_json())
             reply, unproven = await asyncio.gather(
-                answered(stub.ProbeNetwork(request, timeout=_WAYS_OUT_S)),
+                answered(stub.ProbeNetwork(request, timeout=_NETWORK_S)),
                 _unproven(spec, spec.policed, AGENT),
             )
         ways = {way.name: way for way in reply.ways}
-        checks = [_way_out(name, ways.get(name), (known or {}).get(name, "")) for name in WAYS]
+        checks = [_route(name, ways.get(name), (known or {}).get(name, "")) for name in WAYS]
         checks += unproven
     except (WireError, OSError) as error:
         checks = [_failed(AGENT + PROBE, f"the agent could not try its ways out: {error}")]
@@ -167,9 +167,7 @@ def _report(checks: Sequence[control_pb2.BoundaryCheck]) -> control_pb2.Boundary
     )
 
 
-def _way_out(
-    name: str, way: gateway_pb2.ProbedRoute | None, known: str
-) -> control_pb2.BoundaryCheck:
+def _route(name: str, way: gateway_pb2.ProbedRoute | None, known: str) -> control_pb2.BoundaryCheck:
     if way is None:
         return _failed(AGENT + name, "the agent did not report it")
     if not (way.shut or known):

@@ -7,8 +7,8 @@ from typing import Final
 import grpc
 from wire.v1 import control_pb2
 
-from runner.boundary.check import check_boundary, check_ways_out, require_passed
-from runner.boundary.spec import build_spec, ways_out_spec
+from runner.boundary.check import check_boundary, check_network, require_passed
+from runner.boundary.spec import build_spec, network_spec
 from runner.tiers.base import Boundary, GuestMounts, LaunchSpec, TierDriver
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
@@ -47,9 +47,9 @@ class LocalBoundary(Boundary):
     ) -> control_pb2.BoundaryReport:
         capabilities = self._driver.capabilities
         seen = GuestMounts(launch.mounts, Role.AGENT in capabilities.own_files)
-        spec = ways_out_spec(seen.path(self._workspace.agent_door))
+        spec = network_spec(seen.path(self._workspace.agent_door))
         known = {} if capabilities.own_network else {"abstract": _NO_NAMESPACE}
-        return await check_ways_out(channel, spec, known)
+        return await check_network(channel, spec, known)
 
     def require_passed(self, report: control_pb2.BoundaryReport, role: Role) -> None:
         require_passed(report, role)

@@ -90,7 +90,7 @@ def build_spec(
     )
 
 
-def ways_out_spec(door: Path) -> Spec:
+def network_spec(door: Path) -> Spec:
     """The specification for one agent guest, which has egress's socket at `door`."""
     return Spec(host_addresses=tuple(host_addresses()), door=str(door))
 

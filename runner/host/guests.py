@@ -201,7 +201,7 @@ class Guests:
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
         """Run the boundary self-test. Raises `HostError` if a guest does not answer."""
-        reports = [await self._try_ways_out(await self.agent.channel())]
+        reports = [await self._probe_agent(await self.agent.channel())]
         if self.shell is not None:
             reports.insert(0, await self._probe_shell(await self.shell.channel()))
         return together(reports)
@@ -213,7 +213,7 @@ class Guests:
         return reply
 
     async def _attend(self, channel: grpc.aio.Channel) -> None:
-        self._require_passed(await self._try_ways_out(channel), Role.AGENT)
+        self._require_passed(await self._probe_agent(channel), Role.AGENT)
         await self._watcher.attend(self.agent.current.peer)
         if self._placement.addressed:
             await GatewayClient(channel, "host").set_peers(self._where())
@@ -228,7 +228,7 @@ class Guests:
                 raise
             raise NeedsOperator(error) from None
 
-    async def _try_ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
+    async def _probe_agent(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         report = await self._boundary.of_agent(channel, self.agent.current.spec)
         self._reports[Role.AGENT] = report
         return report

@@ -101,7 +101,7 @@ async def run_job(
             stack.push_async_callback(loopback.close)
             await loopback.serve(launchers.egress.handed)
             handle = await stack.enter_async_context(
-                _way_out(config, user_id, driver, launchers.egress)
+                _egress(config, user_id, driver, launchers.egress)
             )
         launch = launcher.prepare(
             bootstrap_pb2.Link(),
@@ -119,7 +119,7 @@ async def run_job(
 
 
 @contextlib.asynccontextmanager
-async def _way_out(
+async def _egress(
     config: Config, user_id: str, driver: TierDriver, launcher: EgressLauncher
 ) -> AsyncIterator[Handle | None]:
     """An egress guest for the time of the job, whose requests are recorded like all others. Nobody

@@ -18,7 +18,7 @@ from wire.errors import Code
 from wire.network_probe import Target
 from wire.v1 import control_pb2
 
-from runner.boundary.check import check_boundary, check_ways_out
+from runner.boundary.check import check_boundary, check_network
 from runner.errors import TierError
 from runner.tiers.base import Boundary, Confinement, LaunchSpec
 from runner.tiers.kubernetes.cluster import Cluster
@@ -72,7 +72,7 @@ class PodBoundary(Boundary):
         self, channel: grpc.aio.Channel, launch: LaunchSpec
     ) -> control_pb2.BoundaryReport:
         """In the same manner."""
-        return await until_enforced(lambda: self._ways_out(channel))
+        return await until_enforced(lambda: self._network(channel))
 
     def require_passed(self, report: control_pb2.BoundaryReport, role: Role) -> None:
         require_enforced(report, role)
@@ -84,7 +84,7 @@ class PodBoundary(Boundary):
 
         async def run() -> control_pb2.BoundaryReport:
             if role is Role.AGENT:
-                return await self._ways_out(channel)
+                return await self._network(channel)
             spec = await self._spec(launch, {}, "")
             return await check_boundary(channel, spec._replace(checks=POLICED_CHECKS))
 
@@ -94,10 +94,10 @@ class PodBoundary(Boundary):
         self, launch: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> BoundarySpec:
         promised, around = self._promises(launch), await self._around(Role.SHELL)
-        return pod_spec(launch, promised, tokens=tokens, canary=canary, surroundings=around)
+        return pod_spec(launch, promised, tokens=tokens, canary=canary, addresses=around)
 
-    async def _ways_out(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        return await check_ways_out(channel, pod_network_spec(await self._around(Role.AGENT)))
+    async def _network(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
+        return await check_network(channel, pod_network_spec(await self._around(Role.AGENT)))
 
     async def _around(self, role: Role) -> ClusterAddresses:
         """What there is besides the user's guest of `role`, as the API server knows it now."""

@@ -120,7 +120,7 @@ def pod_spec(
     *,
     tokens: Mapping[str, str],
     canary: str,
-    surroundings: ClusterAddresses,
+    addresses: ClusterAddresses,
 ) -> BoundarySpec:
     """The specification for one shell pod.
 
@@ -145,18 +145,18 @@ def pod_spec(
         host_addresses=tuple(host_addresses()),
         socket="",
         marks=marks(tokens, canary),
-        door=surroundings.door,
+        door=addresses.door,
         remote=True,
-        forbidden=surroundings.forbidden,
+        forbidden=addresses.forbidden,
         checks=(*CHECKS, POLICIES),
     )
 
 
-def pod_network_spec(surroundings: ClusterAddresses) -> Spec:
+def pod_network_spec(addresses: ClusterAddresses) -> Spec:
     """The specification for one agent pod."""
     return Spec(
         host_addresses=tuple(host_addresses()),
-        door=surroundings.door,
+        door=addresses.door,
         policed=True,
-        forbidden=surroundings.forbidden,
+        forbidden=addresses.forbidden,
     )

@@ -47,10 +47,10 @@ class ProcessDriver(RunningGuests):
         self,
         bubblewrap: Bubblewrap | None = None,
         groups: ControlGroups | None = None,
-        seclusion: NetworkIsolation | None = None,
+        isolation: NetworkIsolation | None = None,
     ) -> None:
         super().__init__()
-        self._seclusion = seclusion or NetworkIsolation()
+        self._isolation = isolation or NetworkIsolation()
         self._bubblewrap = bubblewrap or Bubblewrap()
         self._groups = groups or ControlGroups()
 
@@ -62,13 +62,13 @@ class ProcessDriver(RunningGuests):
             unsupported={Role.SHELL: reason} if reason else {},
             own_files=frozenset({Role.SHELL}),
             limits_memory=not self._groups.reason,
-            own_network=self._seclusion.has_namespace,
+            own_network=self._isolation.has_namespace,
         )
 
     async def check(self) -> list[str]:
         notices = []
-        _check_agent(self._seclusion.reason)
-        if not self._seclusion.has_namespace:
+        _check_agent(self._isolation.reason)
+        if not self._isolation.has_namespace:
             notices.append(
                 "the agent guest has no network namespace of its own: a filter of system calls "
                 "alone keeps it from the network; allow user namespaces: "
@@ -94,10 +94,10 @@ class ProcessDriver(RunningGuests):
         if spec.role in _LIMITED and (cgroup := self._group(spec)) is not None:
             first = cgroup.command(first)
         if spec.role is Role.AGENT:
-            _check_agent(self._seclusion.reason)
+            _check_agent(self._isolation.reason)
             if shutil.which(command[0]) is None:  # which would otherwise be found out only inside
                 raise _not_started(spec, os.strerror(errno.ENOENT))
-            first = self._seclusion.begun(command)
+            first = self._isolation.begun(command)
         with contextlib.ExitStack() as undo:
             stdout, log = self._output(spec, undo)
             try:

@@ -74,7 +74,7 @@ class Pod:
             Confinement(GUEST_UID, GUEST_UID),
             tokens={"the shell's token": TOKEN},
             canary=CANARY,
-            surroundings=ClusterAddresses(forbidden, door),
+            addresses=ClusterAddresses(forbidden, door),
         )
 
     @contextmanager

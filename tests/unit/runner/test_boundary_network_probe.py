@@ -13,7 +13,7 @@ from wire.errors import Code
 from wire.network_probe import WAYS, Spec, Target, connect
 from wire.v1 import control_pb2, gateway_pb2, gateway_pb2_grpc
 
-from runner.boundary.check import AGENT, PROOF, check_ways_out, require_passed, together
+from runner.boundary.check import AGENT, PROOF, check_network, require_passed, together
 from runner.errors import TierError
 
 SHUT = dict.fromkeys(WAYS, "")
@@ -54,7 +54,7 @@ async def reported(
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"unix:{directory}/agent.sock") as channel:
-            return await check_ways_out(channel, spec, known)
+            return await check_network(channel, spec, known)
     finally:
         await server.stop(0)
         shutil.rmtree(directory)

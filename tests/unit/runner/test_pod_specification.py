@@ -42,7 +42,7 @@ def specified(*, own_kernel: bool = False) -> BoundarySpec:
         Confinement(5, 6, seccomp=True, own_kernel=own_kernel),
         tokens={"the token": TOKEN},
         canary=CANARY,
-        surroundings=ClusterAddresses((API,), DOOR),
+        addresses=ClusterAddresses((API,), DOOR),
     )
 
 

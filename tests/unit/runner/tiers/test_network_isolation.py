@@ -67,7 +67,7 @@ RUNNERS = pytest.mark.parametrize(
 """The runner's account; root itself, too, could leave a namespace."""
 
 
-class _Seclusion(NetworkIsolation):
+class _Isolation(NetworkIsolation):
     """One that has found this out already."""
 
     def __init__(self, *, namespace: bool, reason: str = "") -> None:
@@ -75,11 +75,11 @@ class _Seclusion(NetworkIsolation):
         self._tried = (namespace, reason)
 
 
-def secluded(uid: int, *, namespace: bool) -> Any:
+def isolated(uid: int, *, namespace: bool) -> Any:
     """What a program finds that runs so. The tests' own Python may lie where only root reaches it,
     so it is the system's."""
     with mock.patch.object(sys, "executable", "/usr/bin/python3"):
-        command = _Seclusion(namespace=namespace).begun([sys.executable, "-c", REACH])
+        command = _Isolation(namespace=namespace).begun([sys.executable, "-c", REACH])
     done = subprocess.run(
         command,
         capture_output=True,
@@ -96,7 +96,7 @@ def secluded(uid: int, *, namespace: bool) -> Any:
 @RUNNERS
 @pytest.mark.parametrize("namespace", [True, False])
 def test_it_makes_unix_sockets_only_and_takes_nobodys(uid: int, *, namespace: bool) -> None:
-    found = secluded(uid, namespace=namespace)
+    found = isolated(uid, namespace=namespace)
     assert found["families"] == {
         "AF_UNIX": "",
         **dict.fromkeys(("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK"), NONE),
@@ -109,7 +109,7 @@ def test_it_makes_unix_sockets_only_and_takes_nobodys(uid: int, *, namespace: bo
 
 @RUNNERS
 def test_its_namespace_holds_nothing_but_a_dead_loopback(uid: int) -> None:
-    found = secluded(uid, namespace=True)
+    found = isolated(uid, namespace=True)
     assert found["interfaces"] == ["lo"]
     assert found["namespace"] != os.readlink("/proc/self/ns/net")
 
@@ -120,13 +120,13 @@ def test_this_machine_has_both() -> None:
 
 
 async def test_without_a_namespace_the_operator_is_told() -> None:
-    notices = await ProcessDriver(seclusion=_Seclusion(namespace=False)).check()
+    notices = await ProcessDriver(isolation=_Isolation(namespace=False)).check()
     assert any("filter of system calls alone" in each for each in notices)
     assert not [each for each in await ProcessDriver().check() if "namespace" in each]
 
 
 async def test_without_a_filter_no_agent_starts() -> None:
-    driver = ProcessDriver(seclusion=_Seclusion(namespace=False, reason="prctl: no such call"))
+    driver = ProcessDriver(isolation=_Isolation(namespace=False, reason="prctl: no such call"))
     with pytest.raises(TierError, match="cannot isolate the agent") as raised:
         await driver.check()
     assert raised.value.code is Code.FAILED_PRECONDITION
@@ -135,7 +135,7 @@ async def test_without_a_filter_no_agent_starts() -> None:
 
 
 def test_what_cannot_be_done_is_said_and_nothing_is_run() -> None:
-    words = _Seclusion(namespace=True).begun(["/no/such/program"])
+    words = _Isolation(namespace=True).begun(["/no/such/program"])
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 126
     assert "cannot start /no/such/program without a network" in done.stderr
