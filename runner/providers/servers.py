@@ -11,10 +11,11 @@ import ipaddress
 import os
 import pwd
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx2
@@ -51,6 +52,7 @@ _SYSTEM_UIDS: Final = 1000
 """Accounts below this are those of services and root."""
 _OVERHEAD: Final = 1.2
 """How much more memory a model takes than its file."""
+_T = TypeVar("_T")
 _NO_CHAT: Final = re.compile(
     r"embed|whisper|tts|dall-e|moderation|transcri|realtime|gpt-image|gpt-audio|sora|rerank", re.I
 )
@@ -118,21 +120,15 @@ async def local_servers(
     `speak_s`, there may be models without details. Raises nothing.
     """
     named = _ollama_port(environ)
-    wanted = list(dict.fromkeys([*([named] if named else []), *ports]))
-    if not wanted:
-        return []
+    wanted = dict.fromkeys([*([named] if named else []), *ports])
     within_s = LOOK_S + speak_s
     deadline = asyncio.get_running_loop().time() + within_s
     timeout = httpx2.Timeout(speak_s, connect=LOOK_S)
     async with httpx2.AsyncClient(timeout=timeout, trust_env=False) as client:
-        looking = [
-            asyncio.create_task(_found(client, f"http://127.0.0.1:{port}", deadline))
-            for port in wanted
-        ]
-        await asyncio.wait(looking, timeout=within_s * 1.1)
-        for task in looking:
-            task.cancel()
-        found = await asyncio.gather(*looking, return_exceptions=True)
+        looking = (
+            _listed(client, f"http://127.0.0.1:{port}/v1", deadline=deadline) for port in wanted
+        )
+        found = await _answers(looking, within_s * 1.1)
     return [_with_account(each) for each in found if isinstance(each, Server)]
 
 
@@ -171,7 +167,7 @@ async def server_at(
         async with httpx2.AsyncClient(timeout=within_s, trust_env=not local) as client:
             try:
                 async with asyncio.timeout(_WHOLE * within_s):
-                    found = await _listed(client, url, row, provider, key, within_s)
+                    found = await _listed(client, url, provider, key, within_s)
                 return _with_account(found) if local else found
             except httpx2.InvalidURL as error:
                 raise _no_address(address, str(error)) from None
@@ -388,28 +384,37 @@ async def _answer(client: httpx2.AsyncClient, method: str, url: str, **given: An
         raise _Refused(answer.status_code, body) from None
 
 
-async def _optional(client: httpx2.AsyncClient, method: str, url: str, **given: Any) -> Any:
-    """The same, or an empty table from a server that has no such address."""
-    try:
-        return await _answer(client, method, url, **given)
-    except (_Refused, httpx2.HTTPError):
-        return {}
+async def _optional(
+    client: httpx2.AsyncClient, method: str, url: str, **given: Any
+) -> Mapping[str, Any]:
+    """The same if it is a table, or an empty one from a server that has no such address."""
+    with contextlib.suppress(_Refused, httpx2.HTTPError):
+        if isinstance(answer := await _answer(client, method, url, **given), dict):
+            return answer
+    return {}
 
 
-async def _found(client: httpx2.AsyncClient, root: str, deadline: float) -> Server:
-    return await _listed(client, f"{root}/v1", PROVIDERS[COMPATIBLE], "", "", 0, deadline)
+async def _answers(asked: Iterable[Coroutine[Any, Any, Any]], within_s: float) -> list[Any]:
+    """What each has answered by then, or an exception."""
+    tasks = list(map(asyncio.ensure_future, asked))
+    if tasks:
+        await asyncio.wait(tasks, timeout=within_s)
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _listed(
     client: httpx2.AsyncClient,
     url: str,
-    row: Provider,
-    provider: str,
-    key: str,
-    within_s: float,
+    provider: str = "",
+    key: str = "",
+    within_s: float = 0,
+    *,
     deadline: float | None = None,
 ) -> Server:
     """The server at `url` with its models, as far as it has said more of them by then."""
+    row = PROVIDERS[provider or COMPATIBLE]
     headers = dict(row.list_headers)
     if key:
         headers[row.key_header] = row.key_form.format(key)
@@ -450,8 +455,9 @@ async def _described(
     if any(_text(each, "key") for each in _items(studio, "models")):
         models = tuple(_of_lm_studio(_items(studio, "models")))
         return replace(server, provider="lmstudio", program="LM Studio", models=models)
-    if isinstance(props, dict) and "default_generation_settings" in props:
-        tools = _tools_of_llama_cpp(props)
+    if "default_generation_settings" in props:
+        # it drops tools silently where the model's template has no place for them
+        tools = _given(_given(props, "chat_template_caps", dict), "supports_tools", bool)
         models = tuple(replace(each, tools=tools, loaded=True) for each in server.models)
         return replace(server, program="llama.cpp", models=models)
     if any(_text(each, "owned_by") == "vllm" for each in items):
@@ -466,14 +472,13 @@ def _of_list(items: Iterable[Mapping[str, Any]]) -> Iterator[Model]:
         name = _text(each, "id") or _text(each, "name").removeprefix("models/")
         if not name:
             continue
-        can, methods = each.get("capabilities"), each.get("supportedGenerationMethods")
-        parameters = each.get("supported_parameters")
+        can = _given(each, "capabilities", dict) or {}
         tools = chats = None
-        if isinstance(parameters, list):  # OpenRouter
+        if (parameters := _given(each, "supported_parameters", list)) is not None:  # OpenRouter
             tools = "tools" in parameters
-        elif isinstance(can, dict) and "function_calling" in can:  # Mistral
+        elif "function_calling" in can:  # Mistral
             tools, chats = can["function_calling"] is True, can.get("completion_chat") is True
-        elif isinstance(methods, list):  # Google
+        elif (methods := _given(each, "supportedGenerationMethods", list)) is not None:  # Google
             chats = "generateContent" in methods
         yield Model(name, tools, chats=_NO_CHAT.search(name) is None and chats is not False)
 
@@ -487,59 +492,41 @@ async def _of_ollama(
     )
     items = [each for each in _items(tags, "models") if _text(each, "name")]
     loaded = {_text(each, "name") for each in _items(running, "models")}
-    asking = [
-        asyncio.create_task(
-            _optional(
-                client, "POST", f"{root}/api/show", json={"model": each["name"]}, headers=headers
-            )
-        )
+    url = f"{root}/api/show"
+    asking = (
+        _optional(client, "POST", url, json={"model": each["name"]}, headers=headers)
         for each in items[:_DETAILED_MAX]
-    ]
-    if asking:
-        left = max(0.0, deadline - asyncio.get_running_loop().time())
-        await asyncio.wait(asking, timeout=left)
-    shown = [each.result() if each.done() else {} for each in asking]
-    for each in asking:
-        each.cancel()
-    shown += [{}] * (len(items) - len(shown))
+    )
+    left = max(0.0, deadline - asyncio.get_running_loop().time())
+    shown = await _answers(asking, left)
     return tuple(
         _of_tag(item, details, item["name"] in loaded)
-        for item, details in zip(items, shown, strict=True)
+        for item, details in zip_longest(items, shown)
     )
 
 
 def _of_tag(item: Mapping[str, Any], shown: Any, loaded: bool) -> Model:
-    can = shown.get("capabilities") if isinstance(shown, dict) else None
-    known = isinstance(can, list)
+    can = _given(shown, "capabilities", list)
     return Model(
-        _text(item, "name"),
-        tools="tools" in can if isinstance(can, list) else None,
+        item["name"],
+        tools=None if can is None else "tools" in can,
         loaded=loaded,
         size_bytes=_number(item, "size"),
         runs_at=_host_of(_text(item, "remote_host") or _text(shown, "remote_host")),
-        chats="completion" in can if known and can else _NO_CHAT.search(item["name"]) is None,
+        chats="completion" in can if can else _NO_CHAT.search(item["name"]) is None,
     )
 
 
 def _of_lm_studio(items: Iterable[Mapping[str, Any]]) -> Iterator[Model]:
     for each in items:
-        can = each.get("capabilities")
-        chats = _text(each, "type") != "embedding"
+        can = _given(each, "capabilities", dict)
         yield Model(
             _text(each, "key"),
-            tools=can.get("trained_for_tool_use") is True if isinstance(can, dict) else None,
+            tools=None if can is None else can.get("trained_for_tool_use") is True,
             loaded=bool(_items(each, "loaded_instances")),
             size_bytes=_number(each, "size_bytes"),
-            chats=chats,
+            chats=_text(each, "type") != "embedding",
         )
-
-
-def _tools_of_llama_cpp(props: Mapping[str, Any]) -> bool | None:
-    """What the server says of the model's template. It drops tools silently where the template has
-    no place for them."""
-    can = props.get("chat_template_caps")
-    said = can.get("supports_tools") if isinstance(can, dict) else None
-    return said if isinstance(said, bool) else None
 
 
 def _with_account(server: Server) -> Server:
@@ -589,20 +576,24 @@ def _host_of(url: str) -> str:
     return url
 
 
+def _given(found: Any, name: str, kind: type[_T]) -> _T | None:
+    """The value of `name`, of a server that may say anything; None if it is not of that kind."""
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, kind) else None
+
+
 def _items(found: Any, name: str) -> list[Mapping[str, Any]]:
-    """The tables of the list `name`, of a server that may say anything."""
-    listed = found.get(name) if isinstance(found, dict) else None
-    found = listed if isinstance(listed, list) else []
-    return [each for each in found[:_MODELS_MAX] if isinstance(each, dict)]
+    """The tables of the list `name`."""
+    listed = _given(found, name, list) or []
+    return [each for each in listed[:_MODELS_MAX] if isinstance(each, dict)]
 
 
 def _text(found: Any, name: str) -> str:
     """A short text that can be shown as it is. A name with hidden characters is no name: it may
     command a terminal."""
-    value = found.get(name) if isinstance(found, dict) else None
-    return value if isinstance(value, str) and len(value) <= 1000 and value.isprintable() else ""
+    text = _given(found, name, str) or ""
+    return text if len(text) <= 1000 and text.isprintable() else ""
 
 
 def _number(found: Any, name: str) -> int:
-    value = found.get(name) if isinstance(found, dict) else None
-    return value if isinstance(value, int) and value >= 0 else 0
+    return max(0, _given(found, name, int) or 0)
