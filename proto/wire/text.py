@@ -4,6 +4,7 @@ a terminal, nor a person), and read as JSON, whatever it says. And amounts of mo
 import json
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 HIDDEN: Final = (
@@ -89,6 +90,19 @@ def bounded_json(text: bytes, values_max: int) -> Any:
                 raise ValueError("it holds an incomplete character") from None
             return content
     raise ValueError("it has too many values")
+
+
+def refusal_words(body: object, deepest: int = 5) -> str:
+    """The words in the body of a refusal, parsed, which each kind of server puts somewhere else;
+    empty if there are none."""
+    if isinstance(body, str):
+        return body.strip()
+    if isinstance(body, list):
+        body = {"message": body[0]} if body else {}
+    if not isinstance(body, Mapping) or not deepest:
+        return ""
+    names = ("message", "error", "detail", "msg")
+    return next(filter(None, (refusal_words(body.get(each), deepest - 1) for each in names)), "")
 
 
 def _escape(found: re.Match[str]) -> str:

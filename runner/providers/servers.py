@@ -23,7 +23,7 @@ import psutil
 from wire.egress.loopback import is_loopback
 from wire.errors import Code
 from wire.providers import COMPATIBLE, PROVIDERS, Provider
-from wire.text import parsed_json, shortened, visible_name
+from wire.text import parsed_json, refusal_words, shortened, visible_name
 
 from runner.errors import HostError
 from runner.workspace.keys import usable_key
@@ -242,11 +242,7 @@ def own_words(body: bytes | str, *secrets: str) -> str:
     """What a refusal says, on one line and without the secrets."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
     with contextlib.suppress(ValueError):
-        said = parsed_json(text)
-        for name in ("error", "message", "detail", "msg"):
-            if isinstance(said, dict) and said.get(name):
-                said = said[name]
-        text = said if isinstance(said, str) else text
+        text = refusal_words(parsed_json(text)) or text
     if re.match(r"\s*<", text):  # a page for browsers
         text = " ".join(re.findall(r"<title>([^<]*)", text)) or "a page for browsers"
     for secret in filter(None, secrets):

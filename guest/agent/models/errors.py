@@ -7,7 +7,7 @@ marked as the provider's.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Final
@@ -16,7 +16,7 @@ from pydantic_ai import exceptions
 from wire.errors import Code
 from wire.providers import PROVIDERS
 from wire.settings import plain_address
-from wire.text import shortened, visible
+from wire.text import refusal_words, shortened, visible
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.failures import CONFIG, failed
@@ -113,7 +113,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _words(error: Exception) -> str:
     """What the provider itself says; empty if it says nothing."""
-    return next(filter(None, (_message(getattr(each, "body", None)) for each in _chain(error))), "")
+    said = (refusal_words(getattr(each, "body", None)) for each in _chain(error))
+    return next(filter(None, (_MARKUP.sub(" ", each[:_READ_MAX]).strip() for each in said)), "")
 
 
 def _cause(error: Exception) -> str:
@@ -126,20 +127,6 @@ def _cause(error: Exception) -> str:
             elif isinstance(each, OSError):
                 found = each.strerror or str(each)
     return shortened(" ".join(visible(found).split()), WORDS_MAX)
-
-
-def _message(body: object, deepest: int = 5) -> str:
-    """The words in the body of an error, which each kind of server puts somewhere else."""
-    if isinstance(body, str):
-        return _MARKUP.sub(" ", body[:_READ_MAX]).strip()
-    if isinstance(body, list):
-        body = {"message": body[0]} if body else {}
-    if not isinstance(body, Mapping) or not deepest:
-        return ""
-    inner = (
-        _message(body.get(name), deepest - 1) for name in ("message", "error", "detail", "msg")
-    )
-    return next(filter(None, inner), "")
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
