@@ -165,11 +165,12 @@ class _Kind:
 
 
 _KEY: Final = "runner credentials set --provider {provider}, and ask again"
-_SET_UP: Final = "runner init; or runner config edit, then: runner restart"
-_REACH: Final = f"start that server, or correct base_url: {_SET_UP}"
+SET_UP: Final = ": runner init; or runner config edit, then: runner restart"
+"""How settings in a file are corrected. A fix for settings that are being chosen ends before it."""
+_REACH: Final = f"start that server, or correct base_url{SET_UP}"
 _ON_THE_WAY: Final = ("unreachable", "cut")
-_OTHER_MODEL: Final = f"choose another model: {_SET_UP}"
-_UNREADABLE: Final = f"ask again; if it persists, correct base_url: {_SET_UP}; runner logs has more"
+_OTHER_MODEL: Final = f"choose another model{SET_UP}"
+_UNREADABLE: Final = f"ask again; if it persists, correct base_url{SET_UP}; runner logs has more"
 _MODULES: Final = re.compile(
     rf"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:{'|'.join(PROVIDERS)}))\b"
 )
@@ -183,7 +184,7 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "model {model!r} cannot call tools, and the agent needs them",
-        f"choose a model that can: {_SET_UP}",
+        f"choose a model that can{SET_UP}",
         words=_any(
             r"not support (the use of )?(tool|function)",
             r"(tool|function)[- ](use|calls?|calling|choice)\b.{0,40}\bnot (supported|available)",
@@ -200,7 +201,7 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} has no chat API at this address",
-        f"correct base_url, which ends in /v1 for most servers: {_SET_UP}",
+        f"correct base_url, which ends in /v1 for most servers{SET_UP}",
         errors=exceptions.ModelAPIError,
         unlike=_any("model", "deployment", "endpoints"),
         statuses=(404, 405),
@@ -208,13 +209,13 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
-        f"correct model (or base_url): {_SET_UP}",
+        f"correct model (or base_url){SET_UP}",
         errors=exceptions.ModelNotFoundError,
     ),
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
-        f"correct model (or base_url): {_SET_UP}",
+        f"correct model (or base_url){SET_UP}",
         words=_any(
             r"not a valid model",
             r"(unknown|no such|invalid) model",
@@ -237,14 +238,14 @@ _KINDS: Final = (
     _Kind(
         Code.RESOURCE_EXHAUSTED,
         "{who} has too little memory for model {model!r}",
-        f"close what else uses its memory, or choose a smaller model: {_SET_UP}",
+        f"close what else uses its memory, or choose a smaller model{SET_UP}",
         words=_any(r"requires more (system |gpu )?memory", r"out of memory", r"failed to allocate"),
         statuses=(500, 503),
     ),
     _Kind(
         Code.RESOURCE_EXHAUSTED,
         "the account at {who} has no quota left",
-        f"raise the quota with the provider, or choose another one: {_SET_UP}",
+        f"raise the quota with the provider, or choose another one{SET_UP}",
         errors=exceptions.ModelQuotaExceededError,
     ),
     _Kind(
@@ -256,13 +257,13 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} rejected the request",
-        f"correct model or base_url: {_SET_UP}",
+        f"correct model or base_url{SET_UP}",
         errors=exceptions.ModelRequestRejectedError,
     ),
     _Kind(
         Code.TIMEOUT,
         "{who} did not answer in time",
-        f"ask again; if it persists, check base_url: {_SET_UP}",
+        f"ask again; if it persists, check base_url{SET_UP}",
         errors=exceptions.ModelTimeoutError,
     ),
     _Kind(
@@ -275,7 +276,7 @@ _KINDS: Final = (
     _Kind(
         Code.UNAVAILABLE,
         "the connection to {who} failed or broke off",
-        f"check the network and base_url: {_SET_UP}",
+        f"check the network and base_url{SET_UP}",
         errors=exceptions.ModelConnectionError,
     ),
     _Kind(

@@ -139,7 +139,8 @@ async def try_model(
     """Ask the model to call a tool, over a stream, as turns do, until it has, or has answered at
     all (see `TRIALS`): by `door`, or without one directly.
 
-    Raises `GuestError` that says what the operator can do if there is no answer, or no call.
+    The settings are being chosen, and are in no file yet. Raises `GuestError` that says what the
+    operator can do if there is no answer, or no call.
     """
     from pydantic_ai.direct import model_request_stream
     from pydantic_ai.messages import ModelRequest, PartStartEvent, ToolCallPart
@@ -188,7 +189,7 @@ async def try_model(
             Code(failed.code),
             failed.message,
             details=failed.details,
-            resolution=failed.resolution,
+            resolution=failed.resolution.partition(errors.SET_UP)[0],
         ) from error
     raise GuestError(
         Code.FAILED_PRECONDITION,

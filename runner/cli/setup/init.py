@@ -36,8 +36,6 @@ from runner.workspace.keys import store_key
 
 _TYPED: Final = "TYPED_KEY"
 """Stands for a typed key in settings that are only tried."""
-_IN_THE_FILE: Final = ": runner init"
-"""What a guest's fix says of settings that are in a file. These are being chosen."""
 
 
 def init(options: Options, given: Mapping[str, str | None], *, test: bool) -> Options | None:
@@ -214,7 +212,6 @@ def _test(options: Options, config: Config, choice: Choice) -> None:
     try:
         took_s = _tried(config, options.user_id, choice)
     except WireError as error:
-        error.resolution = error.resolution.partition(_IN_THE_FILE)[0]
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
             raise

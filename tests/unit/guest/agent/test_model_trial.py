@@ -47,6 +47,7 @@ async def test_one_without_tools_is_refused_either_way(until: str) -> None:
     refusal = await trial(fake.ollama(tag("m", "completion")), until)
     assert "model 'm' cannot call tools" in refusal
     assert '"registry.ollama.ai/library/m does not support tools"' in refusal
+    assert "fix: choose a model that can\n" in f"{refusal}\n"
 
 
 async def test_vllm_without_its_switch_is_told_how_to_be_started() -> None:

@@ -354,8 +354,8 @@ def test_a_request_that_fails_leaves_no_file_unless_it_is_wanted(
     run_command: RunCommand, file: Path, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.runs(OLLAMA)
-    fix = "correct base_url: runner init; or runner config edit, then: runner restart"
-    failing(monkeypatch, WireError(Code.FAILED_PRECONDITION, "no tools here", resolution=fix))
+    refusal = WireError(Code.FAILED_PRECONDITION, "no tools here", resolution="correct base_url")
+    failing(monkeypatch, refusal)
     done = run_command("init", *OPENAI)
     assert done.code == 1
     assert "no tools here" in done.err

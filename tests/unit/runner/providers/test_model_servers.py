@@ -270,6 +270,7 @@ async def test_an_answer_that_never_ends_is_not_waited_for() -> None:
         ("404 page not found", "404 page not found"),
         ({"error": "no such thing"}, "no such thing"),
         ([{"error": {"message": "no such thing", "code": 404}}], "no such thing"),  # Google
+        ({"detail": "Not Found"}, "Not Found"),
         ({"detail": [{"msg": "no such thing"}]}, "no such thing"),  # FastAPI
         ({"error": "Not Found", "message": " no such thing"}, "no such thing"),
         ("<html><title>nginx</title><body>x</body>", "nginx"),
