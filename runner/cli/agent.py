@@ -148,13 +148,17 @@ def ask_host(options: Options, question: Callable[[ControlClient], Awaitable[_T]
 def start_command(options: Options, config: Config) -> str:
     """The command that starts the user's host: in the tier that the command line names, else in the
     one that was used last."""
-    last = LastStart.load(Runtime.locate(config, options.user_id))
-    asked = "process" if options.insecure else options.tier
-    tier = asked or (last.tier if last else config.tier)
+    tier = tier_in_use(options, config)
     if tier == "process":
         return options.command("start", "--detach", insecure=True)
-    named = ["--tier", tier] if asked or tier != config.tier else []
+    named = ["--tier", tier] if options.tier or tier != config.tier else []
     return options.command(*named, "start", "--detach")
+
+
+def tier_in_use(options: Options, config: Config) -> str:
+    """The tier that the command line names, else the one that was used last."""
+    last = LastStart.load(Runtime.locate(config, options.user_id))
+    return options.asked_tier or (last.tier if last else config.tier)
 
 
 def short_id(note_id: str) -> str:

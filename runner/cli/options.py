@@ -131,6 +131,11 @@ class Options:
     log_level: str | None = None
     connect: Path | None = None
 
+    @property
+    def asked_tier(self) -> str | None:
+        """The tier that the command line names, if any."""
+        return "process" if self.insecure else self.tier
+
     def load(self) -> "Config":
         """The settings for a command that inspects or stops a host, in any tier.
 
@@ -155,7 +160,7 @@ class Options:
 
         check_user_id(self.user_id)
         given = {
-            "--tier": "process" if self.insecure else self.tier,
+            "--tier": self.asked_tier,
             "--workspace-root": self.workspace_root,
             "--log-level": self.log_level,
         }

@@ -24,13 +24,13 @@ from runner.cli.agent import lasting_agent, running_agent
 from runner.cli.operation.launching import launch
 from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
-from runner.cli.setup.config import settings_file
+from runner.cli.setup.config import change_settings, settings_file
 from runner.config.loading import LoadedSettings
 from runner.config.models import Config
 from runner.errors import packages
 from runner.logs import printable
 from runner.serve.login.links import LINK_S, Links
-from runner.workspace.configuration_file import Changes, change_file
+from runner.workspace.configuration_file import Changes
 from runner.workspace.directories import descriptor, whole_file
 
 _DESKTOP: Final = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -82,11 +82,7 @@ async def _serving(
         return launch(whose).notices
 
     def change(changes: Changes, write: bool) -> LoadedSettings:
-        path = settings_file(options)
-        there, found = replace(options, config_file=path), []
-        check = lambda text: found.append(there.load_settings(draft=text))  # noqa: E731
-        change_file(path, changes, check, write=write)
-        return found[0]
+        return change_settings(options, settings_file(options), changes, write=write)
 
     file = SettingsFile(options.load_settings, change)
     async with HttpServer(config, Commands(options.load, start, file)) as server:

@@ -7,7 +7,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from wire.errors import Code
 from wire.settings import Key, dotted
@@ -15,6 +15,7 @@ from wire.settings import Key, dotted
 from runner.errors import ConfigError, HostError, file_errors
 from runner.workspace.directories import whole_file
 
+_T = TypeVar("_T")
 Changes = Mapping[Key, object]
 """New values of settings; None removes a setting, or a whole table."""
 HEAD: Final = """\
@@ -53,21 +54,21 @@ def edited(text: str, changes: Changes) -> str:
 
 
 def change_file(
-    path: Path, changes: Changes, check: Callable[[str], object], *, write: bool = True
-) -> str:
+    path: Path, changes: Changes, check: Callable[[str], _T], *, write: bool = True
+) -> _T:
     """Change settings in the file at `path`, or begin one, once `check` has accepted its new text.
     Without `write` only find out whether that can be done.
 
-    Returns the new text. Raises what `check` raises, and `WireError` if the file cannot be changed;
-    then it stays as it is.
+    Returns what `check` returns. Raises what it raises, and `WireError` if the file cannot be
+    changed; then the file stays as it is.
     """
     with file_errors(f"cannot read {path}", f"make {path} a readable TOML file", kind=ConfigError):
         before = path.read_bytes() if path.exists() else b""
         after = edited(before.decode() or HEAD, changes)
-    check(after)
+    found = check(after)
     if write:
         replace_file(path, before, after)
-    return after
+    return found
 
 
 def replace_file(path: Path, before: bytes, after: str) -> None:

@@ -57,9 +57,7 @@ async def client(
         return load_settings(file, draft=draft)
 
     def change(changes: Changes, write: bool) -> LoadedSettings:
-        found: list[LoadedSettings] = []
-        change_file(file, changes, lambda text: found.append(load(text)), write=write)
-        return found[0]
+        return change_file(file, changes, load, write=write)
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(file.parent))
     monkeypatch.setenv("THE_KEY", KEY)

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,9 +22,8 @@ from wire.v1 import control_pb2, gateway_pb2
 from runner.cli.agent import ask_host, host_runs
 from runner.cli.options import AsJson, Options
 from runner.cli.output import Shape, one_line, to_the_second
-from runner.cli.setup.config import settings_file
+from runner.cli.setup.config import change_settings, settings_file
 from runner.errors import ConfigError
-from runner.workspace.configuration_file import change_file
 from runner.workspace.keys import (
     key_source,
     read_key_file,
@@ -116,11 +114,7 @@ def _stored(options: Options, agent: AgentSettings, key: str) -> tuple[str, str]
             )
         changes = {(*section, each): found.get(each) for each in KEY_SETTINGS}
         path = settings_file(options)
-        change_file(
-            path,
-            changes,
-            lambda text: replace(options, config_file=path).load_settings(draft=text),
-        )
+        change_settings(options, path, changes)
         typer.echo(f"{path} says: {name} = {json.dumps(value)}", err=True)
     return source, f"it is stored in {source}"
 

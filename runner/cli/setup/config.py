@@ -24,7 +24,7 @@ from runner.cli.output import Shape, clip, neutralise, one_line, print_json
 from runner.config.loading import LoadedSettings, find_file, own_file
 from runner.config.positions import lines_of
 from runner.errors import ConfigError, HostError
-from runner.workspace.configuration_file import HEAD, replace_file
+from runner.workspace.configuration_file import HEAD, Changes, change_file, replace_file
 
 config = typer.Typer()
 
@@ -187,6 +187,15 @@ def settings_file(options: Options) -> Path:
         if error.code is Code.PERMISSION_DENIED:
             raise
     return (find_file(options.config_file, os.environ) or own_file()).resolve()
+
+
+def change_settings(
+    options: Options, path: Path, changes: Changes, *, write: bool = True
+) -> LoadedSettings:
+    """Change settings in the file at `path` as `change_file` does. Returns all settings with the
+    changes. Raises `WireError` if they are not accepted, or the file cannot be changed."""
+    there = replace(options, config_file=path)
+    return change_file(path, changes, lambda text: there.load_settings(draft=text), write=write)
 
 
 def _accepted(options: Options, text: str) -> str:

@@ -18,10 +18,10 @@ from wire.providers import OFFLINE, PROVIDERS
 from wire.settings import KEY_SETTINGS, AgentSettings, Key, problems
 from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
 
-from runner.cli.agent import ask_host, host_runs
+from runner.cli.agent import ask_host, host_runs, tier_in_use
 from runner.cli.options import Options
 from runner.cli.output import neutralise
-from runner.cli.setup.config import settings_file
+from runner.cli.setup.config import change_settings, settings_file
 from runner.cli.setup.question import DEMO, Choice, ask, complete
 from runner.config.loading import ENV_CONFIG
 from runner.config.models import Config
@@ -29,9 +29,7 @@ from runner.config.users import known_users
 from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError, TierError
 from runner.host.maintenance import run_job
-from runner.host.runtime import LastStart, Runtime
 from runner.tiers.drivers import driver_for
-from runner.workspace.configuration_file import change_file, edited
 from runner.workspace.keys import store_key
 
 _TYPED: Final = "TYPED_KEY"
@@ -150,18 +148,15 @@ def _set_up(options: Options, choice: Choice, *, test: bool) -> None:
     if choice.key:
         found = store_key(choice.provider, choice.base_url, choice.key)
         changes |= {("agent", name): found.get(name) for name in KEY_SETTINGS}
-    reading = replace(options, config_file=path)
-    change_file(path, changes, lambda text: reading.load_settings(draft=text))
+    change_settings(options, path, changes)
     typer.echo(f"written: {path}", err=True)
     _restart(options)
 
 
 def _draft(options: Options, path: Path, changes: Mapping[Key, object]) -> Config:
     """The settings to come, in the tier in use. Raises `ConfigError` for what is refused."""
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    reading = replace(options, config_file=path)
-    config = reading.load_settings(draft=edited(before, changes)).config
-    return config.model_copy(update={"tier": _tier_in_use(options, config)})
+    config = change_settings(options, path, changes, write=False).config
+    return config.model_copy(update={"tier": tier_in_use(options, config)})
 
 
 def _handed_over(config: Config, user_id: str, url: str) -> dict[Key, object]:
@@ -260,17 +255,9 @@ def _restart(options: Options) -> None:
         ask_host(options, lambda host: host.restart(""))
 
 
-def _tier_in_use(options: Options, config: Config) -> str:
-    """The tier that is asked for, else the one that was used last."""
-    if options.insecure:
-        return "process"
-    last = LastStart.load(Runtime.locate(config, options.user_id))
-    return options.tier or (last.tier if last else config.tier)
-
-
 def _as_used_last(options: Options) -> Options:
     """The options for talking in the tier in use."""
-    tier = _tier_in_use(options, options.load())
+    tier = tier_in_use(options, options.load())
     if tier == "process":
         return replace(options, insecure=True, tier=None)
     return replace(options, tier=tier)
