@@ -110,10 +110,7 @@ def release_reserve(database: Path, workspace: Workspace) -> None:
 
 def check_free_space(path: Path) -> None:
     """Check that the disk of `path`, which may be missing, has room for a log and a database."""
-    existing = path
-    while not existing.exists():
-        existing = existing.parent
-    if (free := free_bytes(os.statvfs(existing))) < ROOM_BYTES:
+    if (free := free_bytes(os.statvfs(existing(path)))) < ROOM_BYTES:
         raise WorkspaceError(
             Code.RESOURCE_EXHAUSTED,
             f"no room left for {path}",
