@@ -102,11 +102,6 @@ def for_the_same(text: str, words: Sequence[str]) -> str:
     return _calls().sub(completed, text)
 
 
-def in_chat(text: str) -> str:
-    """`text`, with the commands of the chat in the place of those that do the same."""
-    return _SAME_IN_CHAT.sub(r"/\1", text)
-
-
 def command_names() -> frozenset[str]:
     """Every command of this program, and every group of commands."""
     program = import_module("runner.cli.app")  # by its name: it is made of what is below it
@@ -211,8 +206,8 @@ class Options:
         return for_the_same(fix, self._all_words())
 
     def mended_in_chat(self, fix: str) -> str:
-        """The same for a fix that is shown in a chat."""
-        return self.mended(in_chat(fix))
+        """The same in a chat, whose own commands take the place of those that do the same."""
+        return self.mended(_SAME_IN_CHAT.sub(r"/\1", fix))
 
     def _all_words(self) -> list[str]:
         tier = [] if self.tier is None else ["--tier", self.tier]

@@ -238,7 +238,7 @@ def is_own(server: Server, model: Model) -> bool:
     return server.is_local and not server.is_foreign and not model.runs_at
 
 
-def own_words(body: bytes | str, *secrets: str) -> str:
+def _own_words(body: bytes | str, *secrets: str) -> str:
     """What a refusal says, on one line and without the secrets."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
     with contextlib.suppress(ValueError):
@@ -274,7 +274,7 @@ async def pull(server: Server, name: str) -> AsyncGenerator[Pulled, None]:
                     with contextlib.suppress(ValueError):
                         step = parsed_json(line)
                         if isinstance(step, dict) and step.get("error"):
-                            raise _not_pulled(name, own_words(line))
+                            raise _not_pulled(name, _own_words(line))
                         sizes = (_number(step, "completed"), _number(step, "total"))
                         yield Pulled(_text(step, "status"), *sizes)
         except httpx2.TransportError as error:
@@ -298,11 +298,12 @@ class _Refused(Exception):  # noqa: N818 - an answer
         self.status, self.body = status, body
 
     def error(self, who: str, url: str, key: str) -> HostError:
-        words = own_words(self.body, key) or "no reason"
+        words = _own_words(self.body, key) or "no reason"
         details = f"{_plain(url)} answered {self.status}: {words}"
         if self.status in (401, 403):
             what = f"{who} refused the API key" if key else f"{who} asks for an API key"
-            return HostError(Code.FAILED_PRECONDITION, what, details=details, resolution=_KEY)
+            fix = "give the key of that provider"
+            return HostError(Code.FAILED_PRECONDITION, what, details=details, resolution=fix)
         return HostError(
             Code.NOT_FOUND,
             f"{who} lists no models at {_plain(url)}",
@@ -311,7 +312,6 @@ class _Refused(Exception):  # noqa: N818 - an answer
         )
 
 
-_KEY: Final = "give the key of that provider"
 _TELLING: Final = (Code.FAILED_PRECONDITION, Code.NOT_FOUND, Code.UNAVAILABLE)
 """Of several failures the first of these says most."""
 

@@ -1,5 +1,5 @@
-"""The secrets of one user, read from where the configuration says they are. The runner stores
-them in no file; they reach the guest only in its envelope."""
+"""The secrets of one user, read from where the configuration says they are. They reach the guest
+only in its envelope. The runner stores none but the typed key of a provider (`keys.store_key`)."""
 
 import os
 from collections.abc import Mapping

@@ -15,14 +15,15 @@ from typing import Annotated, Final
 
 import typer
 from wire.errors import Code
-from wire.providers import OFFLINE, PROVIDERS, KeyedName
-from wire.settings import KEY_SETTINGS, AgentSettings
+from wire.providers import KEYED, OFFLINE, PROVIDERS, KeyedName
+from wire.settings import KEY_SETTINGS
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import ask_host, host_runs
 from runner.cli.options import AsJson, Options
 from runner.cli.output import Shape, one_line, to_the_second
 from runner.cli.setup.config import change_settings, settings_file
+from runner.config.loading import LoadedSettings
 from runner.errors import ConfigError
 from runner.workspace.keys import (
     key_source,
@@ -71,7 +72,8 @@ def set_key(
         raise typer.BadParameter("name one of --from-env, --from-file and --keyring")
     options: Options = context.obj
     chosen = provider or _configured(options)
-    agent = options.load().for_user(options.user_id).agent
+    loaded = options.load_settings()
+    agent = loaded.config.for_user(options.user_id).agent
     origin = agent.origin(chosen)
     if from_env:
         source = f"the environment variable {_variable(from_env)}"
@@ -86,8 +88,8 @@ def set_key(
     kept = "it is kept in memory: after runner stop, set it again"
     in_use, runs = False, True
     if source == _FROM_STDIN and chosen == agent.provider:
-        source, kept = _stored(options, agent, key)
-        runs = asyncio.run(host_runs(options.load(), options.user_id))
+        source, kept = _stored(options, loaded, key)
+        runs = asyncio.run(host_runs(loaded.config, options.user_id))
     if runs:
         in_use = ask_host(options, lambda host: host.set_credential(chosen, key, source, origin))
     used = "is in use from the next request on" if in_use else "is used when the agent has started"
@@ -95,10 +97,10 @@ def set_key(
     typer.echo(options.mended(kept))
 
 
-def _stored(options: Options, agent: AgentSettings, key: str) -> tuple[str, str]:
+def _stored(options: Options, loaded: LoadedSettings, key: str) -> tuple[str, str]:
     """Store a key of the configured provider, and let the settings name it. Returns where it is,
     and what there is to know."""
-    loaded = options.load_settings()
+    agent = loaded.config.for_user(options.user_id).agent
     named = loaded.origin(("agent", agent.key_setting(agent.provider)), options.user_id)
     decided = named or loaded.origin(("agent", "provider"), options.user_id) or ()
     section = decided[:-1]
@@ -108,9 +110,9 @@ def _stored(options: Options, agent: AgentSettings, key: str) -> tuple[str, str]
     source = key_source(agent.model_copy(update={**dict.fromkeys(KEY_SETTINGS), **found}))
     if str(getattr(agent, name)) != str(value):
         if (origin := loaded.sources.get(decided)) != str(loaded.file):
-            finds = f"{name} = {json.dumps(value)}"
-            return source, f"it is stored in {source}; after runner stop {finds} finds it, if " + (
-                f"that takes the place of {origin}"
+            return source, (
+                f"it is stored in {source}; after runner stop {name} = {json.dumps(value)} finds "
+                f"it, if that takes the place of {origin}"
             )
         changes = {(*section, each): found.get(each) for each in KEY_SETTINGS}
         path = settings_file(options)
@@ -162,7 +164,7 @@ def _configured(options: Options) -> str:
             Code.INVALID_ARGUMENT,
             "the built-in model needs no key",
             details=f"--provider says for which one it is: {', '.join(PROVIDERS)}",
-            resolution=f"runner credentials set --provider {next(iter(PROVIDERS))}",
+            resolution=f"runner credentials set --provider {KEYED[0]}",
         )
     return provider
 
