@@ -86,10 +86,7 @@ def test_settings_that_are_refused_or_a_file_that_has_changed_leave_it_as_it_is(
         change_file(file, {("agent", "model"): 5}, refuse)
     assert file.read_text() == FILE
 
-    def meddle(_: str) -> None:
-        file.write_text("# theirs")
-
     with pytest.raises(WireError) as caught:
-        change_file(file, {("agent", "model"): "z"}, meddle)
+        change_file(file, {("agent", "model"): "z"}, lambda _: file.write_text("# theirs"))
     assert caught.value.code is Code.CONFLICT
     assert file.read_text() == "# theirs"
