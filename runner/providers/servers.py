@@ -154,8 +154,10 @@ async def server_at(
     who = f"provider {provider!r}" if provider else "the server"
     tried: list[HostError] = []
     silent = ""
+    headers = dict(row.list_headers)
     if key:
         usable_key(key, "what was given as the key", "give the key alone, on one line")
+        headers[row.key_header] = row.key_form.format(key)
     urls = addresses(address, row, with_key=bool(key))
     if not row.list_path:
         return Server(provider, urlsplit(urls[0]).netloc.rpartition("@")[2], urls[0])
@@ -164,10 +166,12 @@ async def server_at(
         if scheme == silent:
             continue
         local = is_loopback(urlsplit(url).hostname or "")
-        async with httpx2.AsyncClient(timeout=within_s, trust_env=not local) as client:
+        async with httpx2.AsyncClient(
+            headers=headers, timeout=within_s, trust_env=not local
+        ) as client:
             try:
                 async with asyncio.timeout(_WHOLE * within_s):
-                    found = await _listed(client, url, provider, key, within_s)
+                    found = await _listed(client, url, provider, within_s)
                 return _with_account(found) if local else found
             except httpx2.InvalidURL as error:
                 raise _no_address(address, str(error)) from None
@@ -404,17 +408,13 @@ async def _listed(
     client: httpx2.AsyncClient,
     url: str,
     provider: str = "",
-    key: str = "",
     within_s: float = 0,
     *,
     deadline: float | None = None,
 ) -> Server:
     """The server at `url` with its models, as far as it has said more of them by then."""
     row = PROVIDERS[provider or COMPATIBLE]
-    headers = dict(row.list_headers)
-    if key:
-        headers[row.key_header] = row.key_form.format(key)
-    listing = await _answer(client, "GET", f"{url}{row.list_path}", headers=headers)
+    listing = await _answer(client, "GET", f"{url}{row.list_path}")
     items = _items(listing, "data") or _items(listing, "models")
     if not items and not (isinstance(listing, dict) and {"data", "models"} & listing.keys()):
         raise _Refused(200, str(listing)[:_WORDS_MAX_CHARS].encode())
@@ -424,7 +424,7 @@ async def _listed(
         return server
     if deadline is None:
         deadline = asyncio.get_running_loop().time() + within_s
-    return await _described(client, server, items, headers, deadline)
+    return await _described(client, server, items, deadline)
 
 
 _DESCRIBED: Final = ("", COMPATIBLE, "openai", "ollama", "lmstudio")
@@ -435,19 +435,18 @@ async def _described(
     client: httpx2.AsyncClient,
     server: Server,
     items: Sequence[Mapping[str, Any]],
-    headers: Mapping[str, str],
     deadline: float,
 ) -> Server:
     """`server` with what its program says of its models, as far as it has said it by then."""
     root = _root(server.base_url)
     version, studio, props = await asyncio.gather(
-        _optional(client, "GET", f"{root}/api/version", headers=headers),
-        _optional(client, "GET", f"{root}/api/v1/models", headers=headers),
-        _optional(client, "GET", f"{root}/props", headers=headers),
+        _optional(client, "GET", f"{root}/api/version"),
+        _optional(client, "GET", f"{root}/api/v1/models"),
+        _optional(client, "GET", f"{root}/props"),
     )
     if number := _text(version, "version"):
         named = replace(server, provider="ollama", program=f"Ollama {number[:20]}")
-        return replace(named, models=await _of_ollama(client, root, headers, deadline))
+        return replace(named, models=await _of_ollama(client, root, deadline))
     if any(_text(each, "key") for each in _items(studio, "models")):
         models = tuple(_of_lm_studio(_items(studio, "models")))
         return replace(server, provider="lmstudio", program="LM Studio", models=models)
@@ -479,18 +478,16 @@ def _of_list(items: Iterable[Mapping[str, Any]]) -> Iterator[Model]:
         yield Model(name, tools, chats=_NO_CHAT.search(name) is None and chats is not False)
 
 
-async def _of_ollama(
-    client: httpx2.AsyncClient, root: str, headers: Mapping[str, str], deadline: float
-) -> tuple[Model, ...]:
+async def _of_ollama(client: httpx2.AsyncClient, root: str, deadline: float) -> tuple[Model, ...]:
     tags, running = await asyncio.gather(
-        _optional(client, "GET", f"{root}/api/tags", headers=headers),
-        _optional(client, "GET", f"{root}/api/ps", headers=headers),
+        _optional(client, "GET", f"{root}/api/tags"),
+        _optional(client, "GET", f"{root}/api/ps"),
     )
     items = [each for each in _items(tags, "models") if _text(each, "name")]
     loaded = {_text(each, "name") for each in _items(running, "models")}
     url = f"{root}/api/show"
     asking = (
-        _optional(client, "POST", url, json={"model": each["name"]}, headers=headers)
+        _optional(client, "POST", url, json={"model": each["name"]})
         for each in items[:_DETAILED_MAX]
     )
     left = max(0.0, deadline - asyncio.get_running_loop().time())
