@@ -5,7 +5,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,16 +108,7 @@ def read_keyring(provider: str, origin: str) -> str:
     """The key that the system's keyring has for `provider` at one server. Raises `ConfigError`."""
     name = _entry(provider, origin)
     fix = f"keyring set {KEYRING_SERVICE} {name}"
-    try:
-        import keyring.errors
-    except ImportError:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            "the package keyring is not installed",
-            details="it opens the system's keyring",
-            resolution=f"{adding('keyring')}; then: {fix}",
-        ) from None
-    with _opening(keyring):
+    with _opened_keyring(fix) as keyring:
         found = keyring.get_password(KEYRING_SERVICE, name)
     if not found:
         raise ConfigError(
@@ -131,24 +122,30 @@ def read_keyring(provider: str, origin: str) -> str:
 
 def _put_into_keyring(provider: str, origin: str, key: str) -> bool:
     """Whether the system's keyring has stored a key, and gives it back."""
-    try:
-        import keyring.errors
-    except ImportError:
-        return False
-    try:
-        with _opening(keyring):
-            if keyring.get_keyring().priority < 1:  # keeps nothing, or keeps it in the open
-                return False
-            keyring.set_password(KEYRING_SERVICE, _entry(provider, origin), key)
-            return bool(keyring.get_password(KEYRING_SERVICE, _entry(provider, origin)) == key)
-    except ConfigError:
-        return False
+    name = _entry(provider, origin)
+    with suppress(ConfigError), _opened_keyring() as keyring:
+        if keyring.get_keyring().priority < 1:  # keeps nothing, or keeps it in the open
+            return False
+        keyring.set_password(KEYRING_SERVICE, name, key)
+        return bool(keyring.get_password(KEYRING_SERVICE, name) == key)
+    return False
 
 
 @contextmanager
-def _opening(keyring: Any) -> Iterator[None]:
+def _opened_keyring(fix: str = "") -> Iterator[Any]:
+    """The package keyring, to be used inside. Raises `ConfigError`; `fix` is what follows once it
+    is installed."""
     try:
-        yield
+        import keyring.errors
+    except ImportError:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "the package keyring is not installed",
+            details="it opens the system's keyring",
+            resolution=f"{adding('keyring')}; then: {fix}",
+        ) from None
+    try:
+        yield keyring
     except keyring.errors.KeyringError as error:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
