@@ -23,25 +23,25 @@ from tests.support.gateway.http_front import open_http, operator, page
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def front() -> AsyncIterator[Front]:
     async with open_front() as made:
         yield made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def started() -> list[tuple[str, bool]]:
     """Whose agents were started, and whether without containers."""
     return []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def changed() -> list[Changes]:
     """What was changed in the configuration file."""
     return []
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def server(
     front: Front, started: list[tuple[str, bool]], changed: list[Changes]
 ) -> AsyncIterator[HttpServer]:

@@ -28,7 +28,7 @@ SCOPE = "all that is the operator's is refused before its request is read, to wh
 PAGE = "a session needs its page's secret besides the cookie, and requests a page of the server"
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def front() -> AsyncIterator[Front]:
     async with open_front() as made:
         for user in ("alice", "bob"):
@@ -36,7 +36,7 @@ async def front() -> AsyncIterator[Front]:
         yield made
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def server(front: Front) -> AsyncIterator[HttpServer]:
     async with open_http(front) as made:  # fails the test if anything is started or changed
         yield made
