@@ -17,6 +17,7 @@ from wire.identity import Party
 from wire.network_probe import WAYS, Route, Spec, Target, try_all
 
 from tests.support import parties
+from tests.support.boundary.listener import answer_once
 
 _INSIDE = """
 import json, sys
@@ -182,16 +183,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[[ssl.SSLContext], str]]:
         listener.bind(str(tmp_path / "door.sock"))
         listener.listen()
 
-        def answer(context: ssl.SSLContext) -> None:
-            try:
-                with context.wrap_socket(listener.accept()[0], server_side=True) as client:
-                    client.recv(100)
-                    client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            except OSError:
-                return
-
         def start(context: ssl.SSLContext) -> str:
-            threading.Thread(target=answer, args=(context,), daemon=True).start()
+            answer_once(listener, context)
             return str(tmp_path / "door.sock")
 
         yield start

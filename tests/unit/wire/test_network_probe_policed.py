@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ from wire.identity import Party
 from wire.network_probe import POLICED, WAYS, Spec, Target, try_all
 
 from tests.support import parties
+from tests.support.boundary.listener import answer_once
 
 API = Target("10.96.0.1", 443, "the API server")
 _WORLD = """
@@ -174,16 +174,8 @@ def door() -> Iterator[Callable[[ssl.SSLContext], str]]:
     """Start a door at a port with a TLS context, which answers whatever is sent."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def answer(context: ssl.SSLContext) -> None:
-            try:
-                with context.wrap_socket(listener.accept()[0], server_side=True) as client:
-                    client.recv(100)
-                    client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            except OSError:
-                return
-
         def start(context: ssl.SSLContext) -> str:
-            threading.Thread(target=answer, args=(context,), daemon=True).start()
+            answer_once(listener, context)
             return f"tcp:127.0.0.1:{listener.getsockname()[1]}"
 
         yield start
