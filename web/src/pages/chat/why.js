@@ -3,6 +3,7 @@
 import { call } from "../../api.js";
 import { Dialog } from "../../components/dialog.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
+import { Table } from "../../components/table.js";
 import { href } from "../../router.js";
 import { count } from "../../text.js";
 import { html, useEffect, useState } from "../../view.js";
@@ -128,17 +129,11 @@ function Size({ found }) {
   const set = Number(found.window_set || 0);
   const counted = Number(found.counted || 0);
   return html`<h3>What it took of the model's window</h3>
-    <table class="rows">
-      <thead><tr><th>Part</th><th class="number">Tokens, by estimate</th></tr></thead>
-      <tbody>
-        ${[...taken, { name: "Free", tokens: Math.max(window - whole, 0) }].map(
-          (each) => html`<tr key=${each.name}>
-            <td data-title="Part">${each.name}</td>
-            <td data-title="Tokens" class="number">${count(each.tokens)}</td>
-          </tr>`,
-        )}
-      </tbody>
-    </table>
+    <${Table} label="Parts of the request" columns=${[{ title: "Part" }, { title: "Tokens, by estimate", number: true }]}
+      rows=${[...taken, { name: "Free", tokens: Math.max(window - whole, 0) }].map(({ name, tokens }) => ({
+        key: name,
+        cells: [name, count(tokens)],
+      }))} />
     <p>
       <meter min="0" max=${window || 1} value=${whole} aria-label="Part of the window that is taken"></meter>${" "}
       ${count(whole)} of ${count(window)} tokens${counted ? `; the provider has counted ${count(counted)}` : ""}.

@@ -2,6 +2,7 @@
 
 import { host } from "../../api.js";
 import { announce } from "../../components/announcer.js";
+import { Copy } from "../../components/copy.js";
 import { Dialog } from "../../components/dialog.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
 import { go } from "../../router.js";
@@ -62,12 +63,10 @@ export function AddPerson({ insecure, onAdded, onClose }) {
 export function Invitation({ userId, onClose }) {
   const [made, setMade] = useState(/** @type {Message | null} */ (null));
   const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  const [copied, setCopied] = useState(false);
   useEffect(() => {
     host("Invite", { user_id: userId }).then(setMade, setFailed);
   }, [userId]);
   const link = made?.links[0] || "";
-  const copy = () => navigator.clipboard.writeText(link).then(() => setCopied(true), () => {});
   return html`<${Dialog} title=${`A link for ${userId}`} onClose=${onClose}>
     ${failed && html`<${FailureNotice} failure=${failed} />`}
     ${!made && !failed && html`<${Loading} />`}
@@ -79,7 +78,7 @@ export function Invitation({ userId, onClose }) {
       html`<p class="notice">This address leads here from this machine only. To let in other machines,
         set <code>[serve] listen</code> and a certificate: see “From a phone, or another machine” in the guide.</p>`}
       <p class="actions">
-        <button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
+        <${Copy} text=${link} />
         <button type="button" class="primary" onClick=${onClose}>I have it</button>
       </p>`}
   <//>`;
