@@ -370,12 +370,13 @@ def _schemes(host: str, *, with_key: bool) -> list[str]:
 
 async def _answer(client: httpx2.AsyncClient, method: str, url: str, **given: Any) -> Any:
     """What a server answers in JSON. Raises `_Refused`, and httpx's errors."""
-    body = b""
+    received = bytearray()  # appending to bytes would copy all of it for each piece
     async with client.stream(method, url, **given) as answer:
         async for piece in answer.aiter_bytes():
-            body += piece
-            if len(body) > _ANSWER_MAX_BYTES:
+            received += piece
+            if len(received) > _ANSWER_MAX_BYTES:
                 raise _Refused(answer.status_code, b"an answer without end")
+    body = bytes(received)
     if answer.status_code != 200:
         raise _Refused(answer.status_code, body)
     try:
