@@ -114,13 +114,6 @@ def _fault_of(value: Any, schema: dict[str, Any]) -> str:
     from referencing.exceptions import Unresolvable
 
     until = time.monotonic() + CHECK_S
-    follow = Draft202012Validator.VALIDATORS["$ref"]
-    others = Draft202012Validator.VALIDATORS["additionalProperties"]
-
-    def reference(validator: Any, name: Any, instance: Any, inside: Any) -> Iterator[Any]:
-        if time.monotonic() > until:
-            raise RecursionError
-        yield from follow(validator, name, instance, inside)
 
     def pattern(validator: Any, wanted: Any, instance: Any, inside: Any) -> Iterator[Any]:  # noqa: ARG001
         if isinstance(instance, str):
@@ -129,20 +122,18 @@ def _fault_of(value: Any, schema: dict[str, Any]) -> str:
             except ValidationError:
                 yield Problem(f"{instance!r} does not match {wanted!r}")
 
-    def additional(validator: Any, wanted: Any, instance: Any, inside: Any) -> Iterator[Any]:
-        if "patternProperties" in inside:  # which it would match by itself
-            raise _UncheckableError("patternProperties")
-        yield from others(validator, wanted, instance, inside)
+    def evolve(validator: Any, *, schema: Any, _resolver: Any = None) -> Any:
+        """The validator of a part. The library's own method would take another one for a part that
+        names its own "$schema"."""
+        if time.monotonic() > until:
+            raise RecursionError
+        if found := _UNCHECKED.intersection(schema if isinstance(schema, dict) else ()):
+            raise _UncheckableError(f"a reference leads to {min(found)}")
+        resolver = _resolver or validator._resolver
+        return checked(schema, registry=Registry(), _resolver=resolver)
 
-    def unchecked(*_: object) -> Iterator[Any]:
-        raise _UncheckableError("a keyword that a reference leads to")
-
-    own = {"$ref": reference, "pattern": pattern, "additionalProperties": additional}
-    checked: Any = extend(Draft202012Validator, own | dict.fromkeys(_UNCHECKED, unchecked))
-    # The library's own would take another validator for a part that names its own "$schema".
-    checked.evolve = lambda self, **changes: checked(
-        **{"schema": self.schema, "registry": Registry(), "_resolver": self._resolver} | changes
-    )
+    checked: Any = extend(Draft202012Validator, {"pattern": pattern})
+    checked.evolve = evolve
     try:
         for error in checked(schema, registry=Registry()).iter_errors(value):
             return f"{error.json_path}: {error.message}"[:_SHOWN_CHARS]
