@@ -114,9 +114,11 @@ class Sessions:
         session_id = validation.identifier("session_id", request.session_id)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         with convert.checked():
-            events = await self._conversations.history(session_id, _LOOKED_AT)
-        if turn_id:
-            events = await self._conversations.of_turn(session_id, turn_id)
+            if turn_id:
+                await self._conversations.get(session_id)
+                events = await self._conversations.of_turn(session_id, turn_id)
+            else:
+                events = await self._conversations.history(session_id, _LOOKED_AT)
         for turn in reversed(by_turn(events)):
             if (request_for := request_in(turn)) is not None:
                 return convert.turn_context(turn, request_for)
