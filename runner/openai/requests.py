@@ -241,7 +241,8 @@ class _Reader:
         schema: str,
         **more: Any,
     ) -> Asked:
-        tools, must_call = _chosen(sent, _tools(sent))
+        given = _tools(sent)
+        tools, must_call = _chosen(sent, given)
         call = answer = None
         if self._answers:
             call_id, answer = self._answers[-1]
@@ -262,7 +263,7 @@ class _Reader:
             else None,
             echoed={
                 "tool_choice": sent.get("tool_choice") or "auto",
-                "tools": [dict(tool) for tool in _tools(sent)],
+                "tools": list(given),
                 "text": sent.get("text") or {"format": {"type": "text"}},
             },
             stream=_switch("stream", sent.get("stream")),
