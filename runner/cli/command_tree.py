@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from wire.errors import WireError
 from wire.limits import ID_PATTERN
 
-from runner.cli.options import Options, options_first, program
+from runner.cli.options import Options, called, options_first
 
 PANELS: Final = {
     "Talk": ("chat", "ask", "sessions", "memory", "usage"),
@@ -139,7 +139,7 @@ def script(shell: Shell) -> str:
 
 def to_complete(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a shell has called, which sets a variable."""
-    return bool(environ.get(_variable(program())))
+    return bool(environ.get(_variable(called())))
 
 
 def complete(app: typer.Typer) -> int:
@@ -149,7 +149,7 @@ def complete(app: typer.Typer) -> int:
 
     completion_init()
     try:
-        app(prog_name=program(), complete_var=_variable(program()), standalone_mode=False)
+        app(prog_name=called(), complete_var=_variable(called()), standalone_mode=False)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     except Exception:

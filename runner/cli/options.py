@@ -61,11 +61,15 @@ def options_first(words: Sequence[str]) -> list[str]:
     return [*front, *rest]
 
 
+def called() -> str:
+    """The name that this program was called by: `runner` or `oxydra`."""
+    return "oxydra" if Path(sys.argv[0]).name == "oxydra" else "runner"
+
+
 def program() -> str:
     """What starts this program in the shell that it was started from: its name, `runner` or
     `oxydra`, where the shell finds it by that, else its path."""
-    given = Path(sys.argv[0])
-    name = "oxydra" if given.name == "oxydra" else "runner"
+    given, name = Path(sys.argv[0]), called()
     found = shutil.which(name)
     if given.name != name or not given.exists() or (found and given.samefile(found)):
         return name
@@ -195,7 +199,7 @@ class Options:
 
     def command(self, *words: str, insecure: bool = False) -> str:
         """The command line that runs `words` for the same user and settings."""
-        return shlex.join([program(), *self._words(insecure=insecure), *words])
+        return f"{program()} {shlex.join([*self._words(insecure=insecure), *words])}"
 
     def child(self, *words: str) -> list[str]:
         """The command line that runs this program again, in another process."""

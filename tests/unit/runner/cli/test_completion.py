@@ -53,12 +53,14 @@ def test_bash_completes_commands_options_choices_and_users(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["runner", "oxydra"])
 def test_fish_and_zsh_are_answered_under_both_names(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """Also where the program is called by its path."""
     variable = f"_{name.upper()}_COMPLETE"
     for shell in ("bash", "fish", "zsh"):
         assert variable in CliRunner().invoke(app, ["completion", shell]).output
-    monkeypatch.setattr(sys, "argv", [f"/usr/bin/{name}"])
+    (tmp_path / name).touch()
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / name)])
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"{name} conf")
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     for shell in ("fish", "zsh"):

@@ -112,6 +112,10 @@ def test_fixes_name_the_program_as_it_was_called(
     assert for_the_same("runner logs", ()) == f"{place} logs"
     monkeypatch.setenv("PATH", str(place.parent))
     assert for_the_same("runner logs", ()) == "runner logs"
+    place = place.parent.rename(tmp_path / "a place") / "runner"
+    monkeypatch.setattr(sys, "argv", [str(place)])
+    for fix in (Options().mended("runner logs"), Options().command("logs")):
+        assert fix == f"'{place}' logs"
 
 
 def test_a_fix_in_a_chat_is_a_command_of_the_chat() -> None:
