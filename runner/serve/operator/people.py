@@ -1,7 +1,6 @@
 """People, as the operator adds, invites and removes them: each has an agent of their own."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -19,8 +18,6 @@ from runner.serve.operator.fields import Asked, text_in, user_in
 from runner.tiers.drivers import tier_of
 from runner.workspace.configuration_file import Changes
 from runner.workspace.workspace import Workspace
-
-log = logging.getLogger(__name__)
 
 
 class People:

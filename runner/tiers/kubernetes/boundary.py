@@ -3,7 +3,6 @@ and its repetition for as long as they run: policies may go as they came."""
 
 import asyncio
 import ipaddress
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -34,8 +33,6 @@ from runner.tiers.kubernetes.names import EMBEDDER, LABEL_USER, OURS, Owner, sel
 from runner.tiers.kubernetes.pods import role_in
 from runner.tiers.kubernetes.watching import Pod
 from runner.workspace.mounts import Role
-
-log = logging.getLogger(__name__)
 
 _FROM_MEMORY: Final = "0"
 """What the API server has in memory will do; its store would read all pods of the namespace."""
