@@ -4,9 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -18,7 +16,7 @@ from runner.serve.operator.settings import SettingsFile
 from runner.serve.server import HttpServer
 from runner.workspace.configuration_file import Changes
 from tests.support.gateway.front import Front, open_front
-from tests.support.gateway.http_front import open_http, operator, page
+from tests.support.gateway.http_front import ask, open_http, operator, page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,12 +55,6 @@ async def server(
     commands = Commands(lambda: front.config, start, SettingsFile(lambda: loaded, change))
     async with open_http(front, commands) as made:
         yield made
-
-
-async def ask(client: httpx.AsyncClient, method: str, **asked: Any) -> Any:
-    reply = await client.post(f"/api/host/{method}", json=asked)
-    assert reply.status_code == 200, reply.text
-    return reply.json()
 
 
 async def test_a_person_is_added_and_lets_themself_in_by_a_link(

@@ -19,7 +19,7 @@ from runner.serve.operator.settings import SETTINGS, SettingsFile
 from runner.tiers.container.host_address import has_network
 from runner.workspace.configuration_file import Changes, change_file
 from tests.support.gateway.front import Front, open_front
-from tests.support.gateway.http_front import open_http, operator
+from tests.support.gateway.http_front import ask, open_http, operator
 from tests.support.servers.model_servers import ModelServer, ollama, serving, tag
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -74,12 +74,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "runner.toml"
     path.write_text(FILE)
     return path
-
-
-async def ask(client: httpx.AsyncClient, method: str, **asked: Any) -> Any:
-    reply = await client.post(f"/api/host/{method}", json=asked)
-    assert reply.status_code == 200, reply.text
-    return reply.json()
 
 
 async def refused(client: httpx.AsyncClient, method: str, **asked: Any) -> str:

@@ -96,3 +96,10 @@ async def operator(
         )
         assert reply.status_code == 200, reply.text
         yield client
+
+
+async def ask(client: httpx.AsyncClient, method: str, **asked: Any) -> Any:
+    """What the host's API answers the operator."""
+    reply = await client.post(f"/api/host/{method}", json=asked)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
