@@ -61,6 +61,13 @@ SHOW = """async (steps) => {
 }"""
 
 
+def entered(new_window: NewWindow) -> Page:
+    """A page of which all has arrived: one whose parts are missing loads itself anew."""
+    page = new_window().enter()
+    page.get_by_role("textbox", name="Message").wait_for()
+    return page
+
+
 def shown(page: Page, *steps: str) -> tuple[str, bool]:
     """The HTML of the last step, and whether the first finished block stayed the same element."""
     told = page.evaluate(SHOW, list(steps))
@@ -70,7 +77,7 @@ def shown(page: Page, *steps: str) -> tuple[str, bool]:
 def test_a_text_that_grows_is_shown_like_one_that_is_there(
     new_window: NewWindow, chance: random.Random
 ) -> None:
-    page = new_window().enter()
+    page = entered(new_window)
     page.evaluate(ARRIVE)
     for _ in range(15):
         text = "".join(chance.choices(PIECES, k=12))
@@ -81,7 +88,7 @@ def test_a_text_that_grows_is_shown_like_one_that_is_there(
 
 
 def test_what_is_nested_very_deeply_hides_nothing(new_window: NewWindow) -> None:
-    page = new_window().enter()
+    page = entered(new_window)
     lists = "".join(f"{'  ' * depth}- item {depth}\n" for depth in range(120))
     for text in (
         f"{lists}\nthe end",
@@ -94,7 +101,7 @@ def test_what_is_nested_very_deeply_hides_nothing(new_window: NewWindow) -> None
 
 
 def test_a_long_answer_makes_its_finished_blocks_once(new_window: NewWindow) -> None:
-    page = new_window().enter()
+    page = entered(new_window)
     text = "".join(f"Paragraph {number} says something.\n\n" for number in range(400))
     made = page.evaluate(
         """async (text) => {
@@ -152,7 +159,7 @@ LAY_OUT = """async (text) => {
 
 def test_no_text_takes_long_to_lay_out(new_window: NewWindow) -> None:
     """Most of them took 7 s to a minute each, or the tab. All is there, but for heaps of marks."""
-    page = new_window().enter()
+    page = entered(new_window)
     page.evaluate(ARRIVE)
     took = 0.0
     for name, text in COSTLY.items():
