@@ -32,7 +32,7 @@ from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.egress_client import name_in
 from guest.errors import BudgetError, StorageError
-from guest.memory.models import TEMPORARY, at
+from guest.memory.models import at, is_temporary
 from guest.memory.search.tokens import tokens_of
 from guest.memory.usage import (
     UNITS_PER_DOLLAR,
@@ -180,7 +180,7 @@ class Meter:
 
     def bill(self, context: ToolContext) -> "Bill":
         """The bill of a turn that begins. That of a temporary conversation names neither."""
-        if context.session_id.startswith(TEMPORARY):
+        if is_temporary(context.session_id):
             context = replace(context, session_id="", turn_id="")
         return Bill(self, context)
 

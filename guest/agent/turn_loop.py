@@ -60,7 +60,7 @@ _EMPTY_ANSWERS = 1
 
 
 class TurnLoop:
-    """Runs any number of turns, also at once; keeps no state between them."""
+    """Runs any number of turns, also at once; keeps of them only what providers refuse."""
 
     def __init__(
         self,

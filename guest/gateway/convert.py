@@ -16,7 +16,6 @@ from guest.agent.events import attachments_in, call_in, incomplete_in, model_in
 from guest.agent.failures import INTERRUPTED
 from guest.errors import GuestError
 from guest.memory.models import (
-    TEMPORARY,
     Details,
     Event,
     Hit,
@@ -29,6 +28,7 @@ from guest.memory.models import (
     SessionNotFound,
     StaleVersion,
     Superseded,
+    is_temporary,
 )
 from guest.memory.notes.history import ChangeEntry, UndoRefused
 from guest.memory.notes.review import SimilarPair
@@ -140,7 +140,7 @@ def _names(kind: Descriptor) -> tuple[str, ...]:
 
 
 def session(value: Session) -> pb.Session:
-    temporary = value.session_id.startswith(TEMPORARY)
+    temporary = is_temporary(value.session_id)
     return message(pb.Session, value, parent_session_id=value.parent_id, temporary=temporary)
 
 

@@ -32,7 +32,7 @@ from guest.gateway.turns.records import TurnRecords
 from guest.gateway.turns.registry import Loop, Turn, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
-from guest.memory.models import TEMPORARY
+from guest.memory.models import is_temporary
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses
 from guest.tools.redaction.scrubber import Scrubber
@@ -150,7 +150,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def _end_session(self, session_id: str) -> pb.ForgetSessionReply:
         request = pb.ForgetSessionRequest(session_id=session_id)
-        if session_id.startswith(TEMPORARY):
+        if is_temporary(session_id):
             await self._turns.stop(session_id)
         reply = await self._sessions_with(session_id).forget(request)
         self._turns.forget(session_id)
@@ -160,8 +160,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     def _sessions_with(self, session_id: str) -> Sessions:
         """The sessions among which the one with this id is, if there is one."""
-        is_temporary = session_id.startswith(TEMPORARY)
-        return self.temporary_sessions if is_temporary else self._sessions
+        return self.temporary_sessions if is_temporary(session_id) else self._sessions
 
     def _shown(self, reply: _M) -> _M:
         return convert.hidden(reply, self._scrubber.scrub_known)
@@ -173,7 +172,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._expect_turns()
         if request.temporary:
             return await self.temporary_sessions.create(request)
-        if request.session_id.startswith(TEMPORARY):
+        if is_temporary(request.session_id):
             get = pb.GetSessionRequest(session_id=request.session_id, limit=1)
             return (await self.temporary_sessions.history(get)).session
         return await self._sessions.create(request)

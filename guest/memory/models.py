@@ -473,6 +473,11 @@ def now() -> str:
     return at(datetime.now(UTC))
 
 
+def is_temporary(session_id: str) -> bool:
+    """Whether nothing is kept of this conversation."""
+    return session_id.startswith(TEMPORARY)
+
+
 def at(moment: datetime) -> str:
     """Format a UTC time as RFC 3339 with microseconds. The width is fixed, so that text order is
     time order."""

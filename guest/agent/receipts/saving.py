@@ -15,7 +15,7 @@ from typing import Any, Final
 from wire.text import shortened
 
 from guest.agent.receipts.ledger import Ledger
-from guest.memory.models import TEMPORARY, Receipt
+from guest.memory.models import Receipt, is_temporary
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.requests import BEGINNING, POINTS
 from guest.tools.results import data_of
@@ -255,7 +255,7 @@ class Saver:
         if not self._tool:
             off = (
                 "this conversation is temporary and keeps nothing"
-                if self._context().session_id.startswith(TEMPORARY)
+                if is_temporary(self._context().session_id)
                 else "every tool that saves is off in [tools] of runner.toml"
             )
             lost = Receipt("saved", "failed", asked_by="runtime", reason=off)

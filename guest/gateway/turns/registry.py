@@ -31,7 +31,7 @@ from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls, Deci
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, state_of
 from guest.memory.conversations.sessions import InUse
-from guest.memory.models import TEMPORARY, SessionNotFound, now
+from guest.memory.models import SessionNotFound, is_temporary, now
 from guest.memory.storage.availability import is_away
 from guest.tools.base import Approve, Tool, ToolContext
 from guest.watch import Spans
@@ -97,7 +97,7 @@ class Turn:
         own = self.request.context.session_id
         if session_id:
             return own == session_id
-        return not (self.request.untraced or own.startswith(TEMPORARY))
+        return not (self.request.untraced or is_temporary(own))
 
     def cancel(self) -> bool:
         """Cancel the turn; false if it has already ended."""
@@ -316,7 +316,7 @@ class Turns:
 
     def _of(self, session_id: str) -> tuple[Loop, TurnRecords]:
         """What runs the turns of a session, and what knows them afterwards."""
-        return self._temporary if session_id.startswith(TEMPORARY) else self._kept
+        return self._temporary if is_temporary(session_id) else self._kept
 
     async def _find_record(self, turn_id: str) -> Record | None:
         return await self._temporary[1].find(turn_id) or await self._kept[1].find(turn_id)

@@ -12,12 +12,12 @@ from guest.errors import ToolError
 from guest.memory.memory import Memory
 from guest.memory.models import (
     RATIONALE_MAX_CHARS,
-    TEMPORARY,
     Details,
     Note,
     NoteNotFound,
     NoteType,
     SupersedeRefused,
+    is_temporary,
 )
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
@@ -204,7 +204,7 @@ class _TypedTools:
             found=tuple((note.note_id, "") for note in found.notes),
             when_shown=(
                 None
-                if context.session_id.startswith(TEMPORARY)
+                if is_temporary(context.session_id)
                 else lambda shown: self._memory.typed.count(found.notes[:shown])
             ),
         )
