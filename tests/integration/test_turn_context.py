@@ -65,6 +65,10 @@ async def test_the_notes_that_the_model_saw_with_the_search_that_found_each(
         assert not later.notes, "nothing is looked up for courtesy"
         assert later.history > found.history
         assert (await context(alice, session, found.turn_id)).notes == found.notes
+        bob = await gateways.serve("bob")
+        for turn_id in ("", found.turn_id):
+            asked = pb.GetTurnContextRequest(session_id=session, turn_id=turn_id)
+            assert (await refusal(bob.stub.GetTurnContext(asked))).code is Code.NOT_FOUND
 
 
 async def test_a_note_that_had_no_room_is_not_named() -> None:
