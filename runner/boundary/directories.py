@@ -21,9 +21,10 @@ from wire.boundary import CROWD_MAX, BoundarySpec
 from wire.disk import Entry, listener, walk
 
 from runner.workspace.beneath import open_beneath
+from runner.workspace.directories import descriptor
 from runner.workspace.mounts import BoundMount
 
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY
 _COST_MAX: Final = CROWD_MAX * 5 // 4
 _SECONDS_MAX: Final = 25.0
 _HITS_MAX: Final = 20
@@ -36,8 +37,7 @@ def beacons(spec: BoundarySpec, mounts: Sequence[BoundMount]) -> Iterator[Bounda
     names = {bound.mount.virtual: f".oxydra-{secrets.token_hex(16)}" for bound in mounts}
     with contextlib.ExitStack() as lit:
         for bound in mounts:
-            directory = os.open(bound.host_path, _DIRECTORY)
-            lit.callback(os.close, directory)
+            directory = lit.enter_context(descriptor(bound.host_path, _DIRECTORY))
             name = names[bound.mount.virtual]
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             os.close(open_beneath(directory, PurePath(name), flags, 0o600))
@@ -59,11 +59,8 @@ def reachable(spec: BoundarySpec, mounts: Sequence[BoundMount]) -> dict[str, lis
     """
     look = _Look(spec, _group_of_guest(spec, mounts))
     for bound in mounts:
-        directory = os.open(bound.host_path, _DIRECTORY)
-        try:
+        with descriptor(bound.host_path, _DIRECTORY) as directory:
             look.through(directory, bound.mount.virtual)
-        finally:
-            os.close(directory)
     return look.found
 
 
@@ -133,11 +130,8 @@ def _group_of_guest(spec: BoundarySpec, mounts: Sequence[BoundMount]) -> str:
     inside = PurePath(spec.socket)
     for bound in mounts:
         if inside.is_relative_to(bound.mount.virtual):
-            directory = os.open(bound.host_path, _DIRECTORY)
-            try:
+            with descriptor(bound.host_path, _DIRECTORY) as directory:
                 group = _served_by(directory, str(inside.relative_to(bound.mount.virtual)))
-            finally:
-                os.close(directory)
             if group not in ("", _group_of("self")):
                 return group
     return "nobody's"
@@ -146,19 +140,14 @@ def _group_of_guest(spec: BoundarySpec, mounts: Sequence[BoundMount]) -> str:
 def _served_by(directory: int, name: str) -> str:
     """The control group of the process that listens on a socket; empty if none does."""
     try:
-        itself = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=directory)
-    except FileNotFoundError:
-        return ""
-    try:
-        return _group_of(str(listener(f"/proc/self/fd/{itself}")))
+        with descriptor(name, os.O_PATH, directory) as itself:
+            return _group_of(str(listener(f"/proc/self/fd/{itself}")))
     except (ConnectionError, FileNotFoundError):
         return ""
     except OSError as error:
         if error.errno in (errno.EPROTOTYPE, errno.ENOTSOCK):
             return ""
         raise
-    finally:
-        os.close(itself)
 
 
 def _group_of(process: str) -> str:

@@ -79,7 +79,7 @@ def build_spec(
         absent=absent(),
         private=(
             *_private(workspace, runtime, launch.mounts, private),
-            *(_recorded(records) if records is not None else ()),
+            *(_whole("the record of tool calls", records) if records is not None else ()),
         ),
         other_users=tuple(_other_users(workspace)),
         host_tmpfs=() if confinement.own_kernel else tuple(host_tmpfs()),
@@ -143,21 +143,24 @@ def _private(
         if (path := workspace / directory) not in mounted:
             yield _place(directory, path)
             yield from _files(f"a file of {directory}", workspace, path)
-    yield _place("the runner's runtime directory", runtime)
-    for path in _below(runtime):
-        with suppress(FileNotFoundError):
-            yield _nameless("a file of the runner's runtime directory", path.lstat())
+    yield from _whole("the runner's runtime directory", runtime)
     uid = os.geteuid()
     sockets = {Path(path.format(uid=uid)) for path in _ENGINE_SOCKETS}
     for path in sorted({*sockets, *further}):
         yield _place(path.name, path)
 
 
-def _recorded(records: Path) -> Iterable[PrivatePath]:
-    yield _place("the record of tool calls", records)
-    for path in _below(records):
+def _whole(label: str, directory: Path) -> Iterable[PrivatePath]:
+    """A directory of the runner's, and everything in it at any depth."""
+    yield _place(label, directory)
+    below = (
+        Path(parent) / name
+        for parent, directories, files in os.walk(directory)
+        for name in (*directories, *files)
+    )
+    for path in sorted(below)[:_RUNTIME_FILES_MAX]:
         with suppress(FileNotFoundError):
-            yield _nameless("a file of the record of tool calls", path.lstat())
+            yield _nameless(f"a file of {label}", path.lstat())
 
 
 def _files(label: str, workspace: Path, path: Path) -> Iterable[PrivatePath]:
@@ -173,16 +176,6 @@ def _files(label: str, workspace: Path, path: Path) -> Iterable[PrivatePath]:
         for name in sorted(names)[:_FILES_MAX]:
             with suppress(FileNotFoundError):
                 yield _nameless(label, os.stat(name, dir_fd=directory, follow_symlinks=False))
-
-
-def _below(directory: Path) -> list[Path]:
-    """Everything in a directory, at any depth."""
-    found = [
-        Path(parent) / name
-        for parent, directories, files in os.walk(directory)
-        for name in (*directories, *files)
-    ]
-    return sorted(found)[:_RUNTIME_FILES_MAX]
 
 
 def _place(label: str, path: Path) -> PrivatePath:

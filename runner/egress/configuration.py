@@ -7,10 +7,11 @@ import ipaddress
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import psutil
+from google.protobuf.message import Message
 from wire.egress.rules import new_placeholder
 from wire.envelope import Secrets
 from wire.errors import Code
@@ -37,34 +38,25 @@ VALUE_MIN_CHARS: Final = 8
 _MARK: Final = "{placeholder}"
 
 Settings = Mapping[str, EgressCredentialSettings]
+_Message = TypeVar("_Message", bound=Message)
 
 
-class Placeholders:
-    """What stands for each credential of one user. It stays the same as long as the host runs,
-    because commands that run have it."""
+class Placeholders(dict[str, str]):
+    """What stands for each credential of one user, by its name. It stays the same as long as the
+    host runs, because commands that run have it."""
 
-    def __init__(self, known: Mapping[str, str] | None = None) -> None:
-        self._by_name = dict(known or {})
-
-    @property
-    def known(self) -> dict[str, str]:
-        """All that there are, by the names of their credentials."""
-        return dict(self._by_name)
-
-    def of(self, name: str) -> str:
-        """The placeholder of the credential `name`."""
-        if name not in self._by_name:
-            self._by_name[name] = new_placeholder(name)
-        return self._by_name[name]
+    def __missing__(self, name: str) -> str:
+        self[name] = new_placeholder(name)
+        return self[name]
 
     def environment(self, credentials: Settings) -> dict[str, str]:
         """The variables of every command."""
-        return {each.variable: self.of(name) for name, each in credentials.items() if each.variable}
+        return {each.variable: self[name] for name, each in credentials.items() if each.variable}
 
     def files(self, credentials: Settings) -> dict[str, bytes]:
         """What is in the home directory of commands, by path."""
         return {
-            each.file: each.content.replace(_MARK, self.of(name)).encode()
+            each.file: each.content.replace(_MARK, self[name]).encode()
             for name, each in credentials.items()
             if each.file
         }
@@ -80,7 +72,7 @@ def read_credentials(
     return [
         egress_pb2.EgressCredential(
             name=name,
-            placeholder=placeholders.of(name),
+            placeholder=placeholders[name],
             value=_value(name, each, environ),
             hosts=each.hosts,
             methods=each.methods,
@@ -169,8 +161,12 @@ def part(
     configuration: egress_pb2.EgressConfiguration, role: Role
 ) -> egress_pb2.EgressConfiguration:
     """What the egress guest `role` is told of it: the policy and keys of whom it serves alone."""
-    told: dict[str, Any] = {name: getattr(configuration, name) for name in (*FOR_ALL, *OWN[role])}
-    return egress_pb2.EgressConfiguration(**told)
+    return _only(configuration, *FOR_ALL, *OWN[role])
+
+
+def _only(message: _Message, *names: str) -> _Message:
+    """The message with these fields alone."""
+    return type(message)(**{name: getattr(message, name) for name in names})
 
 
 def is_wanted(configuration: egress_pb2.EgressConfiguration) -> bool:
@@ -183,30 +179,16 @@ def without_secrets(
     configuration: egress_pb2.EgressConfiguration,
 ) -> egress_pb2.EgressConfiguration:
     """What people may see of it: no tokens, headers, placeholders and values."""
-    return egress_pb2.EgressConfiguration(
-        user_id=configuration.user_id,
-        upstreams=[
-            egress_pb2.EgressUpstream(
-                name=each.name, url=each.url, missing=each.missing, host_socket=each.host_socket
-            )
-            for each in configuration.upstreams
-        ],
-        agent=configuration.agent,
-        shell=configuration.shell,
-        limits=configuration.limits,
-        credentials=[
-            egress_pb2.EgressCredential(
-                name=each.name, hosts=each.hosts, methods=each.methods, place=each.place
-            )
-            for each in configuration.credentials
-        ],
-        private_networks=configuration.private_networks,
-        name_servers=configuration.name_servers,
-        proxy=configuration.proxy,
-        spent=configuration.spent,
-        inspected=configuration.inspected,
-        own_addresses=configuration.own_addresses,
+    shown = _only(
+        configuration,
+        *("user_id", "agent", "shell", "limits", "private_networks", "name_servers"),
+        *("proxy", "spent", "inspected", "own_addresses"),
     )
+    for each in configuration.upstreams:
+        shown.upstreams.append(_only(each, "name", "url", "missing", "host_socket"))
+    for secret in configuration.credentials:
+        shown.credentials.append(_only(secret, "name", "hosts", "methods", "place"))
+    return shown
 
 
 def _own_addresses() -> list[str]:

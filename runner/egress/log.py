@@ -1,6 +1,7 @@
 """The requests that egress let out and refused, as the audit log tells them to people, and what
 each host has taken on this day, as far as it is in the record."""
 
+import copy
 import itertools
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
@@ -178,16 +179,7 @@ class Spent:
     def today(self) -> list[egress_pb2.EgressSpent]:
         """A copy of what was counted today."""
         self._notice_day()
-        return [
-            egress_pb2.EgressSpent(
-                role=each.role,
-                host=each.host,
-                day=each.day,
-                requests=each.requests,
-                bytes=each.bytes,
-            )
-            for each in self._hosts.values()
-        ]
+        return copy.deepcopy([*self._hosts.values()])
 
     def _notice_day(self) -> None:
         if (today := self._today()) != self._day:

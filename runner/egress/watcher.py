@@ -54,6 +54,8 @@ _RULE: Final = re.compile(
     re.ASCII,
 )
 _PRESET: Final = "preset "
+_IN_LINE: Final = {"id": "request", "session_id": "session", "turn_id": "turn"}
+"""How a line of the record calls what has another name on the wire."""
 
 Ask = Callable[[gateway_pb2.AskRequest], Awaitable[gateway_pb2.AskReply]]
 """Asks a person through the agent. Raises `WireError` where that cannot be done."""
@@ -276,22 +278,8 @@ def _checked(begun: pb.EgressBegun, roles: Collection[str]) -> pb.EgressBegun:
 
 def _fields(begun: pb.EgressBegun) -> dict[str, Any]:
     """The line for what has begun; what is empty is left out."""
-    line = {
-        "request": begun.id,
-        "decision": begun.decision,
-        "role": begun.role,
-        "session": begun.session_id,
-        "turn": begun.turn_id,
-        "upstream": begun.upstream,
-        "method": begun.method,
-        "scheme": begun.scheme,
-        "host": begun.host,
-        "port": begun.port,
-        "path": begun.path,
-        "address": begun.address,
-        "rule": begun.rule,
-        "reason": begun.reason,
-    }
+    names = (descriptor.name for descriptor in begun.DESCRIPTOR.fields)
+    line = {_IN_LINE.get(name, name): getattr(begun, name) for name in names if name != "at"}
     return {name: value for name, value in line.items() if value}
 
 

@@ -29,7 +29,6 @@ async def clear_leftovers(
     try:
         handles = load_state(runtime.state)
     except ValueError as error:
-        log.warning("the state of an earlier runner cannot be read: %s", error)
         notices.append(f"the state of an earlier runner could not be read ({error})")
         handles = ()
     for handle in handles:
@@ -37,14 +36,11 @@ async def clear_leftovers(
         responsible = driver if same else driver_for(config, handle.driver)
         if await responsible.recover(handle):
             await responsible.stop(handle, _GRACE_S)
-            notice = f"an earlier runner was killed; its {handle.role} guest was ended"
-            log.warning("%s", notice)
-            notices.append(notice)
-    ended = await driver.clear(workspace.user_id, workspace.path)
-    settled = workspace.settle()  # a guest that ran until now may have closed its directories
-    for notice in (*ended, *settled):
+            notices.append(f"an earlier runner was killed; its {handle.role} guest was ended")
+    notices += await driver.clear(workspace.user_id, workspace.path)
+    notices += workspace.settle()  # a guest that ran until now may have closed its directories
+    for notice in notices:
         log.warning("%s", notice)
-        notices.append(notice)
     ours = (runtime.state, runtime.token, runtime.identity, runtime.socket)
     for path, home in (
         *((path, runtime.directory) for path in ours),

@@ -5,8 +5,8 @@ import os
 import site
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ from runner.egress.configuration import StableSecrets, build, is_wanted, part
 from runner.errors import ConfigError
 from runner.host.authority import Authority
 from runner.host.loopback import socket_name
-from runner.host.supervisor import Launch
+from runner.host.supervisor import Launch, socket_at
 from runner.tiers.base import Capabilities, GuestMounts, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_secrets
@@ -82,22 +82,22 @@ def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.defpath, **passed, **own}
 
 
+@dataclass(repr=False, eq=False)
 class _Launcher:
     """What a launch of any of a user's guests has: who issues its identity, and where it is."""
 
-    def __init__(
-        self, config: Config, workspace: Workspace, capabilities: Capabilities, authority: Authority
-    ) -> None:
-        self._config = config
-        self._workspace = workspace
-        self._capabilities = capabilities
-        self._authority = authority
-        self._settings = config.for_user(workspace.user_id)
-        self._placement = capabilities.placement
+    config: Config
+    workspace: Workspace
+    capabilities: Capabilities
+    authority: Authority
+
+    def __post_init__(self) -> None:
+        self._settings = self.config.for_user(self.workspace.user_id)
+        self._placement = self.capabilities.placement
 
     def _link_to(self, socket: Path, token: str) -> bootstrap_pb2.Link:
         """Where the agent guest finds `socket`, as a path on the host, with an identity for it."""
-        identity = self._authority.issue(Party.AGENT).message()
+        identity = self.authority.issue(Party.AGENT).message()
         endpoint = self._placement.reached(socket)
         return bootstrap_pb2.Link(endpoint=endpoint, token=token, identity=identity)
 
@@ -117,7 +117,7 @@ class _Launcher:
         party, port = _REACHED[role]
         token, launch_id = new_token(), str(uuid.uuid4())
         name = self._placement.name(launch_id)
-        identity = self._authority.issue(party, name)
+        identity = self.authority.issue(party, name)
         if message is None:
             content = envelope.service(token, identity)
         else:
@@ -126,36 +126,37 @@ class _Launcher:
             content = envelope.encode(message)
         spec = LaunchSpec(
             role=role,
-            user_id=self._workspace.user_id,
-            home=self._workspace.path,
+            user_id=self.workspace.user_id,
+            home=self.workspace.path,
             launch_id=launch_id,
             command=command,
-            mounts=tuple(self._workspace.mounts(role) if mounts is None else mounts),
+            mounts=tuple(self.workspace.mounts(role) if mounts is None else mounts),
             environment=environment,
             envelope=content,
-            log_path=self._workspace.log(role),
+            log_path=self.workspace.log(role),
             working_directory=working_directory,
-            owner=self._workspace.owner.ids,
+            owner=self.workspace.owner.ids,
             network=self._placement.network if role not in SERVED else Network.OUTBOUND,
             limits=limits,
             directories=self._directories(role),
         )
-        ours = self._authority.issue(Party.RUNNER)
+        ours = self.authority.issue(Party.RUNNER)
         peer = Peer(self._placement.reached(socket), party, token, ours, name)
         return Launch(spec, peer, port, _fingerprint(spec, message))
 
     def _directories(self, role: Role) -> dict[str, tuple[int, int]]:
         """See `LaunchSpec.directories`."""
         found: dict[str, tuple[int, int]] = {}
-        if not self._workspace.here:
+        if not self.workspace.here:
             return found
-        for bound in self._workspace.mounts(role):
-            with directory_beneath(self._workspace.path, bound.host_path) as directory:
+        for bound in self.workspace.mounts(role):
+            with directory_beneath(self.workspace.path, bound.host_path) as directory:
                 seen = os.fstat(directory)
             found[bound.mount.virtual] = (seen.st_dev, seen.st_ino)
         return found
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class AgentLauncher(_Launcher):
     """Prepares the launches of one user's agent guest.
 
@@ -163,28 +164,23 @@ class AgentLauncher(_Launcher):
     has a proper place. `keys` are those of providers that count more than the configured ones.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        workspace: Workspace,
-        capabilities: Capabilities,
-        authority: Authority,
-        *,
-        environ: Mapping[str, str],
-        keys: Mapping[str, str] | None = None,
-        command: tuple[str, ...] = AGENT_COMMAND,
-    ) -> None:
-        super().__init__(config, workspace, capabilities, authority)
-        self._settings, zone = _in_zone(self._settings, environ)
+    environ: Mapping[str, str]
+    keys: Mapping[str, str] | None = None
+    command: tuple[str, ...] = AGENT_COMMAND
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        workspace, capabilities, command = self.workspace, self.capabilities, self.command
+        self._settings, zone = _in_zone(self._settings, self.environ)
         self._own_files = Role.AGENT in capabilities.own_files
-        self._environment = {**guest_environment(workspace.internal, environ), **zone}
+        self._environment = {**guest_environment(workspace.internal, self.environ), **zone}
         if capabilities.own_programs:
             command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
             own = {"HOME": "/.oxydra", **self._placement.environment}
             self._environment = {**own, **zone, **OWN_ENVIRONMENT}
         self._command = (*command, *self._placement.until)
         self.memory = self._settings.memory
-        self.secrets = read_secrets(self._settings, environ, keys)
+        self.secrets = read_secrets(self._settings, self.environ, self.keys)
         self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
         self.provider = " ".join(
             filter(None, (self._settings.agent.provider, self._settings.agent.model))
@@ -219,25 +215,25 @@ class AgentLauncher(_Launcher):
         the guest does that job instead of serving, and begins with `job_key`. A guest that is
         `witnessed` runs no call that changes something before somebody records it.
         """
-        self._workspace.provision()
-        mounts = self._workspace.mounts(Role.AGENT)
-        if self._workspace.here:
-            prepare_parent(self.db_path, self._workspace)
-        if self._own_files and (socket := _socket(embedder)) is not None:
+        self.workspace.provision()
+        mounts = self.workspace.mounts(Role.AGENT)
+        if self.workspace.here:
+            prepare_parent(self.db_path, self.workspace)
+        if self._own_files and (socket := socket_at(embedder.endpoint)) is not None:
             mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
         seen = GuestMounts(mounts, self._own_files)
         embedder, shell = _as_seen(embedder, seen), _as_seen(shell, seen)
         egress = egress and _as_seen(egress, seen)
         paths = {
             bound.mount.name: str(seen.path(bound.host_path))
-            for bound in self._workspace.mounts(Role.AGENT)
+            for bound in self.workspace.mounts(Role.AGENT)
             if bound.mount.name in bootstrap_pb2.GuestPaths.DESCRIPTOR.fields_by_name
         }
         message = BootstrapEnvelope(
             version=ENVELOPE_VERSION,
-            user_id=self._workspace.user_id,
-            tier=self._capabilities.tier,
-            gateway=self._placement.listener(self._workspace.gateway_socket, seen, Port.GATEWAY),
+            user_id=self.workspace.user_id,
+            tier=self.capabilities.tier,
+            gateway=self._placement.listener(self.workspace.gateway_socket, seen, Port.GATEWAY),
             paths=bootstrap_pb2.GuestPaths(**paths, database=str(seen.path(self.db_path))),
             settings=to_json(_for_agent(self._settings)),
             secrets=_agents_own(self._settings, self.secrets, job_key).message(),
@@ -245,21 +241,21 @@ class AgentLauncher(_Launcher):
             shell=shell,
             egress=egress,
             upstreams=upstreams or {},
-            log_level=self._config.log_level,
+            log_level=self.config.log_level,
             canary=canary,
             maintenance=maintenance,
             mounted=self._mounted(),
             witnessed=witnessed,
         )
-        container = self._config.container
+        container = self.config.container
         return self._launch(
             Role.AGENT,
-            self._workspace.gateway_socket,
+            self.workspace.gateway_socket,
             command=self._command,
             environment=self._environment,
-            working_directory=seen.path(self._workspace.internal)
+            working_directory=seen.path(self.workspace.internal)
             if self._own_files
-            else self._workspace.path,
+            else self.workspace.path,
             limits=Limits(
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
             ),
@@ -269,7 +265,7 @@ class AgentLauncher(_Launcher):
 
     def _mounted(self) -> dict[str, bootstrap_pb2.Directory]:
         """What the guest compares; nothing where it has no mounts, or a kernel of its own."""
-        if not self._own_files or self._capabilities.own_kernel:
+        if not self._own_files or self.capabilities.own_kernel:
             return {}
         return {
             virtual: bootstrap_pb2.Directory(device=device, inode=inode)
@@ -278,7 +274,7 @@ class AgentLauncher(_Launcher):
 
     def guest_path(self, path: Path) -> str:
         """The path in the guest of a place in the workspace."""
-        return str(GuestMounts(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
+        return str(GuestMounts(self.workspace.mounts(Role.AGENT), self._own_files).path(path))
 
 
 def _in_zone(
@@ -316,6 +312,7 @@ def _agents_own(settings: UserSettings, secrets: Secrets, job_key: str) -> Secre
     return Secrets(memory_key=secrets.memory_key, job_key=job_key, servers=servers)
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class ShellLauncher(_Launcher):
     """Prepares the launches of one user's shell guest.
 
@@ -325,34 +322,26 @@ class ShellLauncher(_Launcher):
     `crowd_max` is moved aside first.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        workspace: Workspace,
-        capabilities: Capabilities,
-        authority: Authority,
-    ) -> None:
-        super().__init__(config, workspace, capabilities, authority)
-        self.agent_token = new_token()
-        self.crowd_max = CROWD_MAX
+    agent_token: str = field(default_factory=new_token)
+    crowd_max: int = CROWD_MAX
 
     @property
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds it, as a path on the host, with an identity for it."""
-        return self._link_to(self._workspace.shell_socket, self.agent_token)
+        return self._link_to(self.workspace.shell_socket, self.agent_token)
 
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No shell guest may run."""
-        self._workspace.provision()
-        if self._workspace.here:
-            quarantine_excess(self._workspace, self.crowd_max, mounted=True)
-        settings, socket = self._settings.shell, self._workspace.shell_socket
-        seen = GuestMounts(self._workspace.mounts(Role.SHELL), own_files=True)
+        self.workspace.provision()
+        if self.workspace.here:
+            quarantine_excess(self.workspace, self.crowd_max, mounted=True)
+        settings, socket = self._settings.shell, self.workspace.shell_socket
+        seen = GuestMounts(self.workspace.mounts(Role.SHELL), own_files=True)
         place = self._placement.listener(socket, seen, Port.SHELL)
         memory = settings.memory_mb * _MIB
         environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
         program: tuple[str, ...] = ("oxydra-shell-daemon",)
-        if not self._capabilities.own_programs:
+        if not self.capabilities.own_programs:
             program, environment["PATH"] = _SHELL_MODULE, os.defpath
         return self._launch(
             Role.SHELL,
@@ -361,9 +350,9 @@ class ShellLauncher(_Launcher):
                 *program,
                 *("--socket", place.removeprefix("unix:")),
                 *("--bootstrap-stdin", "--sealed", *self._placement.until),
-                *("--log-level", self._config.log_level),
+                *("--log-level", self.config.log_level),
                 *("--default-timeout", f"{settings.timeout_s:g}"),
-                *(() if self._capabilities.limits_memory else ("--memory-bytes", str(memory))),
+                *(() if self.capabilities.limits_memory else ("--memory-bytes", str(memory))),
             ),
             environment=environment,
             working_directory=self._placement.shell_directory,
@@ -371,39 +360,30 @@ class ShellLauncher(_Launcher):
         )
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class EgressLauncher(_Launcher):
     """Prepares the launches of one user's egress guests, and what they are configured with.
 
     Each launch has its own token, for the runner. What is `kept` stays the same: the other guests
-    get the tokens of the doors at their own start, and outlive restarts of these. `secrets`
-    returns all of the user's, `memory_next` is a token that the agent is to try. `no_shell` says
-    why there are no commands. Creating it checks that what the settings of egress name is there.
+    get the tokens of the doors at their own start, and outlive restarts of these. The secrets are
+    those of `agent`; `memory_next` is a token that it is to try. `no_shell` says why there are no
+    commands. Creating it checks that what the settings of egress name is there.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        workspace: Workspace,
-        capabilities: Capabilities,
-        authority: Authority,
-        *,
-        secrets: Callable[[], envelope.Secrets],
-        environ: Mapping[str, str],
-        no_shell: str = "",
-    ) -> None:
-        super().__init__(config, workspace, capabilities, authority)
-        self._own_files = Role.EGRESS in capabilities.own_files
-        self._no_shell = no_shell
-        self._secrets = secrets
-        self.kept = StableSecrets()
-        self.memory_next = ""
-        self._environ = environ
+    agent: AgentLauncher
+    no_shell: str
+    kept: StableSecrets = field(default_factory=StableSecrets)
+    memory_next: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._own_files = Role.EGRESS in self.capabilities.own_files
         self.configuration()
 
     @property
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds its door, as a path on the host, with an identity for it."""
-        return self._link_to(self._workspace.agent_door, self.kept.agent_token)
+        return self._link_to(self.workspace.agent_door, self.kept.agent_token)
 
     def shell_egress_settings(
         self, authority_pem: str, handle: Handle | None
@@ -411,8 +391,8 @@ class EgressLauncher(_Launcher):
         """What the shell guest is told. It trusts `authority_pem` then. `handle` is that of the
         running egress guest."""
         credentials = self._settings.egress.credentials
-        seen = GuestMounts(self._workspace.mounts(Role.SHELL), own_files=True)
-        door = self._placement.door(self._workspace.shell_door, seen, handle)
+        seen = GuestMounts(self.workspace.mounts(Role.SHELL), own_files=True)
+        door = self._placement.door(self.workspace.shell_door, seen, handle)
         return shell_pb2.SetEgressRequest(
             door=door,
             door_launch_id=self._placement.name(handle.launch_id) if handle is not None else "",
@@ -424,8 +404,8 @@ class EgressLauncher(_Launcher):
 
     def why_idle(self, role: Role) -> str:
         """Why there is nothing to do for the egress guest `role`; empty if there is."""
-        if role is Role.SHELL_EGRESS and self._no_shell:
-            return self._no_shell
+        if role is Role.SHELL_EGRESS and self.no_shell:
+            return self.no_shell
         return "" if is_wanted(part(self.configuration(), role)) else NOTHING[role]
 
     @property
@@ -440,25 +420,24 @@ class EgressLauncher(_Launcher):
         return frozenset(filter(None, found))
 
     def _handed(self, url: str) -> LoopbackServer | None:
-        if not self._capabilities.host_loopback:
+        if not self.capabilities.host_loopback:
             return None
         return handed(url, self._settings.egress.host_loopback)
 
     def configuration(self) -> egress_pb2.EgressConfiguration:
         """What may leave now, and the keys for it."""
-        user_id = self._workspace.user_id
         built = build(
-            user_id,
+            self.workspace.user_id,
             self._settings,
-            self._secrets(),
+            self.agent.secrets,
             self.kept,
-            self._environ,
+            self.agent.environ,
             self.memory_next,
         )
-        seen = GuestMounts(self._workspace.mounts(Role.EGRESS), self._own_files)
+        seen = GuestMounts(self.workspace.mounts(Role.EGRESS), self._own_files)
         for upstream in built.upstreams:
             if server := self._handed(upstream.url):
-                place = seen.path(self._workspace.host_sockets) / socket_name(server)
+                place = seen.path(self.workspace.host_sockets) / socket_name(server)
                 upstream.host_socket, upstream.host_token = str(place), self.kept.loopback_token
         return built
 
@@ -475,12 +454,12 @@ class EgressLauncher(_Launcher):
 
     def prepare(self, role: Role) -> Launch:
         """A new launch of the egress guest `role` with its own token and id. None may run."""
-        self._workspace.provision()
-        seen = GuestMounts(self._workspace.mounts(role), self._own_files)
-        control = self._workspace.egress_socket(role)
-        door, door_port = self._workspace.agent_door, Port.AGENT_DOOR
+        self.workspace.provision()
+        seen = GuestMounts(self.workspace.mounts(role), self._own_files)
+        control = self.workspace.egress_socket(role)
+        door, door_port = self.workspace.agent_door, Port.AGENT_DOOR
         if SERVED[role] is Role.SHELL:
-            door, door_port = self._workspace.shell_door, Port.SHELL_DOOR
+            door, door_port = self.workspace.shell_door, Port.SHELL_DOOR
         listeners = (
             ("--socket", control, Port.EGRESS),
             (f"--{SERVED[role]}-door", door, door_port),
@@ -490,10 +469,10 @@ class EgressLauncher(_Launcher):
             for flag, socket, port in listeners
         )
         program, home = _EGRESS_MODULE, control.parent
-        environment = guest_environment(home, self._environ)
-        if self._capabilities.own_programs:
+        environment = guest_environment(home, self.agent.environ)
+        if self.capabilities.own_programs:
             program, home = ("oxydra-egress",), Path("/run")
-            environment = {"HOME": str(home), **_clock(self._environ), **OWN_ENVIRONMENT}
+            environment = {"HOME": str(home), **_clock(self.agent.environ), **OWN_ENVIRONMENT}
         return self._launch(
             role,
             control,
@@ -501,7 +480,7 @@ class EgressLauncher(_Launcher):
                 *program,
                 *chain.from_iterable(places),
                 *("--bootstrap-stdin", *self._placement.until),
-                *("--log-level", self._config.log_level),
+                *("--log-level", self.config.log_level),
             ),
             environment=environment,
             working_directory=home,
@@ -524,30 +503,13 @@ class Launchers:
         keys: Mapping[str, str] | None = None,
         agent_command: tuple[str, ...] = AGENT_COMMAND,
     ) -> None:
-        self.agent = AgentLauncher(
-            config,
-            workspace,
-            capabilities,
-            authority,
-            environ=environ,
-            keys=keys,
-            command=agent_command,
-        )
+        of_user = (config, workspace, capabilities, authority)
+        self.agent = AgentLauncher(*of_user, environ=environ, keys=keys, command=agent_command)
         self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
         if not config.for_user(workspace.user_id).shell.enabled:
             self.no_shell = "shell.enabled is false in the configuration"
-        self.egress = EgressLauncher(
-            config,
-            workspace,
-            capabilities,
-            authority,
-            secrets=lambda: self.agent.secrets,
-            environ=environ,
-            no_shell=self.no_shell,
-        )
-        self.shell: ShellLauncher | None = None
-        if not self.no_shell:
-            self.shell = ShellLauncher(config, workspace, capabilities, authority)
+        self.egress = EgressLauncher(*of_user, agent=self.agent, no_shell=self.no_shell)
+        self.shell = None if self.no_shell else ShellLauncher(*of_user)
 
 
 def _fingerprint(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:
@@ -563,15 +525,9 @@ def _fingerprint(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:
     return digest.hexdigest()
 
 
-def _socket(link: bootstrap_pb2.Link) -> Path | None:
-    """The socket on this machine that `link` leads to."""
-    path = link.endpoint.removeprefix("unix:")
-    return Path(path) if path != link.endpoint else None
-
-
 def _as_seen(link: bootstrap_pb2.Link, seen: GuestMounts) -> bootstrap_pb2.Link:
     """`link` with the path of its socket as the guest sees it."""
-    if (socket := _socket(link)) is None:
+    if (socket := socket_at(link.endpoint)) is None:
         return link
     endpoint = seen.endpoint(socket)
     return bootstrap_pb2.Link(endpoint=endpoint, token=link.token, identity=link.identity)

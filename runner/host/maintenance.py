@@ -38,7 +38,7 @@ from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
 from runner.tiers.base import Handle, Port, TierDriver
 from runner.tiers.drivers import driver_for
-from runner.workspace.beneath import clear, clear_unless_file, directory_beneath
+from runner.workspace.beneath import clear, directory_beneath
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -154,7 +154,7 @@ async def _egress(
 
 async def _done(driver: TierDriver, launch: Launch, progress: Progress) -> dict[str, Any]:
     log, home = launch.spec.log_path, launch.spec.home
-    clear_unless_file(log, home)
+    clear(log, home, keep_file=True)
     offset = logs.next_offset(log, home)
     handle = await driver.start(launch.spec)
     try:

@@ -5,7 +5,6 @@ cluster has it."""
 import base64
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from runner.boundary.spec import new_canary
 from runner.egress.configuration import Placeholders, StableSecrets
 from runner.egress.grants import ROLES, Grants
 from runner.host.authority import Authority
+from runner.host.runtime import write_json
 from runner.tiers.base import Handle
 from runner.workspace.mounts import Role
 
@@ -65,13 +65,7 @@ class RecoveryState:
 
     def save(self, path: Path) -> None:
         """Write it, completely or not at all, readable for nobody else."""
-        draft = path.with_suffix(".tmp")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(self._content(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        write_json(path, self._content())
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -80,7 +74,7 @@ class RecoveryState:
             "canary": self.canary,
             "agent_token": self.agent_token,
             "doors": [self.kept.agent_token, self.kept.shell_token],
-            "placeholders": self.kept.placeholders.known,
+            "placeholders": self.kept.placeholders,
             "grants": {
                 role: [base64.b64encode(each.SerializeToString()).decode() for each in found]
                 for role in ROLES

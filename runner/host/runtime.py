@@ -23,7 +23,13 @@ from runner.config.trust import writable_by_others
 from runner.config.user_id import USER_ID_MAX_CHARS, check_user_id
 from runner.errors import HostError
 from runner.tiers.base import Handle
-from runner.workspace.directories import check_root, check_tree, create_tree, descriptor
+from runner.workspace.directories import (
+    check_root,
+    check_tree,
+    create_tree,
+    descriptor,
+    whole_file,
+)
 
 _LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock")
 _TIMEOUT_S = 0.5
@@ -155,13 +161,13 @@ def _read(fd: int) -> Holder:
 
 def save_state(path: Path, handles: Sequence[Handle]) -> None:
     """Write the handles of all running guests, completely or not at all."""
-    _write(path, {"version": _VERSION, "guests": [handle.to_json() for handle in handles]})
+    write_json(path, {"version": _VERSION, "guests": [handle.to_json() for handle in handles]})
 
 
-def _write(path: Path, content: object) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    temporary.replace(path)
+def write_json(path: Path, content: object) -> None:
+    """Write it, completely or not at all, readable for nobody else."""
+    with whole_file(path) as file:
+        file.write(json.dumps(content).encode())
 
 
 def load_state(path: Path) -> tuple[Handle, ...]:
@@ -193,7 +199,7 @@ class LastStart:
 
     def save(self, runtime: Runtime) -> None:
         content = {"tier": self.tier, "embedder": os.fspath(self.embedder)}
-        _write(runtime.last_start, content)
+        write_json(runtime.last_start, content)
 
     @classmethod
     def load(cls, runtime: Runtime) -> "LastStart | None":

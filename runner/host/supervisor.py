@@ -20,7 +20,7 @@ from wire.v1 import control_pb2
 from runner.errors import HostError, TierError
 from runner.logs import next_offset, read_from
 from runner.tiers.base import Handle, LaunchSpec, Port, TierDriver
-from runner.workspace.beneath import clear, clear_unless_file
+from runner.workspace.beneath import clear
 
 _LAST_LINE_CHARS: Final = 300
 log = logging.getLogger(__name__)
@@ -379,11 +379,11 @@ class Supervisor:
 
     async def _start(self, launch: Launch) -> Launch:
         """Start the guest. Returns the launch with the place where it is."""
-        socket = _socket_of(launch.peer.endpoint)
+        socket = socket_at(launch.peer.endpoint)
         if socket is not None and self._shared is None:
             clear(socket, launch.spec.home)
         log_path, home = launch.spec.log_path, launch.spec.home
-        clear_unless_file(log_path, home)
+        clear(log_path, home, keep_file=True)
         self._log_offset = next_offset(log_path, home)
         async with self._shared() if self._shared is not None else nullcontext(None) as running:
             self._handle = running or await self._driver.start(launch.spec)
@@ -414,7 +414,7 @@ class Supervisor:
     async def _reachable(self, launch: Launch) -> bool:
         """Check once whether a starting guest answers. Uses a new connection each time, because
         gRPC waits long before it retries a refused one."""
-        path = _socket_of(launch.peer.endpoint)
+        path = socket_at(launch.peer.endpoint)
         if path is not None and (path.is_symlink() or not path.is_socket()):
             return False
         channel = open_channel(launch.peer)
@@ -470,7 +470,7 @@ class Supervisor:
         """Raise if another file is where the guest listens. Connections to it still work, but the
         next one would reach whoever put that file there."""
         assert self._launch is not None
-        path = _socket_of(self._launch.peer.endpoint)
+        path = socket_at(self._launch.peer.endpoint)
         if self._shared is not None or _file_at(path) == self._socket:
             return
         await asyncio.wait({ended}, timeout=self._policy.orderly_end)
@@ -507,7 +507,7 @@ class Supervisor:
             self._handle = None
             self._tidy(lambda: self._on_handle(None))
         launch, self._launch = self._launch, None
-        socket = None if launch is None else _socket_of(launch.peer.endpoint)
+        socket = None if launch is None else socket_at(launch.peer.endpoint)
         if launch is not None and socket is not None and self._shared is None:
             self._tidy(lambda: clear(socket, launch.spec.home))  # a killed guest leaves it behind
 
@@ -529,7 +529,8 @@ class Supervisor:
         self._changed = asyncio.Event()
 
 
-def _socket_of(endpoint: str) -> Path | None:
+def socket_at(endpoint: str) -> Path | None:
+    """The socket on this machine that an endpoint names; None for another kind of endpoint."""
     return Path(endpoint.removeprefix("unix:")) if endpoint.startswith("unix:") else None
 
 

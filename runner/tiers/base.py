@@ -178,14 +178,8 @@ class Handle:
         try:
             if content["version"] != HANDLE_VERSION:
                 raise ValueError(f"handle has version {content['version']}")
-            return cls(
-                driver=content["driver"],
-                role=Role(content["role"]),
-                user_id=content["user_id"],
-                launch_id=content["launch_id"],
-                data=dict(content["data"]),
-                address=str(content.get("address", "")),
-            )
+            role, data = Role(content["role"]), dict(content["data"])
+            return cls(**{**content, "role": role, "data": data})
         except (KeyError, TypeError) as error:
             raise ValueError(f"damaged handle: {error!r}") from None
 

@@ -54,24 +54,15 @@ def directory_beneath(home: Path, path: Path) -> Iterator[int]:
 log = logging.getLogger(__name__)
 
 
-def clear(path: Path, home: Path) -> str:
-    """Free the place `path`, which lies in `home`.
+def clear(path: Path, home: Path, *, keep_file: bool = False) -> str:
+    """Free the place `path`, which lies in `home`; with `keep_file` unless it holds a plain file.
 
     A directory is moved aside, not emptied, so its size does not matter. Links are not followed.
     Returns what was moved where, in words, or "". Idempotent. Raises `OSError`.
     """
     try:
         with directory_beneath(home, path.parent) as directory:
-            return clear_in(directory, path)
-    except FileNotFoundError:
-        return ""
-
-
-def clear_unless_file(path: Path, home: Path) -> str:
-    """Free the place `path` unless it holds a plain file; otherwise like `clear`."""
-    try:
-        with directory_beneath(home, path.parent) as directory:
-            return clear_in(directory, path, keep_file=True)
+            return clear_in(directory, path, keep_file=keep_file)
     except FileNotFoundError:
         return ""
 

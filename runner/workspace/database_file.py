@@ -16,7 +16,7 @@ from wire.errors import Code
 
 from runner.config.trust import workspace_around, writable_by_others
 from runner.errors import ConfigError, WorkspaceError
-from runner.workspace.directories import create_tree
+from runner.workspace.directories import create_tree, descriptor
 from runner.workspace.mounts import workspace_directories
 from runner.workspace.workspace import Workspace
 
@@ -151,7 +151,8 @@ def adopt_old_database(new: Path, working_directory: Path, user_id: str) -> str 
             with _beside(old, "-wal").open("rb") as log:
                 _transfer(_beside(old, "-wal"), log, wal)
         _transfer(old, content, new)
-        _sync_directory(new.parent)
+        with descriptor(new.parent, os.O_RDONLY | os.O_DIRECTORY) as directory:
+            os.fsync(directory)
         _remove(old)
     return _moved(old, new)
 
@@ -239,11 +240,3 @@ def _remove(old: Path) -> None:
 
 def _beside(database: Path, suffix: str) -> Path:
     return database.with_name(database.name + suffix)
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.workspace.beneath import clear, clear_unless_file
+from runner.workspace.beneath import clear
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def test_a_full_directory_is_moved_aside(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_plain_file_may_stay_where_only_files_may(place: Path, tmp_path: Path) -> None:
-    clear_unless_file(place, place.parent)
+    clear(place, place.parent, keep_file=True)
     place.write_text("a log")
-    clear_unless_file(place, place.parent)
+    clear(place, place.parent, keep_file=True)
     assert place.read_text() == "a log"
     place.unlink()
     kept = tmp_path / "kept"
     kept.write_text("precious")
     place.symlink_to(kept)
-    clear_unless_file(place, place.parent)
+    clear(place, place.parent, keep_file=True)
     assert not os.path.lexists(place)
     assert kept.read_text() == "precious"

@@ -74,7 +74,7 @@ def test_nothing_secret_is_shown() -> None:
     kept = StableSecrets()
     made = build("alice", SETTINGS, secrets(), kept, ENVIRON)
     whole, shown = made.SerializeToString(), without_secrets(made).SerializeToString()
-    hidden = [kept.agent_token, kept.shell_token, kept.placeholders.of("github"), ENVIRON["MODEL"]]
+    hidden = [kept.agent_token, kept.shell_token, kept.placeholders["github"], ENVIRON["MODEL"]]
     for secret in (*hidden, ENVIRON["GH"]):
         assert secret.encode() in whole
         assert secret.encode() not in shown
@@ -88,7 +88,7 @@ def test_each_egress_is_told_the_policy_and_the_keys_of_whom_it_serves_alone() -
     whole = build("alice", SETTINGS, secrets(), kept, ENVIRON)
     agents, commands = (part(whole, role) for role in SERVED)
     of_agent = [kept.agent_token, ENVIRON["MODEL"]]
-    of_commands = [kept.shell_token, kept.placeholders.of("github"), ENVIRON["GH"]]
+    of_commands = [kept.shell_token, kept.placeholders["github"], ENVIRON["GH"]]
     for told, own, others in ((agents, of_agent, of_commands), (commands, of_commands, of_agent)):
         said = told.SerializeToString()
         assert [each for each in own if each.encode() not in said] == []

@@ -38,7 +38,7 @@ def test_commands_get_placeholders_that_stay_and_egress_gets_values() -> None:
     assert VALUE not in str(environment) + str(files)
     again = read_credentials({"github": GITHUB}, placeholders, {"TOKEN": "another-value"})[0]
     assert again.placeholder == github.placeholder
-    assert Placeholders().of("github") != github.placeholder
+    assert Placeholders()["github"] != github.placeholder
 
 
 @pytest.mark.parametrize(
