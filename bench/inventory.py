@@ -45,13 +45,14 @@ async def _pids(config: Config, name: str) -> list[tuple[str, int]]:
         raise RuntimeError(f"no host runs for {name}")
     async with control:
         status = await control.status()
-    for guest in status.guests:
+    guests = [guest for guest in status.guests if guest.state != "disabled"]
+    for guest in guests:
         if guest.state != "ready" or guest.restarts:
             raise RuntimeError(
                 f"{guest.role} of {name} is {guest.state} after {guest.restarts} restarts: "
                 f"{guest.reason or guest.last_end}"
             )
-    return [("host", status.pid), *((guest.role, guest.pid) for guest in status.guests)]
+    return [("host", status.pid), *((guest.role, guest.pid) for guest in guests)]
 
 
 def _with_descendants(

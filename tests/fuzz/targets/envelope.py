@@ -32,7 +32,7 @@ _SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "tools": {"enabled": ["typed"], "disabled": ["shell_exec"], "approval": "ask"},
 }
 _SHORTEST = 8
-"""Shorter secrets are in an error by chance."""
+"""Shorter secrets, and plain words, are in an error by chance."""
 
 
 def _one_input(data: bytes) -> None:
@@ -76,8 +76,8 @@ def _agents(data: bytes) -> None:
         _declared(error)
         harmless = str(message.user_id) + str(message.tier) + str(message.settings)
         for secret in secrets:
-            shown = len(secret) >= _SHORTEST and secret in str(error)
-            assert not shown or secret in harmless, "an error shows a secret"
+            by_chance = len(secret) < _SHORTEST or secret.isalpha() or secret in harmless
+            assert by_chance or secret not in str(error), "an error shows a secret"
         return
     again = BootstrapEnvelope()
     again.CopyFrom(message)
@@ -147,7 +147,7 @@ def _complete() -> BootstrapEnvelope:
 
 
 def _identity() -> Identity:
-    return Identity(certificate="certificate", key="-----BEGIN KEY", authority="authority")
+    return Identity(certificate="certificate", key="-----BEGIN KEY 01", authority="authority")
 
 
 TARGET = Target("envelope", 120, stateless(_one_input), _seeds)
