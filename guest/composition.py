@@ -4,10 +4,9 @@ Nothing is opened here, so nothing has to be closed. The model library takes lon
 everything else together: only what runs turns needs it, and is imported inside functions.
 """
 
-import asyncio
 import gc
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -19,7 +18,6 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Limits
 from guest.agent.models.models import Models
-from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
 from guest.config import GuestConfig
 from guest.errors import BudgetError, GuestError
 from guest.gateway.files import Files
@@ -28,7 +26,7 @@ from guest.gateway.temporary import Temporary
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses, PeerClient
-from guest.tools.base import Approve, Tool
+from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
@@ -95,15 +93,25 @@ def gateway(
         )
     conversations = Memory.temporary(config.memory, config.user_id)
     passing, reading = memory.with_conversations_in(conversations), pipeline.reading()
-    loop, passing_loop = (
-        LazyTurnLoop(
-            partial(_imported_turn_loop, models, *each, settings.memory.context_tokens, scrubber)
-        )
-        for each in (
-            (memory, pipeline, settings.agent),
-            (passing, reading, for_temporary(settings.agent)),
-        )
-    )
+
+    def make_loops() -> "tuple[TurnLoop, TurnLoop]":
+        gc.disable()  # of what these imports make, nothing is garbage and all of it stays
+        try:
+            tokens = settings.memory.context_tokens
+            loops = (
+                turn_loop(models, memory, pipeline, settings.agent, tokens, scrubber),
+                turn_loop(
+                    models, passing, reading, for_temporary(settings.agent), tokens, scrubber
+                ),
+            )
+            with suppress(GuestError):  # every turn reports it
+                models.choose()
+            log.debug("ready for turns")
+            return loops
+        finally:
+            gc.freeze()
+            gc.enable()
+
     return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,
@@ -116,8 +124,7 @@ def gateway(
         memory=memory,
         pipeline=pipeline,
         models=models,
-        loop=loop,
-        model_library=loop.loaded,
+        make_loops=make_loops,
         backups=Backups(
             config.paths.internal / "backups", config.memory.encryption_key, memory.copy_to
         ),
@@ -129,7 +136,7 @@ def gateway(
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
         peers=PeerAddresses(peers or {}, scrubber.learn),
-        temporary=Temporary(conversations, passing_loop, reading),
+        temporary=Temporary(conversations, reading),
     )
 
 
@@ -143,27 +150,6 @@ def _unpriced(models: Models, memory: Memory, agent: AgentSettings) -> BudgetErr
     from guest.agent.meter import Meter
 
     return Meter(memory.usage, agent).unpriced(models.choose().model)
-
-
-def _imported_turn_loop(
-    models: Models,
-    memory: Memory,
-    pipeline: ToolPipeline,
-    agent: AgentSettings,
-    context_tokens: int,
-    scrubber: Scrubber,
-) -> "TurnLoop":
-    """The turn loop, with all that its first turn needs imported. Called in a thread."""
-    gc.disable()  # of what these imports make, nothing is garbage and all of it stays
-    try:
-        loop = turn_loop(models, memory, pipeline, agent, context_tokens, scrubber)
-        with suppress(GuestError):  # every turn is told
-            models.choose()
-        log.debug("ready for turns")
-        return loop
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def turn_loop(
@@ -244,36 +230,3 @@ def offered(
         commands=CommandPolicy(settings.shell),
         witness=witness,
     )
-
-
-class LazyTurnLoop:
-    """Runs turns as `guest.agent.turn_loop.TurnLoop`, which `make` imports and returns: that takes
-    long, so it happens once the guest is ready.
-
-    `make` is called once, in a thread. Turns wait for it; the event loop does not. What it fails
-    with, every turn fails with.
-    """
-
-    def __init__(self, make: "Callable[[], TurnLoop]") -> None:
-        self._make = make
-        self._making: asyncio.Future[TurnLoop] | None = None
-
-    async def loaded(self) -> "TurnLoop":
-        """The loop; the first call begins to make it."""
-        if self._making is None:
-            self._making = asyncio.ensure_future(asyncio.to_thread(self._make))
-        return await asyncio.shield(self._making)
-
-    async def run(
-        self,
-        request: TurnRequest,
-        emit: Emit,
-        approve: Approve | None = None,
-        ask_client: AskClient | None = None,
-    ) -> Outcome:
-        """As `TurnLoop.run`."""
-        return await (await self.loaded()).run(request, emit, approve, ask_client)
-
-    async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
-        """As `TurnLoop.answer_untraced`."""
-        return await (await self.loaded()).answer_untraced(request, emit)

@@ -18,7 +18,7 @@ from wire.v1 import gateway_pb2_grpc
 
 from guest.agent.budget import Limits
 from guest.agent.models.models import Models
-from guest.agent.turn import Answer, Pipeline
+from guest.agent.turn import Answer, Pipeline, TurnRequest
 from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
@@ -35,6 +35,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import is_temporary
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses
+from guest.tools.base import ToolContext
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch import CallReporter
 
@@ -55,16 +56,6 @@ def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[
     return rpc
 
 
-async def _nothing() -> None:
-    pass
-
-
-def _seen(ready: "asyncio.Future[object]") -> None:
-    """Retrieve the exception; every turn reports it."""
-    if not ready.cancelled():
-        ready.exception()
-
-
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
     """Serves the user of `memory` only: no request names a user.
 
@@ -73,8 +64,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     Only the secrets of this launch, which `scrubber` knows, are redacted for people as for models;
     exports and backups are exact copies. `close` cancels the running turns and waits until they are
     recorded. `info` is what Hello says of this guest: in `shell` and `embedder`, why there is none.
-    `temporary` is for conversations that nothing is kept of. `model_library` imports what models
-    and turns need; that begins when a session is opened, and turns wait for it.
+    `temporary` is for conversations that nothing is kept of. `make_loops` imports what models and
+    turns need, and returns what runs turns: those of sessions, and those of temporary
+    conversations. It is called once, in a thread, when the first session is opened. Turns wait for
+    it; the event loop does not. What it fails with, every turn fails with.
     """
 
     def __init__(
@@ -84,12 +77,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         memory: Memory,
         pipeline: Pipeline,
         models: Models,
-        loop: Loop,
+        make_loops: Callable[[], tuple[Loop, Loop]],
         backups: Backups,
         files: Files,
         scrubber: Scrubber,
         limits: Limits,
-        model_library: Callable[[], Awaitable[object]] = _nothing,
         witness: CallReporter | None = None,
         shell_state: Callable[[], Awaitable[str]] | None = None,
         approval_wait_s: float = ToolsSettings().approval_wait_s,
@@ -103,8 +95,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._memory = memory
         self._pipeline = pipeline
         self._models = models
-        self._model_library = model_library
-        self._ready_for_turns: asyncio.Future[object] | None = None
+        self._make_loops = make_loops
+        self._loops: asyncio.Future[tuple[Loop, Loop]] | None = None
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
@@ -119,8 +111,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         passing = temporary.conversations
         passing_records = TurnRecords(passing.conversations, passing.receipts, passing.state_of)
         self._turns = Turns(
-            *(memory.user_id, loop, memory.in_use, records, self._approvals, self._witness.spans),
-            temporary=(temporary.loop, passing_records),
+            *(memory.in_use, records, self._approvals, self._witness.spans),
+            temporary=passing_records,
         )
         self._sessions = Sessions(
             memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows
@@ -131,12 +123,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
-    def _expect_turns(self) -> "asyncio.Future[object]":
+    def _expect_turns(self) -> "asyncio.Future[tuple[Loop, Loop]]":
         """Begin to get ready for turns; everything else is served meanwhile."""
-        if self._ready_for_turns is None:
-            self._ready_for_turns = asyncio.ensure_future(self._model_library())
-            self._ready_for_turns.add_done_callback(_seen)
-        return self._ready_for_turns
+        if self._loops is None:
+            self._loops = asyncio.ensure_future(asyncio.to_thread(self._make_loops))
+            self._loops.add_done_callback(lambda made: made.cancelled() or made.exception())
+        return self._loops
 
     async def close(self) -> None:
         await self._turns.close()
@@ -234,27 +226,29 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
         asked = validation.model(request.model)
-        await asyncio.shield(self._expect_turns())
+        loop, temporary_loop = await asyncio.shield(self._expect_turns())
         model = self._models.choose(asked).label
         if request.untraced:
             validation.untraced(request)
             session_id = ""
         else:
             session_id = await self._require(request.session_id)
-        return await self._turns.start(
-            session_id,
+        turn = TurnRequest(
+            ToolContext(
+                *(self._user_id, session_id, turn_id, channel),
+                asked=text,
+                time_zone=validation.time_zone(request.time_zone),
+            ),
             text,
-            turn_id,
-            channel,
             model,
-            retry=request.retry,
-            untraced=request.untraced,
-            client=validation.from_client(
+            request.retry,
+            request.untraced,
+            validation.from_client(
                 request, {*TOOLS, *(tool.name for tool in self._pipeline.tools())}
             ),
-            attachments=await self._files.attached(request.attachments),
-            time_zone=validation.time_zone(request.time_zone),
+            await self._files.attached(request.attachments),
         )
+        return await self._turns.start(turn, temporary_loop if is_temporary(session_id) else loop)
 
     async def _require(self, session_id: str) -> str:
         return await self._sessions_with(session_id).require(session_id)
@@ -336,8 +330,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def SetProviderKey(
         self, request: pb.SetProviderKeyRequest, context: Context
     ) -> pb.SetProviderKeyReply:
-        if self._ready_for_turns is not None:  # no model is being built with the old key
-            await asyncio.wait({self._ready_for_turns})
+        if self._loops is not None:  # no model is being built with the old key
+            await asyncio.wait({self._loops})
         self._models.set_key(request.provider, "" if request.missing else NO_KEY)
         return pb.SetProviderKeyReply()
 

@@ -15,7 +15,6 @@ from guest.agent.turn import Pipeline
 from guest.gateway import validation
 from guest.gateway.sessions import Sessions
 from guest.gateway.turns.records import TurnRecords
-from guest.gateway.turns.registry import Loop
 from guest.memory.memory import Memory
 from guest.memory.models import TEMPORARY, at
 
@@ -26,11 +25,10 @@ _LOOK_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Temporary:
-    """What temporary conversations need: `conversations` are in this process's memory alone, `loop`
-    runs their turns, and `pipeline` has only tools that read."""
+    """What temporary conversations need: `conversations` are in this process's memory alone, and
+    `pipeline` has only tools that read."""
 
     conversations: Memory
-    loop: Loop
     pipeline: Pipeline
 
 

@@ -15,12 +15,9 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures
 from guest.agent.turn import (
-    NOTHING_ADDED,
     Answer,
     AskClient,
-    Attachment,
     Emit,
-    FromClient,
     Outcome,
     TurnRequest,
 )
@@ -66,14 +63,16 @@ class Turn:
 
     Attributes:
         request: What was asked, by whom and where.
+        loop: What runs it.
         events: What has happened, the outcome last.
         waiting: How many of its calls wait for a person or a client.
         asked: What else a person is asked on its behalf; none of it outlives the turn.
         outcome: How it ended; None while it runs.
     """
 
-    def __init__(self, request: TurnRequest) -> None:
+    def __init__(self, request: TurnRequest, loop: Loop) -> None:
         self.request = request
+        self.loop = loop
         self.events = EventLog(request.context.turn_id)
         self.began = time.monotonic()
         self.started_at = now()
@@ -124,8 +123,7 @@ class Turn:
 
 
 class Turns:
-    """All turns of one user's gateway. `temporary` runs and records those of temporary
-    conversations.
+    """All turns of one user's gateway. `temporary` records those of temporary conversations.
 
     A turn that has ended is kept with its events for `KEPT_S`, as long as no more than `KEPT_TURNS`
     and `KEPT_BYTES` are kept; afterwards its record answers for it.
@@ -133,20 +131,17 @@ class Turns:
 
     def __init__(
         self,
-        user_id: str,
-        loop: Loop,
         in_use: InUse,
         records: TurnRecords,
         approvals: Approvals,
         spans: Spans | None = None,
         *,
-        temporary: "tuple[Loop, TurnRecords] | None" = None,
+        temporary: TurnRecords | None = None,
         remembered_ids: int = REMEMBERED_TURN_IDS,
     ) -> None:
-        self._user_id = user_id
         self._remembered_ids = remembered_ids
-        self._kept = (loop, records)
-        self._temporary = temporary or self._kept
+        self._kept = records
+        self._temporary = temporary or records
         self._in_use = in_use
         self._approvals = approvals
         self._spans = spans or Spans()
@@ -157,28 +152,15 @@ class Turns:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._closed = False
 
-    async def start(
-        self,
-        session_id: str,
-        text: str,
-        turn_id: str,
-        channel: str,
-        model: str = "",
-        *,
-        retry: bool = False,
-        untraced: bool = False,
-        client: FromClient = NOTHING_ADDED,
-        attachments: tuple[Attachment, ...] = (),
-        time_zone: str = "",
-    ) -> Turn:
-        """Start a turn; with `retry`, without a text of its own; with `untraced`, in no session;
-        without a `time_zone`, in that of the user.
+    async def start(self, request: TurnRequest, loop: Loop) -> Turn:
+        """Start a turn, which `loop` runs; one without an id gets one.
 
         Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,
         ALREADY_EXISTS for a turn id seen before, RESOURCE_EXHAUSTED if `RUNNING_MAX` turns run,
         UNAVAILABLE after `close`.
         """
-        given, turn_id = turn_id, turn_id or f"turn-{uuid.uuid4()}"
+        session_id, given = request.context.session_id, request.context.turn_id
+        turn_id = given or f"turn-{uuid.uuid4()}"
         await self._wait_for_cancelled(session_id)
         if given and (given in self._seen or await self._is_recorded(given)):
             raise _known(given)
@@ -192,11 +174,9 @@ class Turns:
                 f"{RUNNING_MAX} turns run already",
                 resolution="wait for one to end, or cancel some",
             )
-        context = ToolContext(
-            self._user_id, session_id, turn_id, channel, asked=text, time_zone=time_zone
-        )
-        turn = Turn(TurnRequest(context, text, model, retry, untraced, client, attachments))
-        if not untraced:
+        context = replace(request.context, turn_id=turn_id)
+        turn = Turn(replace(request, context=context), loop)
+        if not request.untraced:
             with convert.checked():
                 self._in_use.take(session_id, f"turn {turn_id!r}")
             self._by_session[session_id] = turn
@@ -223,8 +203,7 @@ class Turns:
                     details="it has never begun, or its session was forgotten",
                     resolution="start it, or list the turns",
                 )
-            _, records = self._of(record.session_id)
-            for event in await records.events(record, after):
+            for event in await self._records_of(record.session_id).events(record, after):
                 yield event
             return
         async for event in turn.events.follow(after):
@@ -314,16 +293,15 @@ class Turns:
         if tasks:
             await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
 
-    def _of(self, session_id: str) -> tuple[Loop, TurnRecords]:
-        """What runs the turns of a session, and what knows them afterwards."""
+    def _records_of(self, session_id: str) -> TurnRecords:
         return self._temporary if is_temporary(session_id) else self._kept
 
     async def _find_record(self, turn_id: str) -> Record | None:
-        return await self._temporary[1].find(turn_id) or await self._kept[1].find(turn_id)
+        return await self._temporary.find(turn_id) or await self._kept.find(turn_id)
 
     async def _latest(self, session_id: str) -> Sequence[Record]:
         try:
-            return await self._of(session_id)[1].latest(session_id)
+            return await self._records_of(session_id).latest(session_id)
         except WireError as error:
             if not is_away(error):
                 raise
@@ -356,9 +334,8 @@ class Turns:
             return outcome
 
     async def _run(self, turn: Turn) -> Outcome:
-        request = turn.request
+        request, loop = turn.request, turn.loop
         context = request.context
-        loop, records = self._of(context.session_id)
         turn.events.add(pb.TurnStarted(session_id=context.session_id, model=request.model))
         try:
             if request.untraced:
@@ -371,7 +348,7 @@ class Turns:
         except SessionNotFound:
             return failures.forgotten()
         if isinstance(outcome, pb.TurnFailed):
-            await records.note_end(context, outcome)
+            await self._records_of(context.session_id).note_end(context, outcome)
         return outcome
 
     def _finish(self, turn: Turn, task: asyncio.Task[Outcome]) -> None:

@@ -190,12 +190,15 @@ class Gateways:
         passing = memory.with_conversations_in(conversations)
         reading = pipeline.reading()
         service = GatewayService(
-            temporary=Temporary(conversations, self.temporary_loop_of(passing, reading), reading),
+            temporary=Temporary(conversations, reading),
             info=info,
             memory=memory,
             pipeline=pipeline,
             models=self.models,
-            loop=self.loop_of(memory, pipeline),
+            make_loops=lambda: (
+                self.loop_of(memory, pipeline),
+                self.temporary_loop_of(passing, reading),
+            ),
             backups=Backups(
                 self.path / "backups",
                 memory.store.config.encryption_key,

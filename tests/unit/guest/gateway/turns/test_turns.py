@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from wire.errors import Code, WireError
@@ -11,7 +11,6 @@ from wire.v1 import gateway_pb2
 from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
 from guest.errors import GuestError, StorageError, ToolError
 from guest.gateway.turns.approvals import Approvals
-from guest.gateway.turns.records import TurnRecords
 from guest.gateway.turns.registry import KEPT_TURNS, RUNNING_MAX, Turn, Turns
 from guest.memory.conversations.sessions import InUse
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput
@@ -62,17 +61,27 @@ class NothingStored:
         self.noted.append(failed.code)
 
 
+class TurnsOfAlice(Turns):
+    """Turns that `body` runs."""
+
+    def __init__(
+        self, body: Body, approvals: Approvals, records: Any = None, remembered_ids: int = 100
+    ) -> None:
+        records = records or NothingStored()
+        super().__init__(InUse(), records, approvals, remembered_ids=remembered_ids)
+        self._loop = FakeLoop(body)
+
+    async def begin(
+        self, session: str, text: str, turn_id: str, channel: str, model: str = ""
+    ) -> Turn:
+        context = ToolContext("alice", session, turn_id, channel, asked=text)
+        return await self.start(TurnRequest(context, text, model), self._loop)
+
+
 def turns_of(
     body: Body, *, wait_s: float = 60.0, records: Any = None, remembered_ids: int = 100
-) -> Turns:
-    return Turns(
-        "alice",
-        FakeLoop(body),
-        InUse(),
-        records or cast("TurnRecords", NothingStored()),
-        Approvals(wait_s),
-        remembered_ids=remembered_ids,
-    )
+) -> TurnsOfAlice:
+    return TurnsOfAlice(body, Approvals(wait_s), records, remembered_ids)
 
 
 async def read(turn: Turn) -> list[gateway_pb2.TurnEvent]:
@@ -82,15 +91,15 @@ async def read(turn: Turn) -> list[gateway_pb2.TurnEvent]:
     return await asyncio.wait_for(all_of(), 60)
 
 
-async def refused(turns: Turns, session: str = "s1", turn_id: str = "") -> WireError:
+async def refused(turns: TurnsOfAlice, session: str = "s1", turn_id: str = "") -> WireError:
     with pytest.raises(GuestError) as raised:
-        await turns.start(session, "hi", turn_id, "")
+        await turns.begin(session, "hi", turn_id, "")
     return raised.value
 
 
 async def test_a_turn_runs_from_started_to_outcome() -> None:
     turns = turns_of(done)
-    turn = await turns.start("s1", "hi", "", "chat")
+    turn = await turns.begin("s1", "hi", "", "chat")
     context = turn.request.context
     assert (context.user_id, context.session_id, context.channel) == ("alice", "s1", "chat")
     started, completed = await read(turn)
@@ -101,7 +110,7 @@ async def test_a_turn_runs_from_started_to_outcome() -> None:
 
 async def test_a_turn_id_is_never_used_twice() -> None:
     turns = turns_of(done)
-    await read(await turns.start("s1", "hi", "t1", ""))
+    await read(await turns.begin("s1", "hi", "t1", ""))
     assert (await refused(turns, turn_id="t1")).code is Code.ALREADY_EXISTS
     assert (await refused(turns, "s2", turn_id="t1")).code is Code.ALREADY_EXISTS
 
@@ -109,14 +118,14 @@ async def test_a_turn_id_is_never_used_twice() -> None:
 async def test_the_memory_of_turn_ids_is_bounded() -> None:
     turns = turns_of(done, remembered_ids=3)
     for number in range(5):
-        await read(await turns.start("s1", "hi", f"t{number}", ""))
-    await read(await turns.start("s1", "hi", "t0", ""))
+        await read(await turns.begin("s1", "hi", f"t{number}", ""))
+    await read(await turns.begin("s1", "hi", "t0", ""))
     assert (await refused(turns, turn_id="t4")).code is Code.ALREADY_EXISTS
 
 
 async def test_cancelling_before_the_first_step_frees_the_session() -> None:
     turns = turns_of(forever)
-    turn = await turns.start("s1", "hi", "t1", "")
+    turn = await turns.begin("s1", "hi", "t1", "")
     assert turn.cancel()
     assert (await read(turn))[-1].failed.code == "cancelled"
     assert not turn.cancel()
@@ -137,10 +146,10 @@ async def test_who_left_and_comes_back_waits_for_the_old_turn_to_be_recorded() -
         return gateway_pb2.TurnCompleted()
 
     turns = turns_of(body)
-    first = await turns.start("s1", "first", "", "")
+    first = await turns.begin("s1", "first", "", "")
     await asyncio.sleep(0)
     first.cancel()
-    second = await turns.start("s1", "second", "", "")
+    second = await turns.begin("s1", "second", "", "")
     assert recorded == ["first"]
     await read(second)
 
@@ -153,10 +162,10 @@ async def test_of_two_who_come_back_with_one_turn_id_one_is_refused() -> None:
 
     turns = turns_of(body)
     for session in ("s1", "s2"):
-        (await turns.start(session, "first", "", "")).cancel()
+        (await turns.begin(session, "first", "", "")).cancel()
     started = await asyncio.gather(
-        turns.start("s1", "second", "t1", ""),
-        turns.start("s2", "second", "t1", ""),
+        turns.begin("s1", "second", "t1", ""),
+        turns.begin("s2", "second", "t1", ""),
         return_exceptions=True,
     )
     (again,) = (turn for turn in started if isinstance(turn, Turn))
@@ -176,14 +185,14 @@ async def test_a_failing_loop_is_an_outcome(failure: Exception, code: str, messa
     async def body(*_: object) -> Outcome:
         raise failure
 
-    turn = await turns_of(body).start("s1", "hi", "", "")
+    turn = await turns_of(body).begin("s1", "hi", "", "")
     failed = (await read(turn))[-1].failed
     assert (failed.code, failed.message) == (code, message)
 
 
 async def test_closing_cancels_everything_and_starts_nothing_more() -> None:
     turns = turns_of(forever)
-    running = [await turns.start(f"s{number}", "hi", "", "") for number in range(3)]
+    running = [await turns.begin(f"s{number}", "hi", "", "") for number in range(3)]
     await asyncio.sleep(0)
     await turns.close()
     for turn in running:
@@ -207,9 +216,9 @@ async def asks(request: TurnRequest, _: Emit, approve: Approve | None) -> Outcom
     return gateway_pb2.TurnCompleted(text="allowed" if allowed else "refused")
 
 
-async def asked(turns: Turns, **settings: Any) -> tuple[Turn, gateway_pb2.ApprovalRequested]:
+async def asked(turns: TurnsOfAlice) -> tuple[Turn, gateway_pb2.ApprovalRequested]:
     """A turn that waits for an approval."""
-    turn = await turns.start("s1", "hi", "", "web", **settings)
+    turn = await turns.begin("s1", "hi", "", "web")
     async for event in turn.events.follow():
         if event.HasField("approval"):
             return turn, event.approval
@@ -218,7 +227,7 @@ async def asked(turns: Turns, **settings: Any) -> tuple[Turn, gateway_pb2.Approv
 
 async def test_an_approval_is_withdrawn_with_its_turn() -> None:
     approvals = Approvals(60)
-    turns = Turns("alice", FakeLoop(asks), InUse(), NothingStored(), approvals)  # type: ignore[arg-type]
+    turns = TurnsOfAlice(asks, approvals)
     turn, approval = await asked(turns)
     (listed,) = approvals.list()
     assert listed == approval
@@ -234,7 +243,7 @@ async def test_an_approval_is_withdrawn_with_its_turn() -> None:
 
 async def test_of_two_who_decide_at_once_the_first_does_and_all_are_told() -> None:
     approvals = Approvals(60)
-    turns = Turns("alice", FakeLoop(asks), InUse(), NothingStored(), approvals)  # type: ignore[arg-type]
+    turns = TurnsOfAlice(asks, approvals)
     turn, approval = await asked(turns)
     assert turn.state == "waiting"
     assert approvals.decide(approval.approval_id, approved=False, channel="web")
@@ -248,7 +257,7 @@ async def test_of_two_who_decide_at_once_the_first_does_and_all_are_told() -> No
 
 async def test_an_approval_that_nobody_gives_is_refused_and_says_so() -> None:
     turns = turns_of(asks, wait_s=0.01)
-    turn = await turns.start("s1", "hi", "", "")
+    turn = await turns.begin("s1", "hi", "", "")
     *_, decided, completed = await read(turn)
     assert decided.decided.by == "expiry"
     assert "nobody answered within 0.01 seconds" in completed.completed.text
@@ -256,7 +265,7 @@ async def test_an_approval_that_nobody_gives_is_refused_and_says_so() -> None:
 
 async def test_nobody_need_follow_and_everybody_may() -> None:
     turns = turns_of(done)
-    await turns.start("s1", "hi", "t1", "")
+    await turns.begin("s1", "hi", "t1", "")
     await asyncio.sleep(0.01)
     for after in (0, 1, 2, 99):
         events = [event async for event in turns.follow("t1", after)]
@@ -273,7 +282,7 @@ async def test_leaving_cancels_nothing() -> None:
         return gateway_pb2.TurnCompleted(text="all")
 
     turns = turns_of(body)
-    await turns.start("s1", "hi", "t1", "")
+    await turns.begin("s1", "hi", "t1", "")
 
     async def leave_early() -> None:
         async for event in turns.follow("t1", 0):
@@ -311,7 +320,7 @@ async def test_turns_are_listed_newest_first_with_their_states() -> None:
     records = NothingStored()
     turns = turns_of(body, records=records)
     for number, text in enumerate(["ok", "fail", "wait"]):
-        turn = await turns.start(f"s{number}", text, f"t{number}", "web", "some:model")
+        turn = await turns.begin(f"s{number}", text, f"t{number}", "web", "some:model")
         if text != "wait":
             await read(turn)
     states = [(turn.turn_id, turn.state) for turn in await turns.list()]
@@ -328,7 +337,7 @@ async def test_turns_are_listed_newest_first_with_their_states() -> None:
 async def test_what_is_kept_of_ended_turns_is_bounded_and_goes_with_its_session() -> None:
     turns = turns_of(done, remembered_ids=1000)
     for number in range(KEPT_TURNS + 5):
-        await read(await turns.start(f"s{number}", "hi", f"t{number}", ""))
+        await read(await turns.begin(f"s{number}", "hi", f"t{number}", ""))
     assert not turns.knows("t4")
     assert turns.knows("t5")
     turns.forget("s5")
@@ -338,7 +347,7 @@ async def test_what_is_kept_of_ended_turns_is_bounded_and_goes_with_its_session(
 async def test_so_many_turns_run_and_no_more() -> None:
     turns = turns_of(forever)
     for number in range(RUNNING_MAX):
-        await turns.start(f"s{number}", "hi", "", "")
+        await turns.begin(f"s{number}", "hi", "", "")
     assert (await refused(turns, "one-more")).code is Code.RESOURCE_EXHAUSTED
     await turns.close()
 
@@ -349,5 +358,5 @@ async def test_turns_are_listed_while_a_memory_server_is_away() -> None:
             raise StorageError(Code.UNAVAILABLE, "away")
 
     turns = turns_of(done, records=Away())
-    await read(await turns.start("s1", "hi", "t1", ""))
+    await read(await turns.begin("s1", "hi", "t1", ""))
     assert [turn.turn_id for turn in await turns.list()] == ["t1"]
