@@ -8,9 +8,8 @@ import gc
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from wire.identity import Party
 from wire.settings import AgentSettings, TypedScope
@@ -43,6 +42,7 @@ from guest.watch import CallReporter
 
 if TYPE_CHECKING:
     from guest.agent.turn_loop import TurnLoop
+    from guest.tools.mcp.server import McpServers
 
 
 log = logging.getLogger(__name__)
@@ -58,14 +58,6 @@ _TEMPORARY: Final = (
 )
 
 
-class Servers(Protocol):
-    """The part of `guest.tools.mcp.server.McpServers` that is needed here."""
-
-    def tools(self) -> Mapping[str, Tool]: ...
-
-    def notices(self) -> list[str]: ...
-
-
 def gateway(
     config: GuestConfig,
     *,
@@ -73,7 +65,7 @@ def gateway(
     memory: Memory,
     roots: Roots,
     shell: ShellClient | None,
-    servers: Servers | None = None,
+    servers: "McpServers | None" = None,
     peers: Mapping[Party, PeerClient] | None = None,
 ) -> GatewayService:
     """The gateway service; `close` it before the parts passed in. `peers` are the clients of other
@@ -97,12 +89,12 @@ def gateway(
     def make_loops() -> "tuple[TurnLoop, TurnLoop]":
         gc.disable()  # of what these imports make, nothing is garbage and all of it stays
         try:
-            tokens = settings.memory.context_tokens
+            from guest.agent.turn_loop import TurnLoop
+
+            agent, rest = settings.agent, (settings.memory.context_tokens, scrubber.scrub)
             loops = (
-                turn_loop(models, memory, pipeline, settings.agent, tokens, scrubber),
-                turn_loop(
-                    models, passing, reading, for_temporary(settings.agent), tokens, scrubber
-                ),
+                TurnLoop(models, memory, pipeline, agent, *rest),
+                TurnLoop(models, passing, reading, for_temporary(agent), *rest),
             )
             with suppress(GuestError):  # every turn reports it
                 models.choose()
@@ -152,45 +144,12 @@ def _unpriced(models: Models, memory: Memory, agent: AgentSettings) -> BudgetErr
     return Meter(memory.usage, agent).unpriced(models.choose().model)
 
 
-def turn_loop(
-    models: Models,
-    memory: Memory,
-    pipeline: ToolPipeline,
-    agent: AgentSettings,
-    context_tokens: int,
-    scrubber: Scrubber,
-) -> "TurnLoop":
-    """What runs turns, with prompts made from `memory`."""
-    from guest.agent.meter import Meter
-    from guest.agent.prompt.builder import ContextBuilder
-    from guest.agent.turn_loop import TurnLoop
-
-    context = ContextBuilder(
-        memory=memory,
-        pipeline=pipeline,
-        settings=agent,
-        model=lambda: models.choose().model,
-        context_tokens=context_tokens,
-        redact=partial(pipeline.shown, memory.user_id),
-    )
-    return TurnLoop(
-        models=models,
-        pipeline=pipeline,
-        store=memory.conversations,
-        receipts=memory.receipts,
-        context=context,
-        settings=agent,
-        meter=Meter(memory.usage, agent),
-        redact=scrubber.scrub,
-    )
-
-
 def registry(
     config: GuestConfig,
     memory: Memory,
     roots: Roots,
     shell: ShellClient | None,
-    servers: Servers | None = None,
+    servers: "McpServers | None" = None,
 ) -> Registry:
     """Every tool that this guest could offer; tools that run commands only with a `shell`, and
     those of MCP `servers` while these offer them."""

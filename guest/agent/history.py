@@ -10,7 +10,7 @@ import logging
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, cast
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -32,8 +32,8 @@ from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
 from guest.agent.events import ATTACHMENTS, TOLD, by_turn
-from guest.memory.conversations.store import TOOL_INDEX_CHARS
-from guest.memory.models import Event, Receipt, Role
+from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
+from guest.memory.models import Event, Role
 from guest.tools.base import ToolResult
 from guest.tools.results import data_of
 
@@ -52,30 +52,7 @@ _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
 
 
-class Store(Protocol):
-    """The part of `guest.memory.conversations.store.Conversations` that turns need."""
-
-    @property
-    def user_id(self) -> str: ...
-
-    async def history(self, session_id: str, limit: int) -> list[Event]: ...
-
-    async def append(
-        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str, title: str = ""
-    ) -> int: ...
-
-    def unstored(self, session_id: str) -> str: ...
-
-
-class ReceiptStore(Protocol):
-    """The part of `guest.memory.notes.receipts.Receipts` that turns need."""
-
-    async def settle(
-        self, session_id: str, turn_id: str, told: Sequence[Receipt]
-    ) -> list[Receipt]: ...
-
-
-async def recent(store: Store, session_id: str, turns: int, after: int) -> list[Event]:
+async def recent(store: Conversations, session_id: str, turns: int, after: int) -> list[Event]:
     """The events of whole turns, oldest first: all since the event `after`, and before it as many
     as make up `turns` turns.
 

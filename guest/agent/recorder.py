@@ -26,6 +26,7 @@ from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
 from guest.agent.toolset import TurnDeps, finished, result_of
 from guest.agent.turn import Answer, AskClient, Emit, Pipeline, Progress, TurnRequest
+from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, Found, Tool, ToolContext, ToolResult
@@ -55,7 +56,7 @@ class Run:
     def __init__(
         self,
         request: TurnRequest,
-        store: history.Store,
+        store: Conversations,
         pipeline: Pipeline,
         redact: Callable[[str], str],
         emit: Emit,

@@ -49,6 +49,7 @@ from guest.agent.structured_output import HoldToForm
 from guest.agent.toolset import ClientToolset, PipelineToolset, TurnDeps
 from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import BudgetError, GuestError
+from guest.memory.memory import Memory
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
 from guest.tools.clock import Clock
@@ -60,29 +61,34 @@ _EMPTY_ANSWERS = 1
 
 
 class TurnLoop:
-    """Runs any number of turns, also at once; keeps of them only what providers refuse."""
+    """Runs any number of turns, also at once, with prompts made from `memory`; keeps of them only
+    what providers refuse."""
 
     def __init__(
         self,
-        *,
         models: Models,
+        memory: Memory,
         pipeline: Pipeline,
-        store: history.Store,
-        receipts: history.ReceiptStore,
-        context: ContextBuilder,
         settings: AgentSettings,
-        meter: Meter,
+        context_tokens: int,
         redact: Callable[[str], str],
     ) -> None:
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
         self._models = models
         self._pipeline = pipeline
-        self._store = store
-        self._receipts = receipts
-        self._context = context
+        self._store = memory.conversations
+        self._receipts = memory.receipts
+        self._context = ContextBuilder(
+            memory=memory,
+            pipeline=pipeline,
+            settings=settings,
+            model=lambda: models.choose().model,
+            context_tokens=context_tokens,
+            redact=partial(pipeline.shown, memory.user_id),
+        )
         self._settings = settings
         self._requests = request_settings(settings)
-        self._meter = meter
+        self._meter = Meter(memory.usage, settings)
         self._redact = redact
         self._refused_tools: Refused = set()
         self._blind: dict[str, str] = {}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from wire.branches import are_branches
 from wire.errors import WireError
@@ -16,7 +16,8 @@ from guest.agent.incomplete import GO_ON
 from guest.agent.turn import Redact
 from guest.memory import models
 from guest.memory.indexing.embedder import Tell
-from guest.memory.models import Hit, Only, SearchOutcome
+from guest.memory.memory import Memory
+from guest.memory.models import Hit, Only
 from guest.memory.search.context_block import render
 from guest.memory.search.keyword import STOP_WORDS
 from guest.memory.search.tokens import tokens_of
@@ -93,16 +94,6 @@ _SPEAKER: Final = re.compile(r"(?:user|assistant|tool) \([^)]*\): ")
 _NOTE_LINE: Final = re.compile(r"- (\S+) \(")
 
 
-class Searchable(Protocol):
-    """The part of `guest.memory.memory.Memory` that is searched."""
-
-    async def search(
-        self, query: str, *, top_k: int = 5, include_conversation: bool = False, only: Only = ...
-    ) -> SearchOutcome: ...
-
-    async def wait_while_loading(self, tell: Tell = None) -> None: ...
-
-
 class PromptContent:
     """What the prompt already contains: the turns of `session_id` after the event `after`, and
     all of `texts`."""
@@ -142,7 +133,7 @@ class Relevant:
 
     def __init__(
         self,
-        memory: Searchable,
+        memory: Memory,
         budget_tokens: int,
         redact: Redact,
         *,

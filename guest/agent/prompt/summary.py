@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_ai import Agent, UsageLimits
@@ -23,6 +23,7 @@ from guest.agent.history import storable
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import Window, of_messages
 from guest.errors import BudgetError, StorageError
+from guest.memory.conversations.sessions import SessionState
 from guest.memory.models import Event, Role
 from guest.memory.search.context_block import one_line, shortened
 from guest.memory.search.tokens import tokens_of
@@ -241,14 +242,6 @@ class Summarizer:
 _NAME: Final = "summary"
 
 
-class State(Protocol):
-    """The part of `guest.memory.conversations.sessions.SessionState` that summaries need."""
-
-    async def read(self, session_id: str, name: str) -> tuple[str, int] | None: ...
-
-    async def swap(self, session_id: str, name: str, value: str, expected_epoch: int) -> bool: ...
-
-
 class Summary(BaseModel, frozen=True):
     """A summary of the turns up to the event `through`. `made_by` is the model's name or
     "extract"; `material` means that material contributed to it."""
@@ -276,7 +269,9 @@ class Rolled:
 class Summaries:
     """Reads and updates the summaries of any number of sessions."""
 
-    def __init__(self, state: State, summarizer: Summarizer, settings: AgentSettings) -> None:
+    def __init__(
+        self, state: SessionState, summarizer: Summarizer, settings: AgentSettings
+    ) -> None:
         self._state = state
         self._summarizer = summarizer
         self._settings = settings

@@ -4,15 +4,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from wire.zones import local, zone
 
 from guest.agent.turn import Redact
 from guest.memory.models import HANDOFF, SCRATCHPAD, Note
-from guest.memory.notes.keyed import Activity
+from guest.memory.notes.keyed import Activity, KeyedNotes
 from guest.memory.search.context_block import one_line, shortened
 from guest.tools.base import Found, ToolContext
 from guest.tools.memory.answers import source
@@ -38,14 +38,6 @@ _DONE: Final = {"append": "appended", "undo": "taken back"}
 _T = TypeVar("_T")
 
 
-class Keyed(Protocol):
-    """The part of `guest.memory.notes.keyed.KeyedNotes` that is shown."""
-
-    async def read(self, key: str) -> Note | None: ...
-
-    async def activity(self, day: date, time_zone: str = "UTC") -> list[Activity]: ...
-
-
 @dataclass(frozen=True)
 class WorkingSections:
     """Two sections of the prompt (may be empty), the names of the material in them, and the notes
@@ -62,7 +54,7 @@ class Working:
 
     def __init__(
         self,
-        keyed: Keyed,
+        keyed: KeyedNotes,
         offered: Collection[str],
         note_tokens: int,
         redact: Redact,

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from datetime import date
+from typing import cast
 
 from pydantic_ai.models import Model
 from wire.settings import AgentSettings
 
-from guest.agent.meter import Meter
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn import Pipeline
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
 from guest.memory.indexing.embedder import Tell
+from guest.memory.memory import Memory
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
-from tests.support.agent.turn_fakes import FakeReceipts, FakeStore, FakeUsage, only
+from tests.support.agent.turn_fakes import CONTEXT, FakeReceipts, FakeStore, FakeUsage, only
 from tests.support.settings import PATIENT
 
 Key = tuple[str, str]
@@ -70,6 +71,10 @@ class FakeMemory:
         self.patience = PATIENT
         self.keyed = FakeKeyed()
         self.state_of = FakeState()
+        self.user_id = CONTEXT.user_id
+        self.conversations = FakeStore()
+        self.receipts = FakeReceipts()
+        self.usage = FakeUsage()
 
     async def wait_while_loading(self, tell: Tell = None) -> None:
         """Nothing loads."""
@@ -97,7 +102,7 @@ def builder(
 ) -> ContextBuilder:
     """A builder as the guest makes it, on a memory that is empty unless one is given."""
     return ContextBuilder(
-        memory=memory or FakeMemory(),
+        memory=cast(Memory, memory or FakeMemory()),
         pipeline=pipeline,
         settings=settings,
         model=lambda: model,
@@ -114,16 +119,10 @@ def loop_on(
     memory: FakeMemory | None = None,
 ) -> TurnLoop:
     """A loop with everything around it faked."""
-    return TurnLoop(
-        models=only(model, settings),
-        pipeline=pipeline,
-        store=store,
-        receipts=FakeReceipts(),
-        context=builder(pipeline, model, settings, memory),
-        settings=settings,
-        meter=Meter(FakeUsage(), settings),
-        redact=_redact,
-    )
+    memory = memory or FakeMemory()
+    memory.conversations = store
+    models = only(model, settings)
+    return TurnLoop(models, cast(Memory, memory), pipeline, settings, 1000, _redact)
 
 
 def _redact(text: str) -> str:

@@ -17,6 +17,7 @@ from wire.v1 import gateway_pb2
 from guest import composition
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD
 from guest.agent.turn import Progress, TurnRequest
+from guest.agent.turn_loop import TurnLoop
 from guest.memory.memory import Memory
 from guest.memory.models import Note
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
@@ -65,13 +66,13 @@ class ScriptedTurns:
         self.events: list[Progress] = []
         self.approved = True
         self._turns = 0
-        self._loop = composition.turn_loop(
+        self._loop = TurnLoop(
             only(FunctionModel(stream_function=self._model)),
             memory,
             pipeline,
             settings,
             MemorySettings().context_tokens,
-            Scrubber(),
+            str,
         )
 
     async def say(

@@ -16,7 +16,6 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.settings import AgentSettings
 
-from guest import composition
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.memory.memory import Memory
@@ -48,7 +47,7 @@ def loop_on(
 
     model = FunctionModel(stream_function=speak)
     pipeline = ToolPipeline(Registry([]), scrubber=Scrubber())
-    return composition.turn_loop(only(model), memory, pipeline, SETTINGS, 1000, Scrubber())
+    return TurnLoop(only(model), memory, pipeline, SETTINGS, 1000, str)
 
 
 async def say(loop: TurnLoop, number: int) -> None:

@@ -284,7 +284,7 @@ async def open_gateways(
             memory: Memory, pipeline: ToolPipeline, settings: AgentSettings = agent
         ) -> TurnLoop:
             tokens = config.settings.context_tokens
-            return composition.turn_loop(models, memory, pipeline, settings, tokens, scrubber)
+            return TurnLoop(models, memory, pipeline, settings, tokens, scrubber.scrub)
 
         temporary_loop_of = partial(loop_of, settings=composition.for_temporary(agent))
         loops = (loop_of, temporary_loop_of)

@@ -53,7 +53,7 @@ def speaking(*texts: Any) -> FunctionModel:
 def summaries(state: FakeState, model: Model | None = None, **settings: Any) -> Summaries:
     agent = AgentSettings.model_construct(**settings)
     summarizer = Summarizer(lambda: model or OfflineModel(), Window.of(agent))
-    return Summaries(state, summarizer, agent)
+    return Summaries(state, summarizer, agent)  # type: ignore[arg-type]
 
 
 def stored(state: FakeState) -> Summary:
