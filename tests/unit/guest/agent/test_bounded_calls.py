@@ -19,7 +19,7 @@ from guest.agent.receipts.second_chance import NOTHING_TO_ADD
 from guest.agent.turn import ClientTool, FromClient, Outcome, TurnRequest
 from guest.memory.models import Event
 from guest.tools.base import ToolContext, ToolResult
-from tests.support.agent.prompt_fakes import FakeMemory, loop_on
+from tests.support.agent.prompt_fakes import loop_on
 from tests.support.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
@@ -46,13 +46,9 @@ class Turns:
         self.store = FakeStore()
         self.pipeline = FakePipeline([tool("keep", note_down, arguments=Text)])
         self.watcher = Watcher()
-        self.loop = loop_on(
-            FunctionModel(stream_function=self._answer),
-            self.pipeline,
-            self.store,
-            AgentSettings(context_window=2_000_000, max_tokens=50_000_000),
-            FakeMemory(),
-        )
+        settings = AgentSettings(context_window=2_000_000, max_tokens=50_000_000)
+        model = FunctionModel(stream_function=self._answer)
+        self.loop = loop_on(model, self.pipeline, self.store, settings)
 
     async def _answer(self, messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[Any]:
         self.seen.append(list(messages))

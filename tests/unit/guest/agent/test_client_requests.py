@@ -21,7 +21,7 @@ from guest.agent import history
 from guest.agent.incomplete import TEXT_MAX_CHARS
 from guest.agent.turn import TIME, Answer, ClientTool, FromClient, Outcome, TurnRequest
 from guest.tools.base import ToolContext
-from tests.support.agent.prompt_fakes import FakeMemory, loop_on
+from tests.support.agent.prompt_fakes import loop_on
 from tests.support.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher
 
 WEATHER = ClientTool("weather", "The weather.", {"type": "object", "properties": {}})
@@ -43,13 +43,8 @@ class Talk:
             self.infos.append(info)
             yield waiting.pop(0)
 
-        self.loop = loop_on(
-            FunctionModel(stream_function=model),
-            FakePipeline(()),
-            self.store,
-            AgentSettings.model_construct(),
-            FakeMemory(),
-        )
+        scripted = FunctionModel(stream_function=model)
+        self.loop = loop_on(scripted, FakePipeline(()), self.store, AgentSettings())
 
     async def ask(self, call: pb.ClientCall) -> Answer | None:
         self.asked.append((call.call_id, call.tool, call.arguments_json))
@@ -139,13 +134,8 @@ async def test_an_untraced_answer_without_end_is_cut() -> None:
             yield "x" * 4096
             await asyncio.sleep(0)
 
-    loop = loop_on(
-        FunctionModel(stream_function=babble),
-        FakePipeline(()),
-        FakeStore(),
-        AgentSettings.model_construct(),
-        FakeMemory(),
-    )
+    babbling = FunctionModel(stream_function=babble)
+    loop = loop_on(babbling, FakePipeline(()), FakeStore(), AgentSettings())
     context = ToolContext(CONTEXT.user_id, "", "t1", CONTEXT.channel)
     outcome = await loop.answer_untraced(TurnRequest(context, "make a title"), Watcher())
     assert isinstance(outcome, pb.TurnIncomplete)
