@@ -44,11 +44,11 @@ always|kindly|help me|try to|thanks|(?:can|could|would|will) y?o?u|from now on|b
 i(?:'d| would)? (?:want|like|need) you to|(?:you|be|make) (?:should|must|need to|have to|sure (?:to
 you))|for (?:the future|later|next time|(?:future|later) reference)|merci(?: de)?|du soll(?:te)?st
 (?:kannst|könntest|würdest|merkst) du|(?:können|könnten|würden) sie|s'il (?:te|vous) plaît|stp|svp
-ich (?:möchte|will|hätte gern),? dass? (?:du|sie)|salut|alors|et|pense[sz]? à|por favor|porfa|hola
+ich (?:möchte|will|hätte gern),? dass? (?:du|sie)|veuillez|salut|alors|et|pense[sz]? à|por favor
 (?:est-ce que |que )?(?:tu (?:peux|pourrais|devrais)|vous (?:pouvez|pourriez))|que|oye|y|deja
 (?:peu[xt]|pourrais|pouvez|pourriez)[- ](?:tu|vous)|(?:puedes?|podrías?|deberías?)(?: usted)?
 (?:je ve?ux|j'aimerais|je voudrais|il faut) que (?:tu|vous)|il faut|hay que
-(?:quiero|necesito|me gustaría) que
+(?:quiero|necesito|me gustaría) que|porfa|hola
 gracias|[^.,]{3,30} (?:if|wenn|si|que) (?:you|du|sie|tu|vous)(?: could)?"""
 _REQUEST: Final = r"""rem+e?m?b?e?m?e?r(?:ing)?\b(?! (?:to|when|how|where|what|who|why|me|those|them
 the time)\b)|(?:don'?t|do not|never) (?:ever |you )*forget\b(?! (?:to|about|the|a|an|me)\b)
@@ -60,9 +60,9 @@ note (?:please|(?:for|to) \w+):|(?:save|store|note|record)(?: please)? that (?:i
 @G(?:,? (?:dass\b|(?:das )?(?:ich|mein\w*|wir|unser\w*)\b)|:)|(?:\w+,? ){0,4}merke? (?:dir|euch)\b
 (?:nimm|nehmen sie|speicher|behalt)\w* .{0,30}(?:gedächtnis|kopf)\b
 @F(?: que\b| qu'|\s*:| m(?:on|a|es)\b)|@S(?: (?:que|[qk])\b|\s*:| mis?\b)
-(?:ajoute|mets|garde|enregistre|añad|agreg|pon|guard)\w* .{0,20}mémoi?r\w+
+(?:ajoute|mets|garde|note|enregistre|añad|agreg|pon|guard)\w* .{0,20}mémoi?r\w+
 @P(?:记(?:住|下|好|着|一下|录一下|录我)|牢记|[把将].+记(?:下|住|好)|备注一下|[做写]个?(?:笔记|备注))
-@P.{0,8}[存放加记写保][存入到进在].{0,3}记忆|@P(?:记得|(?:别|不要|勿)忘[了记]?)[哈哦啊]?[我：，:,]"""
+@P.{0,8}[存放加记写保][存入到进在].{0,3}记忆|@P(?:记得|(?:别|不要|勿)忘[了记]?)[哈哦啊]?[我：，:,]|@P(?:别|不要|勿)忘[了记]?[^，。？?]{1,12}是|@P保存一?下?[：:]"""
 _GERMAN: Final = r"""merk(?:en?|st)?|notier(?:en?)?|speicher[en]?n?|(?:be)?halte?n?|präge?n?
 denke?n?|(?:schreib|halt)e?n?(?: \w+){0,3} (?:auf|fest)|(?:auf|fest|ab)(?:schreib|halt|speicher)e?n
 (?:mach|leg|erstell)\w*(?: \w+){0,3} (?:notiz|vermerk)
