@@ -84,11 +84,15 @@ class _Reduction:
         if not isinstance(schema, dict) or self.is_full:
             return {}
         parts: list[dict[str, Any]] = []
+        if schema is not self._root and "$id" in schema:
+            seen = ("",) * _REFERENCES_MAX  # references in it start from another root
         if isinstance(name := schema.get("$ref"), str):
             if name in seen or len(seen) >= _REFERENCES_MAX:
                 return {}
             seen = (*seen, name)
             parts.append(self.of(self._referred(name), depth, seen))
+            if "draft-0" in str(self._root.get("$schema")):  # which ignores all beside it
+                schema = {"description": schema.get("description")}
         found: dict[str, Any] = {}
         for keyword in filter(schema.__contains__, _KEYWORDS):
             value = schema[keyword]

@@ -35,12 +35,12 @@ def test_what_is_cheap_to_check_stays_and_all_else_goes() -> None:
 
 def test_references_within_the_schema_are_put_in_their_place() -> None:
     point = of({"x": {"type": "number"}})
-    given = of({"p": {"$ref": "#/$defs/a~1b", "description": "where"}}, **{"$defs": {"a/b": point}})
+    place = {"$ref": "#/$defs/a~1b", "description": "where", "type": "string"}
+    given = of({"p": place}, **{"$defs": {"a/b": point}, "$schema": "http://x/draft-07/schema#"})
     assert reduced(given)["properties"] == {"p": {**point, "description": "where"}}
     tree = of({"below": {"$ref": "#"}, "far": {"$ref": "http://[::1]/x"}, "no": {"$ref": "#/a/b"}})
     once = reduced(tree)["properties"]
-    assert (once["far"], once["no"]) == ({}, {})
-    assert once["below"]["properties"]["below"] == {}
+    assert (once["far"], once["no"], once["below"]["properties"]["below"]) == ({}, {}, {})
 
 
 @pytest.mark.parametrize(
