@@ -53,17 +53,17 @@ def file_errors(
 
 
 @contextmanager
-def packages(extra: str, what: str) -> Iterator[None]:
+def packages(extra: str, what: str, *, kind: type[RunnerError] = ConfigError) -> Iterator[None]:
     """For the imports of a command: `what` it is for, and the `extra` that brings what they need.
 
-    Raises `ConfigError` with the command that installs it.
+    Raises `kind` with the command that installs it.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         from wire.installation import adding
 
-        raise ConfigError(
+        raise kind(
             Code.FAILED_PRECONDITION,
             f"{what} needs packages that are not installed",
             details=f"there is no module {error.name}",

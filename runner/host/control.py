@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from inspect import isawaitable
 from typing import Any, Final, Protocol
 
 import psutil
@@ -35,24 +36,9 @@ _EXIT_S: Final = 3.0
 
 
 class Controlled(Protocol):
-    """What the control service needs of a host."""
+    """What the control service needs of a host, besides the methods of the contract's names."""
 
-    async def status(self) -> control_pb2.StatusReply: ...
     async def gateway(self) -> Peer: ...
-    async def restart(self, role: str) -> None: ...
-    async def check_boundary(self) -> control_pb2.BoundaryReport: ...
-    async def set_memory_token(self, auth_token: str) -> None: ...
-    async def set_credential(
-        self, provider: str, key: str, source: str, origin: str = ""
-    ) -> bool: ...
-    async def clear_credential(self, provider: str) -> bool: ...
-    async def list_credentials(self) -> list[control_pb2.Credential]: ...
-    def metrics(self) -> str: ...
-    async def get_egress(self) -> control_pb2.GetEgressReply: ...
-    async def reload_egress(self) -> list[str]: ...
-    async def grant_egress(
-        self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
-    ) -> bool: ...
     def follow_egress(self) -> AsyncGenerator[egress_pb2.EgressEvent]: ...
     def request_stop(self) -> None: ...
 
@@ -76,11 +62,6 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
         self._host.request_stop()
         return control_pb2.StopReply()
 
-    async def Metrics(
-        self, request: control_pb2.MetricsRequest, context: Any
-    ) -> control_pb2.MetricsReply:
-        return control_pb2.MetricsReply(text=self._host.metrics())
-
     async def FollowEgress(
         self, request: control_pb2.FollowEgressRequest, context: Any
     ) -> AsyncIterator[egress_pb2.EgressEvent]:
@@ -97,7 +78,8 @@ def _answered_by_host(method: MethodDescriptor) -> Callable[..., Awaitable[Messa
 
     async def answer(service: _Service, request: Message, context: Any) -> Message:
         fields = {each.name: getattr(request, each.name) for each in method.input_type.fields}
-        found = await getattr(service._host, name)(**fields)
+        found = getattr(service._host, name)(**fields)
+        found = await found if isawaitable(found) else found
         if isinstance(found, reply):
             return found
         return reply(**{each.name: found for each in method.output_type.fields})

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -49,7 +49,7 @@ class Egress:
     ) -> None:
         self.role = role
         self.launcher = launcher
-        self._watcher = watcher
+        self.watcher = watcher
         self._let_out = driver.capabilities.let_out
         self._on_handle = on_handle
         self._configured = configured
@@ -88,12 +88,12 @@ class Egress:
     async def stop(self) -> None:
         """End the guest. Idempotent."""
         await self.supervisor.stop()
-        await self._watcher.close()
+        await self.watcher.close()
 
     async def release(self) -> None:
         """Leave the guest to the next runner."""
         await self.supervisor.release()
-        await self._watcher.close()
+        await self.watcher.close()
 
     def take(self, launcher: EgressLauncher) -> None:
         """Use other settings from the next configuration on. The tokens of the doors stay."""
@@ -160,10 +160,6 @@ class Egress:
                 return found
         return None
 
-    def follow(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
-        """What begins, ends and is refused from now on."""
-        return self._watcher.follow()
-
     def for_shell(self) -> shell_pb2.SetEgressRequest:
         """What the shell guest is told about its way out, which this is: none while it may reach
         nothing."""
@@ -188,17 +184,17 @@ class Egress:
     def _record(self, handle: Handle | None) -> None:
         self._handle = handle
         if handle is None:
-            self._watcher.ended()
+            self.watcher.ended()
         self._on_handle(handle)
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
         await self._configure(channel)
-        await self._watcher.attend(self.supervisor.current.peer)
+        await self.watcher.attend(self.supervisor.current.peer)
 
     async def _configure(self, channel: grpc.aio.Channel) -> None:
         configure = egress_pb2_grpc.EgressStub(channel).Configure
         request = part(self.launcher.configuration(), self.role)
-        request.spent.extend(self._watcher.spent)
+        request.spent.extend(self.watcher.spent)
         if self._let_out is not None:
             await self._let_out(request, self.role)
         reply: egress_pb2.EgressConfigured = await answered(
@@ -273,7 +269,3 @@ class EgressGuests:
                 reply.counters.open += counted.open
                 reply.counters.SetInParent()
         return reply
-
-    def follow(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
-        """What begins, ends and is refused by either from now on."""
-        return self.agents.follow()

@@ -22,7 +22,6 @@ guests have other uids, they may enter `socket/`; the home around it is closed t
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-from wire import envelope
+from wire import envelope, locks
 from wire.errors import Code
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
@@ -45,7 +44,7 @@ from wire.v1 import bootstrap_pb2, control_pb2, embedder_pb2, embedder_pb2_grpc
 
 from runner import logs
 from runner.config.models import Config
-from runner.errors import HostError, WorkspaceError
+from runner.errors import HostError, WorkspaceError, file_errors
 from runner.host.authority import Authority
 from runner.host.launch import OWN_ENVIRONMENT
 from runner.host.runtime import load_state, save_state
@@ -150,18 +149,15 @@ class EmbedderHome:
         create_tree(self.path.parent, [self.path.name])
         create_tree(self.path, ["state"], self.owner)
         create_tree(self.path, ["socket"], self.owner, mode=0o755 if self.for_all_uids else 0o700)
-        try:
+        with file_errors(
+            f"cannot store the embedder's token in {self.path}",
+            f"make room and access for {self.path}",
+            kind=WorkspaceError,
+        ):
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._hand_over(os.open(self.leases, flags, 0o600))
             token = self._stored("token", new_token)
             authority = self._stored("authority.pem", lambda: Authority.new().to_pem())
-        except OSError as error:
-            raise WorkspaceError(
-                Code.FAILED_PRECONDITION,
-                f"cannot store the embedder's token in {self.path}",
-                details=str(error),
-                resolution=f"make room and access for {self.path}",
-            ) from None
         return token, Authority.from_pem(authority)
 
     def prepare_log(self) -> None:
@@ -240,7 +236,7 @@ class Embedder(SharedEmbedder):
             token=self._token,
             identity=self._authority.issue(Party.AGENT).message(),
         )
-        self._lease = await locked(self._home.leases, fcntl.LOCK_SH, _LEASE_WAIT_S)
+        self._lease = await locked(self._home.leases, _LEASE_WAIT_S, shared=True)
         if self._lease is None:
             raise HostError(
                 Code.UNAVAILABLE,
@@ -282,7 +278,7 @@ class Embedder(SharedEmbedder):
         os.close(self._lease)
         self._lease = None
         try:
-            alone = await locked(self._home.leases, fcntl.LOCK_EX, _LAST_WAIT_S)
+            alone = await locked(self._home.leases, _LAST_WAIT_S)
         except OSError as error:
             log.warning("embedder: %s; it ends by itself", error)
             return
@@ -299,7 +295,7 @@ class Embedder(SharedEmbedder):
     @contextlib.asynccontextmanager
     async def _recovering(self) -> AsyncIterator[Handle | None]:
         """The running embedder, or None. One runner at a time may be in here."""
-        lock = await locked(self._home.spawn_lock, fcntl.LOCK_EX, _SPAWN_WAIT_S)
+        lock = await locked(self._home.spawn_lock, _SPAWN_WAIT_S)
         if lock is None:
             raise HostError(
                 Code.UNAVAILABLE,
@@ -409,20 +405,18 @@ def _owner(config: Config) -> Owner:
     return Owner(uid, uid, uids)
 
 
-async def locked(path: Path, kind: int, seconds: float) -> int | None:
+async def locked(path: Path, seconds: float, *, shared: bool = False) -> int | None:
     """Lock `path` and return the descriptor that holds the lock; None if others hold it for
     `seconds`. Polls, because a lock has no event to wait for."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = asyncio.get_running_loop().time() + seconds
     try:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-                return descriptor
+        while not locks.take(descriptor, shared=shared):
             if asyncio.get_running_loop().time() > deadline:
                 os.close(descriptor)
                 return None
             await asyncio.sleep(0.02)
+        return descriptor
     except BaseException:
         os.close(descriptor)
         raise

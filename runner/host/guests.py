@@ -84,25 +84,28 @@ class Guests:
         self._telling = asyncio.Lock()
         self._reports: dict[Role, control_pb2.BoundaryReport] = {}
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
-        supervise = partial(Supervisor, driver, policy=policy)
-        self.agent = supervise(
-            Role.AGENT,
-            self._prepare_agent,
-            on_handle=partial(self._record, Role.AGENT),
-            verify=self._attend,
-            adopt=partial(self._adopt, Role.AGENT),
-            guard=partial(self._guard, Role.AGENT),
-        )
-        self.shell: Supervisor | None = None
-        if launchers.shell is not None:
-            self.shell = supervise(
-                Role.SHELL,
-                self._prepare_shell,
-                on_handle=partial(self._record, Role.SHELL),
-                verify=self._verify,
-                adopt=partial(self._adopt, Role.SHELL),
-                guard=partial(self._guard, Role.SHELL),
+
+        def supervised(
+            role: Role,
+            prepare: Callable[[], Launch],
+            verify: Callable[[grpc.aio.Channel], Awaitable[None]],
+        ) -> Supervisor:
+            return Supervisor(
+                driver,
+                role,
+                prepare,
+                verify=verify,
+                policy=policy,
+                on_handle=partial(self._record, role),
+                adopt=partial(self._adopt, role),
+                guard=partial(self._guard, role),
             )
+
+        self.agent = supervised(Role.AGENT, self._prepare_agent, self._attend)
+        self._confined = {Role.AGENT: self.agent}
+        if launchers.shell is not None:
+            self._confined[Role.SHELL] = supervised(Role.SHELL, self._prepare_shell, self._verify)
+        self.shell = self._confined.get(Role.SHELL)
         self.egress = EgressGuests(
             *(
                 Egress(
@@ -124,13 +127,11 @@ class Guests:
 
         Raises the first failure. The other guests may then still run: call `stop`.
         """
-        await _together(each.start() for each in (*self._all(), *self.egress))
+        await _together(each.start() for each in self._all())
 
     async def stop(self) -> None:
         """End all, even if one fails to end. Idempotent."""
-        ended = await asyncio.gather(
-            *(each.stop() for each in (*self._all(), *self.egress)), return_exceptions=True
-        )
+        ended = await asyncio.gather(*(each.stop() for each in self._all()), return_exceptions=True)
         for failure in ended:
             if isinstance(failure, BaseException):
                 raise failure
@@ -138,12 +139,8 @@ class Guests:
     async def release(self) -> None:
         """Leave all to the next runner."""
         self._save()
-        await asyncio.gather(*(each.release() for each in (*self._all(), *self.egress)))
+        await asyncio.gather(*(each.release() for each in self._all()))
         self._watcher.ended()
-
-    async def embedder_moved(self) -> None:
-        """Tell the agent that the embedder is elsewhere now."""
-        await self._tell_agent()
 
     def take(self, launchers: Launchers) -> None:
         """Use other settings from the next launches on. The tokens that the guests have for each
@@ -162,9 +159,7 @@ class Guests:
     async def restart(self, role: str) -> None:
         """Restart one guest or ("") all. Egress takes up its settings in any case."""
         steps: list[Callable[[], Coroutine[Any, Any, object]]] = [
-            each.restart
-            for each, own in ((self.agent, Role.AGENT), (self.shell, Role.SHELL))
-            if each is not None and role in ("", own)
+            each.restart for own, each in self._confined.items() if role in ("", own)
         ]
         steps += [
             each.restart if role in ("", each.role) else each.reconfigure for each in self.egress
@@ -173,7 +168,7 @@ class Guests:
 
     async def statuses(self) -> list[control_pb2.GuestStatus]:
         """The current state of all, which are asked."""
-        asked = (each.status() for each in (*self._all(), *self.egress))
+        asked = (each.status() for each in self._all())
         found = list(await asyncio.gather(*asked))
         for status in found:
             if self.untold is not None and status.role == Role.SHELL and status.state == "ready":
@@ -239,21 +234,19 @@ class Guests:
         await admit(channel, self._launchers.shell.agent_token)
         self._admitted = channel
         await self._tell_shell()
-        await self._tell_agent()
+        await self.tell_agent()
 
     async def _guard(self, role: Role, channel: grpc.aio.Channel) -> NoReturn:
         """See `Supervisor`. A guest whose network is open is ended, and not started again."""
-        supervisor = self.agent if role is Role.AGENT else self.shell
-        assert supervisor is not None
-        launch, changed = supervisor.current.spec, self._moved[role]
+        launch, changed = self._confined[role].current.spec, self._moved[role]
         report = await self._boundary.until_open(role, channel, launch, changed)
         self._reports[role] = report
         self._require_passed(report, role)
         raise AssertionError("a boundary is said to be open that passes")
 
-    async def _tell_agent(self) -> None:
-        """Say to the agent where the other guests are, if they move. One that starts hears it
-        then."""
+    async def tell_agent(self) -> None:
+        """Say to the agent where the other guests and the embedder are, if they move. One that
+        starts hears it then."""
         if not self._placement.addressed or (channel := self.agent.connection) is None:
             return
         try:
@@ -310,7 +303,7 @@ class Guests:
                 details=": ".join(filter(None, (error.brief, error.details))),
                 resolution="runner restart --role shell",
             )
-        await self._tell_agent()
+        await self.tell_agent()
         self._save()
 
     def _prepare_agent(self) -> Launch:
@@ -382,14 +375,12 @@ class Guests:
         token = shell.agent_token if shell is not None else self._handover.agent_token
         return replace(self._handover, agent_token=token, kept=kept, guests=left)
 
-    def _all(self) -> list[Supervisor]:
-        return [self.agent] if self.shell is None else [self.agent, self.shell]
+    def _all(self) -> list[Supervisor | Egress]:
+        return [*self._confined.values(), *self.egress]
 
     def _supervisors(self) -> dict[Role, Supervisor]:
         """Of all guests, by their roles."""
-        shell = {} if self.shell is None else {Role.SHELL: self.shell}
-        egress_guests = {each.role: each.supervisor for each in self.egress}
-        return {Role.AGENT: self.agent, **shell, **egress_guests}
+        return {**self._confined, **{each.role: each.supervisor for each in self.egress}}
 
 
 def changed_while_running(setting: str) -> HostError:

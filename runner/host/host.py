@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
-from wire.installation import adding
 from wire.settings import UserSettings
 from wire.v1 import control_pb2, egress_pb2
 
@@ -32,7 +31,7 @@ from runner.config.models import SMALL_BUDGET, Config
 from runner.config.tiers import tables
 from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
-from runner.errors import ConfigError, HostError
+from runner.errors import HostError, packages
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.credentials import Credentials
@@ -232,7 +231,7 @@ class Host:
 
     def follow_egress(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
         """What begins, ends and is refused by egress from now on."""
-        return self._guests.egress.follow()
+        return self._guests.egress.agents.watcher.follow()
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
         """Run the boundary self-test again."""
@@ -447,7 +446,7 @@ class Host:
 
     async def _embedder_moved(self) -> None:
         if self._started:
-            await self._guests.embedder_moved()
+            await self._guests.tell_agent()
 
     async def _end_guests(self) -> None:
         if self._leaving and self._outlived:
@@ -465,15 +464,8 @@ class Host:
             self.notices.append(notice)
         stack.callback(audit.close)
         if self.config.telemetry.is_wanted:
-            try:
+            with packages("telemetry", "[telemetry]"):
                 from runner.telemetry import Telemetry  # imports opentelemetry
-            except ModuleNotFoundError as missing:
-                raise ConfigError(
-                    Code.FAILED_PRECONDITION,
-                    "[telemetry] needs packages that are not installed",
-                    details=str(missing),
-                    resolution=adding("runner", "telemetry"),
-                ) from None
             self._telemetry = Telemetry(
                 self.config.telemetry, self.user_id, self.tier, environ=self._environ
             )

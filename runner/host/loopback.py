@@ -131,14 +131,16 @@ class HostLoopback:
 
     async def silent(self) -> list[str]:
         """Which of the servers do not answer now, and why."""
-        found = []
-        for server in self._open:
+
+        async def why(server: LoopbackServer) -> str:
             try:
                 _, there = await _connect(server)
-                there.close()
             except _Refused as refused:
-                found.append(f"{refused}; start that server")
-        return found
+                return f"{refused}; start that server"
+            there.close()
+            return ""
+
+        return [each for each in await asyncio.gather(*map(why, self._open)) if each]
 
     def _path(self, server: LoopbackServer) -> Path:
         return self.workspace.host_sockets / socket_name(server)

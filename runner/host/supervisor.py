@@ -163,7 +163,8 @@ class Supervisor:
         self._life: asyncio.Task[None] | None = None
         self._settled: asyncio.Future[None] | None = None
         self._failures = 0
-        self._restarts = 0
+        self.restarts = 0
+        """How often the guest was started again."""
         self._state = "stopped"
         self._reason = ""
         self._last_end = ""
@@ -195,7 +196,7 @@ class Supervisor:
         except (Exception, asyncio.CancelledError):
             self.start_in_background()  # which first goes on trying to end it
             raise
-        self._restarts += 1
+        self.restarts += 1
         self._failures = 0
         await self._begin(give_up=False)
 
@@ -215,11 +216,6 @@ class Supervisor:
     def alive(self) -> bool:
         """Whether the guest is kept running, or started again once it can be."""
         return self._life is not None and not self._life.done()
-
-    @property
-    def restarts(self) -> int:
-        """How often the guest was started again."""
-        return self._restarts
 
     @property
     def current(self) -> Launch:
@@ -261,7 +257,7 @@ class Supervisor:
         """The current state of the guest, which is asked."""
         state, reason = self._state, self._reason
         reply = control_pb2.GuestStatus(
-            role=self._role, restarts=self._restarts, last_end=self._last_end
+            role=self._role, restarts=self.restarts, last_end=self._last_end
         )
         if self._handle is not None:
             try:
@@ -324,7 +320,7 @@ class Supervisor:
             if done:
                 return
             await asyncio.sleep(delay)
-            self._restarts += 1
+            self.restarts += 1
 
     async def _one_life(self, settled: asyncio.Future[None]) -> tuple[WireError, bool]:
         """Run the guest from start to end. Returns why it ended, and whether a person is needed."""

@@ -9,9 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from wire.errors import Code
-
-from runner.errors import TierError
+from runner.errors import TierError, file_errors
 
 _TIME: Final = (2020, 2, 2, 0, 0, 0)
 _METADATA: Final = ("METADATA", "WHEEL", "entry_points.txt", "licenses")
@@ -31,16 +29,14 @@ def packed_again(directory: Path) -> Path:
     lines = []
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, source in sorted(_members(distribution, name)):
-            try:
+            with file_errors(
+                "a file of this installation is missing",
+                "install oxydra again",
+                because=f"{source}: ",
+                kind=TierError,
+            ):
                 content = source.read_bytes()
                 executable = os.access(source, os.X_OK)
-            except OSError as error:
-                raise TierError(
-                    Code.FAILED_PRECONDITION,
-                    "a file of this installation is missing",
-                    details=str(error),
-                    resolution="install oxydra again",
-                ) from None
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
             lines.append(f"{path},sha256={digest.decode()},{len(content)}\n")
             archive.writestr(_entry(path, executable=executable), content)

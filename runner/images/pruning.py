@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
-from typing import Any
 
 import docker
 import docker.errors
@@ -31,7 +30,7 @@ def old_images(engine: docker.APIClient, images: str) -> list[OldImage]:
     for container in engine.containers(all=True):
         made.setdefault(container["ImageID"], []).append(container["Names"][0].lstrip("/"))
     found = []
-    for image in _all_images(engine):
+    for image in engine.images():
         for name in image["RepoTags"] or ():
             repository, _, tag = name.rpartition(":")
             if repository in ours and tag != installed_version("oxydra"):
@@ -55,7 +54,3 @@ def remove_images(engine: docker.APIClient, old: Sequence[OldImage]) -> None:
                 details=str(error.explanation or error),
                 resolution=f"docker image rm {each.name}",
             ) from None
-
-
-def _all_images(engine: docker.APIClient) -> list[dict[str, Any]]:
-    return list(engine.images())

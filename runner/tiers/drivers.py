@@ -1,11 +1,8 @@
 """The tier of a name, and its driver."""
 
-from wire.errors import Code
-from wire.installation import adding
-
 from runner.config.models import Config
 from runner.config.tiers import installed
-from runner.errors import TierError
+from runner.errors import TierError, packages
 from runner.tiers.base import Tier, TierDriver
 
 
@@ -22,12 +19,5 @@ def driver_for(config: Config, tier: str = "") -> TierDriver:
     weaker tier never takes its place.
     """
     found: Tier = installed(tier or config.tier)
-    try:
+    with packages(found.extra or "runner", f"the {found.name} tier", kind=TierError):
         return found.driver(config)
-    except ModuleNotFoundError as missing:
-        raise TierError(
-            Code.FAILED_PRECONDITION,
-            f"the {found.name} tier needs packages that are not installed",
-            details=str(missing),
-            resolution=adding("runner", *filter(None, [found.extra])),
-        ) from None

@@ -6,11 +6,12 @@ guest gives parts of it back when a change does not fit (`guest/memory/storage/r
 runner does when a start does not.
 """
 
+import errno
 import logging
 import os
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from wire.text import visible_name
 
 from runner.errors import WorkspaceError
 from runner.workspace.beneath import directory_beneath
+from runner.workspace.directories import descriptor
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -70,27 +72,32 @@ ROOM_BYTES: Final = 512 * 1024
 _SPARE: Final = 4
 """It is laid out only where so many times its size are free."""
 _MIB: Final = 1024 * 1024
-_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def keep_reserve(database: Path, workspace: Workspace) -> None:
     """Lay out the reserve of a database in the workspace, if there is room for it. Idempotent."""
-    if not database.is_relative_to(workspace.path):
-        return
-    with suppress(OSError), directory_beneath(workspace.path, database.parent) as directory:
-        disk = os.fstatvfs(directory)
+    with suppress(OSError), _opened_reserve(database, workspace, os.O_CREAT) as fd:
+        disk = os.fstatvfs(fd)
         size = reserve_bytes(disk)
-        name = database.name + RESERVE_SUFFIX
-        fd = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=directory)
-        try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                return
-            os.fchown(fd, *workspace.owner.ids)
-            if found.st_size < size and free_bytes(disk) > _SPARE * size:
-                os.posix_fallocate(fd, 0, size)
-        finally:
-            os.close(fd)
+        os.fchown(fd, *workspace.owner.ids)
+        if os.fstat(fd).st_size < size and free_bytes(disk) > _SPARE * size:
+            os.posix_fallocate(fd, 0, size)
+
+
+@contextmanager
+def _opened_reserve(database: Path, workspace: Workspace, flags: int = 0) -> Iterator[int]:
+    """The reserve, open. Raises `OSError` if it is not a plain file in the workspace."""
+    if not database.is_relative_to(workspace.path):
+        raise OSError(errno.EXDEV, "the database lies outside of the workspace")
+    name = database.name + RESERVE_SUFFIX
+    with (
+        directory_beneath(workspace.path, database.parent) as directory,
+        descriptor(name, os.O_RDWR | os.O_NONBLOCK | flags, directory) as fd,
+    ):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            raise OSError(errno.EINVAL, "the reserve is not a plain file of one name")
+        yield fd
 
 
 def release_reserve(database: Path, workspace: Workspace) -> None:
@@ -122,18 +129,11 @@ def check_free_space(path: Path) -> None:
 
 def _released(database: Path, workspace: Workspace) -> bool:
     """Give back half of the reserve; the rest stays for what the agent will store."""
-    if not database.is_relative_to(workspace.path):
-        return False
-    with suppress(OSError), directory_beneath(workspace.path, database.parent) as directory:
-        fd = os.open(database.name + RESERVE_SUFFIX, _FLAGS, dir_fd=directory)
-        try:
-            found = os.fstat(fd)
-            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size:
-                os.ftruncate(fd, found.st_size // 2)
-                os.fsync(fd)
-                return True
-        finally:
-            os.close(fd)
+    with suppress(OSError), _opened_reserve(database, workspace) as fd:
+        if size := os.fstat(fd).st_size:
+            os.ftruncate(fd, size // 2)
+            os.fsync(fd)
+            return True
     return False
 
 

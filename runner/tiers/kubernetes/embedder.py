@@ -7,7 +7,6 @@ agent to one of those that answer, and to another one when that is gone.
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -169,7 +168,7 @@ class ClusterEmbedder(SharedEmbedder):
         name, container = pod["metadata"]["name"], container_of(pod)
         if container in self._equipped():
             return
-        lock = await locked(self._home.spawn_lock, fcntl.LOCK_EX, 0)
+        lock = await locked(self._home.spawn_lock, 0)
         if lock is None:
             return  # another host is at it
         try:

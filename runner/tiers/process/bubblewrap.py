@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -63,17 +64,27 @@ class Bubblewrap:
 
     def __init__(self, path: str | None = None) -> None:
         self._path = shutil.which("bwrap") or "" if path is None else path
-        self._reason: str | None = None
 
-    @property
+    @cached_property
     def reason(self) -> str:
-        """Why it cannot be used, with the fix; empty if it works.
-
-        Tries it once and remembers the answer.
-        """
-        if self._reason is None:
-            self._reason = self._try()
-        return self._reason
+        """Why it cannot be used, with the fix; empty if it works. Tries it once."""
+        if not self._path:
+            return f"bubblewrap is not installed, so there is no shell; {_INSTALL}"
+        if unknown := prologue.unknown_machine():
+            return f"there is no shell: {unknown}; use another machine"
+        if not shutil.which("prlimit"):
+            return "the command prlimit is missing, so there is no shell; install util-linux"
+        command = prologue.begun([self._path, *_namespaces(), *_system(), "true"])
+        try:
+            tried = subprocess.run(  # noqa: S603
+                command, capture_output=True, text=True, timeout=_TRY_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"bubblewrap cannot be run, so there is no shell: {error}"
+        if tried.returncode == 0:
+            return ""
+        said = (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        return f"bubblewrap does not work here, so there is no shell ({said}); {_fix(said)}"
 
     def command(self, spec: LaunchSpec) -> list[str]:
         """The command line that runs `spec` inside; `prologue.begun` makes it complete.
@@ -105,25 +116,6 @@ class Bubblewrap:
                 target for option, _, target in bound if option in ("--ro-bind", "--ro-bind-try")
             ),
         )
-
-    def _try(self) -> str:
-        if not self._path:
-            return f"bubblewrap is not installed, so there is no shell; {_INSTALL}"
-        if unknown := prologue.unknown_machine():
-            return f"there is no shell: {unknown}; use another machine"
-        if not shutil.which("prlimit"):
-            return "the command prlimit is missing, so there is no shell; install util-linux"
-        command = prologue.begun([self._path, *_namespaces(), *_system(), "true"])
-        try:
-            tried = subprocess.run(  # noqa: S603
-                command, capture_output=True, text=True, timeout=_TRY_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bubblewrap cannot be run, so there is no shell: {error}"
-        if tried.returncode == 0:
-            return ""
-        said = (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        return f"bubblewrap does not work here, so there is no shell ({said}); {_fix(said)}"
 
 
 def _fix(said: str) -> str:

@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +61,6 @@ class ControlGroups:
     def __init__(self, root: Path = ROOT, own: Path = OWN) -> None:
         self._root = root
         self._own = own
-        self._reason: str | None = None
 
     @property
     def parents(self) -> list[Path]:
@@ -72,16 +72,14 @@ class ControlGroups:
         parents = [self._root / name for name in _CONTROLLERS]
         return parents if all(os.access(parent, os.W_OK) for parent in parents) else []
 
-    @property
+    @cached_property
     def reason(self) -> str:
-        """Why no group can be made; empty if one can. Tries it once and remembers the answer."""
-        if self._reason is None:
-            try:
-                self.create(f"try-{os.getpid()}", Limits()).remove()
-                self._reason = ""
-            except OSError as error:
-                self._reason = error.strerror or str(error)
-        return self._reason
+        """Why no group can be made; empty if one can. Tries it once."""
+        try:
+            self.create(f"try-{os.getpid()}", Limits()).remove()
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
     def create(self, name: str, limits: Limits) -> Cgroup:
         """A new group with these limits. Raises `OSError` if they cannot be set here.

@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 _NAMESPACE: Final = "--namespace"
@@ -34,30 +35,20 @@ _TAKING: Final = {"x86_64": (308, 438, 101, 311), "aarch64": (268, 438, 117, 271
 class NetworkIsolation:
     """Whether, and how, an agent can be kept from the network on this machine."""
 
-    def __init__(self) -> None:
-        self._tried: tuple[bool, str] | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why no agent can run here; empty if one can."""
-        return self._try()[1]
-
-    @property
+    @cached_property
     def has_namespace(self) -> bool:
-        """Whether agents have a network namespace of their own, besides the filter."""
-        return self._try()[0]
+        """Whether agents have a network namespace of their own, besides the filter. Tries it
+        once."""
+        return not _failure(namespace=True)
+
+    @cached_property
+    def reason(self) -> str:
+        """Why no agent can run here; empty if one can. Tries it once."""
+        return "" if self.has_namespace else _failure(namespace=False)
 
     def begun(self, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` without a network."""
         return _begun(command, namespace=self.has_namespace)
-
-    def _try(self) -> tuple[bool, str]:
-        """Tries it once and remembers the answer."""
-        if self._tried is None:
-            self._tried = (True, "") if not _failure(namespace=True) else (False, "")
-            if not self._tried[0]:
-                self._tried = (False, _failure(namespace=False))
-        return self._tried
 
 
 def _begun(command: Sequence[str], *, namespace: bool) -> list[str]:

@@ -1,10 +1,10 @@
 """A host's control server. Its host is real, the guests are stand-ins; it never obeys `Stop`."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from wire.identity import Party, Peer
 from wire.settings import EmbedderSettings
@@ -24,6 +24,9 @@ from tests.support.guests.fake_tier import FakeDriver
 _SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["RunnerControl"]
 _QUICK: Final = Policy(ready_poll=0.005, check_interval=60, backoff_first=0.01, stop_grace=0.1)
 
+_DONE_BY_NOBODY: Final[dict[str, object]] = {"set_memory_token": None, "reload_egress": []}
+"""Methods that are noted and not done, and what they return."""
+
 
 class _Controlled:
     """A host that notes what it is asked, goes on, and has no memory server."""
@@ -32,58 +35,21 @@ class _Controlled:
         self._host = host
         self._reached = reached
 
-    async def status(self) -> control_pb2.StatusReply:
-        self._reached.append("Status")
-        return await self._host.status()
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        self._reached.append(name.title().replace("_", ""))
+
+        async def nothing(**_: object) -> object:
+            return _DONE_BY_NOBODY[name]
+
+        return nothing if name in _DONE_BY_NOBODY else getattr(self._host, name)
 
     async def gateway(self) -> Peer:
         self._reached.append("Connect")
         return await self._host.gateway()
 
-    async def restart(self, role: str) -> None:
-        self._reached.append("Restart")
-        await self._host.restart(role)
-
-    async def check_boundary(self) -> control_pb2.BoundaryReport:
-        self._reached.append("CheckBoundary")
-        return await self._host.check_boundary()
-
-    async def set_memory_token(self, auth_token: str) -> None:
-        self._reached.append("SetMemoryToken")
-
-    async def set_credential(self, provider: str, key: str, source: str, origin: str = "") -> bool:
-        self._reached.append("SetCredential")
-        return await self._host.set_credential(provider, key, source, origin)
-
-    async def clear_credential(self, provider: str) -> bool:
-        self._reached.append("ClearCredential")
-        return await self._host.clear_credential(provider)
-
-    async def list_credentials(self) -> list[control_pb2.Credential]:
-        self._reached.append("ListCredentials")
-        return await self._host.list_credentials()
-
     async def follow_egress(self) -> AsyncGenerator[egress_pb2.EgressEvent]:
         self._reached.append("FollowEgress")
         yield egress_pb2.EgressEvent()
-
-    def metrics(self) -> str:
-        self._reached.append("Metrics")
-        return self._host.metrics()
-
-    async def get_egress(self) -> control_pb2.GetEgressReply:
-        self._reached.append("GetEgress")
-        return await self._host.get_egress()
-
-    async def reload_egress(self) -> list[str]:
-        self._reached.append("ReloadEgress")
-        return []
-
-    async def grant_egress(
-        self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
-    ) -> bool:
-        self._reached.append("GrantEgress")
-        return await self._host.grant_egress(role, grant, withdraw=withdraw)
 
     def request_stop(self) -> None:
         self._reached.append("Stop")

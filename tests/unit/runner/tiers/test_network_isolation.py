@@ -71,8 +71,7 @@ class _Isolation(NetworkIsolation):
     """One that has found this out already."""
 
     def __init__(self, *, namespace: bool, reason: str = "") -> None:
-        super().__init__()
-        self._tried = (namespace, reason)
+        self.has_namespace, self.reason = namespace, reason
 
 
 def isolated(uid: int, *, namespace: bool) -> Any:
