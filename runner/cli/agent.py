@@ -18,6 +18,7 @@ from runner.cli.output import clip, one_line
 from runner.client.access import AccessFile
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
+from runner.config.tiers import installed
 from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, Runtime
@@ -149,7 +150,7 @@ def start_command(options: Options, config: Config) -> str:
     """The command that starts the user's host: in the tier that the command line names, else in the
     one that was used last."""
     tier = tier_in_use(options, config)
-    if tier == "process":
+    if installed(tier).insecure:
         return options.command("start", "--detach", insecure=True)
     named = ["--tier", tier] if options.tier or tier != config.tier else []
     return options.command(*named, "start", "--detach")

@@ -180,20 +180,20 @@ class Options:
         Raises `ConfigError` for a tier that was not asked for by name or does not exist, and
         `TierError` if packages are missing that it needs here.
         """
-        from runner.tiers.drivers import driver_for
+        from runner.tiers.drivers import driver_for, tier_of
         from runner.tiers.process.packages import check_packages
 
         config = self.load()
-        if config.tier == "process" and not self.insecure:
+        if tier_of(config).insecure and not self.insecure:
             raise ConfigError(
                 Code.FAILED_PRECONDITION,
-                "the process tier must be asked for with --insecure",
+                f"the {config.tier} tier must be asked for with --insecure",
                 details="no container is around the agent itself there: it has no network, but "
                 "runs with your rights and can reach every file that you can",
                 resolution=self.command("start", insecure=True),
             )
         driver_for(config)
-        if config.tier == "process":
+        if not tier_of(config).images:
             check_packages(config.for_user(self.user_id))
         return config
 
@@ -235,7 +235,9 @@ class Options:
 def warn_unconfined(config: "Config", options: Options) -> None:
     """Say on standard error what is confined in the process tier and what is not; once, and not
     where that tier was used last."""
-    if config.tier == "process":
+    from runner.tiers.drivers import tier_of
+
+    if tier_of(config).insecure:
         from runner.host.runtime import LastStart, Runtime
 
         last = LastStart.load(Runtime.locate(config, options.user_id))

@@ -12,6 +12,7 @@ from runner.config.models import Config
 from runner.doctor.database_probe import MAGIC, plain_file
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.host.runtime import Runtime, lock_holder
+from runner.tiers.drivers import tier_of
 from runner.workspace.database_file import resolve_db_path
 from runner.workspace.workspace import Workspace
 
@@ -28,7 +29,7 @@ def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Fi
         workspace = Workspace.locate(config, user_id)
         runtime = Runtime.locate(config, user_id)
         setting = config.for_user(user_id).memory.db_path
-        path = resolve_db_path(setting, workspace, mounted_only=config.tier != "process")
+        path = resolve_db_path(setting, workspace, mounted_only=tier_of(config).images)
     except WireError as error:
         return refused(_NAME, error)
     if not path.exists():

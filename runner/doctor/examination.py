@@ -53,7 +53,7 @@ def _checks(
     own = config.for_user(user_id)
     if not tier_of(config).here:
         return _elsewhere(config, user_id, environ)
-    in_containers = config.tier != "process"
+    in_containers = tier_of(config).images
     own_uids = in_containers and os.geteuid() == 0
     shell_here = not in_containers and own.shell.enabled
     base = runtime_base(config)
@@ -114,15 +114,16 @@ def _of_tier(config: Config, user_id: str) -> list[Finding]:
 
 
 def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list[Finding]:
+    own_kernel = tier_of(config).own_kernel
     try:
         report = engine.ask(config.container, environ)
     except WireError as error:
         return [
             engine.unusable(error, needed=needed),
-            kernel.virtual_machines(needed=config.tier == "micro_vm"),
+            kernel.virtual_machines(needed=own_kernel),
         ]
     facts = report.facts
-    runtime, own_kernel = config.container.runtime, config.tier == "micro_vm"
+    runtime = config.container.runtime
     findings = [
         engine.answers(report),
         engine.access(report.socket),

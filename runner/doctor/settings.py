@@ -19,6 +19,7 @@ from wire.settings import (
 
 from runner.access.sockets import check_files, check_settings, expiry
 from runner.access.tokens import Tokens
+from runner.config import tiers
 from runner.config.models import SMALL_BUDGET, Config
 from runner.doctor.finding import Finding, ok, refused, warning
 from runner.egress.configuration import StableSecrets, build, is_wanted
@@ -131,7 +132,7 @@ def model(
         return ok(name, 'embedder.backend = "none": search works by keyword alone')
     if embedder.backend == "hashing":
         return ok(name, "hashing needs none")
-    if tier != "process":
+    if tiers.installed(tier).images:
         return _in_container(name, embedder, environ)
     is_directory = embedder.model.startswith(("/", "./", "../", "~"))
     model_id = hub_id(embedder.model)
@@ -172,7 +173,8 @@ def reranker(
     missing = [
         library for library in _LIBRARIES["sentence-transformers"] if installed(library) is None
     ]
-    if tier == "process" and missing:
+    here = not tiers.installed(tier).images
+    if here and missing:
         return [
             warning(
                 _RERANKER,
@@ -180,7 +182,7 @@ def reranker(
                 f'{adding("sentence-transformers")}, or set embedder.reranker = ""',
             )
         ]
-    if tier == "process" and not model.startswith("/") and not cached_model(model, environ):
+    if here and not model.startswith("/") and not cached_model(model, environ):
         return [
             warning(
                 _RERANKER,

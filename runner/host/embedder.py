@@ -123,7 +123,7 @@ class EmbedderHome:
             words.append(model)
         if reranker:
             words.append(reranker)
-        if config.tier != "process":
+        if tier_of(config).images:
             image = image_name(config.container.images, ImageRole.EMBEDDER)
             words += [image, config.container.engine, str(owner.uid)]
             words += ["for all uids"] if owner.uid != os.geteuid() else []
@@ -401,7 +401,7 @@ def _owner(config: Config) -> Owner:
     if os.geteuid() != 0 or not tier_of(config).here:
         return Owner.ours()
     uids = GuestUids.of(config.container)
-    uid = 0 if config.tier == "process" else uids.embedder
+    uid = uids.embedder if tier_of(config).images else 0
     return Owner(uid, uid, uids)
 
 

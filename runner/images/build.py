@@ -6,7 +6,7 @@ import re
 import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -72,17 +72,15 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
             given = wheels.given(recipe.wheelhouse)
 
         def make(role: ImageRole) -> None:
-            content, packages = _content(recipe, role, base_id, given), given
-            if _is_built(engine, image_name(recipe.images, role), content):
-                progress.step(role, "unchanged")
-                return progress.done(role)
-            if recipe.wheelhouse is None:
+            def collected() -> list[Path]:
+                if recipe.wheelhouse is not None:
+                    return given
                 progress.step(role, "collecting wheels")
-                packages = wheels.collect(
+                return wheels.collect(
                     pip, [role], given[0], directory / role, any_model=recipe.any_model
                 )
-            _build(engine, recipe, role, packages, content, progress)
-            return progress.done(role)
+
+            _make(engine, recipe, role, _content(recipe, role, base_id, given), collected, progress)
 
         first = [role for role in recipe.roles if role is not ImageRole.SHELL_POD]
         with ThreadPoolExecutor(len(recipe.roles), thread_name_prefix="image") as pool:
@@ -106,11 +104,7 @@ def _build_for_pods(engine: docker.APIClient, recipe: Recipe, progress: Progress
         )
     recipe = replace(recipe, base=base)
     content = _content(recipe, role, str(found["Id"]), ())
-    if _is_built(engine, image_name(recipe.images, role), content):
-        progress.step(role, "unchanged")
-    else:
-        _build(engine, recipe, role, (), content, progress)
-    progress.done(role)
+    _make(engine, recipe, role, content, tuple, progress)
 
 
 def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path]) -> str:
@@ -122,11 +116,6 @@ def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path
     for file in [*sorted(files), requirements(role, any_model=recipe.any_model)]:
         digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _is_built(engine: docker.APIClient, name: str, content: str) -> bool:
-    image = inspected(engine, name)
-    return image is not None and (image["Config"].get("Labels") or {}).get(_CONTENT) == content
 
 
 def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
@@ -159,20 +148,26 @@ def _have_base(engine: docker.APIClient, base: str, progress: Progress) -> str:
     return str(engine.inspect_image(base)["Id"])  # type: ignore[no-untyped-call]
 
 
-def _build(
+def _make(
     engine: docker.APIClient,
     recipe: Recipe,
     role: ImageRole,
-    packages: Sequence[Path],
     content: str,
+    packages: Callable[[], Sequence[Path]],
     progress: Progress,
 ) -> None:
+    """Build an image, unless there is one of the same `content`."""
+    name = image_name(recipe.images, role)
+    image = inspected(engine, name) or {"Config": {}}
+    if (image["Config"].get("Labels") or {}).get(_CONTENT) == content:
+        progress.step(role, "unchanged")
+        return progress.done(role)
     try:
-        with closing(build_context(dockerfile(role), packages)) as context:
+        with closing(build_context(dockerfile(role), packages())) as context:
             stream = engine.build(
                 fileobj=context,
                 custom_context=True,
-                tag=image_name(recipe.images, role),
+                tag=name,
                 buildargs=_arguments(recipe, role),
                 labels={_CONTENT: content},
                 network_mode="host",
@@ -183,6 +178,7 @@ def _build(
             _follow(stream, role, recipe, progress)
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise _failed(role, recipe, _said_by(error)) from None
+    return progress.done(role)
 
 
 def _follow(

@@ -421,6 +421,13 @@ class Tier:
     """The extra of the wheel that has the packages of this tier alone."""
     here = True
     """Guests run on this machine and its kernel, and what is a user's is on its disk."""
+    images = True
+    """Guests come from images, with files of their own. Otherwise they run this installation's
+    programs, and all but the shell see this machine's files."""
+    insecure = False
+    """No container is around the agent, so the tier must be asked for with --insecure."""
+    own_kernel = False
+    """Agents and shells need an OCI runtime that gives each a kernel of its own."""
 
     def driver(self, config: "Config") -> TierDriver:
         """A new driver, which has touched nothing yet."""

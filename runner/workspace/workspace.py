@@ -57,12 +57,13 @@ class Workspace:
     def locate(cls, config: Config, user_id: str) -> "Workspace":
         """Raises `WorkspaceError` for a bad user id, and for a path too long for the guests'
         sockets."""
-        elsewhere: Workspace | None = installed(config.tier).workspace(config, user_id)
+        tier = installed(config.tier)
+        elsewhere: Workspace | None = tier.workspace(config, user_id)
         if elsewhere is not None:
             return elsewhere
         uids = GuestUids.of(config.container) if os.geteuid() == 0 else None
         owner = Owner.ours() if uids is None else Owner(0, 0, uids)
-        own_uid = None if config.tier == "process" else uids
+        own_uid = uids if tier.images else None
         workspace = cls(config.workspace_root, check_user_id(user_id), owner, own_uid)
         for socket in workspace.sockets:
             unix_endpoint(socket)

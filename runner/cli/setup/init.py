@@ -25,6 +25,7 @@ from runner.cli.setup.config import change_settings, settings_file
 from runner.cli.setup.question import DEMO, Choice, ask, complete
 from runner.config.loading import ENV_CONFIG
 from runner.config.models import Config
+from runner.config.tiers import installed
 from runner.config.users import known_users
 from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError, TierError
@@ -224,7 +225,7 @@ def _tried(config: Config, user_id: str, choice: Choice) -> float | None:
     if nobody here can ask it."""
     until = "answer" if choice.calls_tools else "tool"
     agent = config.for_user(user_id).agent
-    if config.tier == "process":
+    if not installed(config.tier).images:
         return try_provider(agent, os.environ, choice.key, until=until)
     job = MaintenanceJob(try_model=TryModel(until=until))
     keys = {choice.provider: choice.key} if choice.key else None
@@ -258,6 +259,6 @@ def _restart(options: Options) -> None:
 def _as_used_last(options: Options) -> Options:
     """The options for talking in the tier in use."""
     tier = tier_in_use(options, options.load())
-    if tier == "process":
+    if installed(tier).insecure:
         return replace(options, insecure=True, tier=None)
     return replace(options, tier=tier)

@@ -21,6 +21,7 @@ from runner.images.archive import list_images
 from runner.images.pruning import old_images
 from runner.tiers.container.engine import Engine
 from runner.tiers.container.names import LABEL_VERSION
+from runner.tiers.drivers import tier_of
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _in_the_engine(config: Config, installed: str) -> Iterator[Installed]:
         with engine.client() as client:
             yield from _images_and_containers(client, config, installed)
     except WireError as error:
-        if config.tier != "process":
+        if tier_of(config).images:
             yield Installed("container engine", "", f"{error.brief}: runner doctor")
 
 
@@ -109,7 +110,7 @@ def _images_and_containers(
     prefix = config.container.images
     old = old_images(client, prefix)
     images = list_images(client, prefix)
-    if config.tier != "process" or old or any(image.image_id for image in images):
+    if tier_of(config).images or old or any(image.image_id for image in images):
         for image in images:
             if image.image_id is None:
                 yield Installed(f"image {prefix}-{image.role}", "", "runner images build")

@@ -48,3 +48,4 @@ class MicroVmTier(ContainerTier):
     """The same with an OCI runtime that gives each guest a kernel of its own."""
 
     name = "micro_vm"
+    own_kernel = True

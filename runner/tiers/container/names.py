@@ -17,7 +17,6 @@ LABEL_ROLE: Final = "oxydra.role"
 LABEL_USER: Final = "oxydra.user"
 LABEL_LAUNCH: Final = "oxydra.launch"
 LABEL_WORKSPACE: Final = "oxydra.workspace"
-LABEL_SPEC: Final = "oxydra.spec"
 LABEL_VERSION: Final = "oxydra.version"
 
 _SHORT: Final = 8
@@ -71,12 +70,11 @@ class ObjectNames:
             )
 
 
-def launch_labels(spec: LaunchSpec, spec_hash: str) -> dict[str, str]:
+def launch_labels(spec: LaunchSpec) -> dict[str, str]:
     """All labels of a guest's container. None is secret."""
     return {
         **ObjectNames.of_launch(spec).labels,
         LABEL_ROLE: str(spec.role),
         LABEL_LAUNCH: spec.launch_id,
-        LABEL_SPEC: spec_hash,
         LABEL_VERSION: installed_version("oxydra"),
     }

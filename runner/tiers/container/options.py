@@ -1,7 +1,5 @@
 """The arguments of `create_container` for a launch: the whole confinement of a guest."""
 
-import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -47,6 +45,7 @@ def create_arguments(
         "working_dir": str(spec.working_directory),
         "environment": dict(spec.environment),
         "stdin_open": True,
+        "labels": launch_labels(spec),
         "host_config": _host_config(spec, facts, network, runtime),
     }
     if spec.network is Network.OUTBOUND:
@@ -56,10 +55,6 @@ def create_arguments(
             facts.api_version, link_local_ips=[_METADATA_ADDRESS]
         )
         arguments["networking_config"] = {"EndpointsConfig": {network: dict(endpoint)}}
-    # Equal for launches that differ only in their id and envelope.
-    hashed = {key: value for key, value in arguments.items() if key != "name"}
-    spec_hash = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
-    arguments["labels"] = launch_labels(spec, spec_hash)
     return arguments
 
 

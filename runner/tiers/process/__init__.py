@@ -12,6 +12,8 @@ class ProcessTier(Tier):
     """See `Tier`."""
 
     name = "process"
+    images = False
+    insecure = True
 
     def driver(self, config: "Config") -> TierDriver:
         from runner.tiers.process.driver import ProcessDriver

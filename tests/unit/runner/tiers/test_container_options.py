@@ -105,16 +105,6 @@ def test_nothing_secret_is_among_the_arguments() -> None:
     assert SECRET.decode() not in json.dumps(arguments(spec()))
 
 
-def test_the_hash_changes_with_what_is_run_and_not_with_the_launch() -> None:
-    def hashed(launch: LaunchSpec) -> str:
-        return str(arguments(launch)["labels"]["oxydra.spec"])
-
-    same = hashed(spec())
-    assert hashed(spec(launch_id="launch-2", envelope=b"other")) == same
-    assert hashed(spec(command=("sh",))) != same
-    assert hashed(spec(limits=Limits())) != same
-
-
 def test_the_labels_say_whose_it_is() -> None:
     labels = arguments(spec())["labels"]
     assert labels["oxydra.user"] == "alice"
