@@ -52,6 +52,11 @@ THINKING_TOKENS: Final = {"low": 2_048, "medium": 10_000, "high": 16_384}
 `max_output_tokens` is not."""
 
 
+def conflict(message: Any, **shown: Any) -> PydanticCustomError:
+    """A problem of several settings together; {names} in `message` are those of `shown`."""
+    return PydanticCustomError("conflict", message, shown)
+
+
 def _absolute(value: Path) -> Path:
     if "\0" in str(value) or not value.is_absolute():
         raise ValueError
@@ -197,6 +202,9 @@ Rules = Annotated[
 OptionalPath = Annotated[
     AbsolutePath | None, BeforeValidator(lambda value: None if value == "" else value)
 ]
+PemFile = Annotated[OptionalPath, Field(description="a path of a PEM file")]
+SocketPath = Annotated[OptionalPath, Field(description="a path of a socket")]
+GroupName = Annotated[str, text("the name of a group", r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$")]
 Fraction = Annotated[float, number(0, 1)]
 Dollars = Annotated[float, number(0, 100_000, "of US dollars ")]
 Tokens = Annotated[int, count(0, 10**12)]
@@ -244,7 +252,7 @@ class EncryptionSettings(Section):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.key_env and self.key_file:
-            raise PydanticCustomError("key", "key_env and key_file are both set; keep one of them")
+            raise conflict("key_env and key_file are both set; keep one of them")
         return self
 
 
@@ -269,7 +277,7 @@ class MemorySettings(Section):
     ] = ""
     server_holds_one_user: bool = False
     auth_token_env: EnvName = ""
-    ca_file: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    ca_file: PemFile = None
     remote_timeout_s: Annotated[float, number(1, 300, "of seconds ")] = 10.0
     max_notes: Annotated[int, count(1, 10_000_000)] = 100_000
     max_text_mb: Annotated[int, count(1, 1024 * 1024)] = 256
@@ -289,9 +297,8 @@ class MemorySettings(Section):
     @model_validator(mode="after")
     def _some_weight(self) -> Self:
         if self.vector_weight + self.keyword_weight == 0:
-            raise PydanticCustomError(
-                "weights",
-                "vector_weight and keyword_weight are both 0; at least one must be above 0",
+            raise conflict(
+                "vector_weight and keyword_weight are both 0; at least one must be above 0"
             )
         return self
 
@@ -371,7 +378,7 @@ class PriceSettings(Section):
     @model_validator(mode="after")
     def _cached_is_not_dearer(self) -> Self:
         if self.cached_input is not None and self.cached_input > self.input:
-            raise PydanticCustomError("prices", "cached_input is higher than input")
+            raise conflict("cached_input is higher than input")
         return self
 
 
@@ -465,10 +472,10 @@ class AgentSettings(Section):
     @model_validator(mode="after")
     def _summaries_shorten(self) -> Self:
         if self.summary_target >= self.summary_trigger:
-            raise PydanticCustomError(
-                "summary",
+            raise conflict(
                 "summary_target {target} must be less than summary_trigger {trigger}",
-                {"target": self.summary_target, "trigger": self.summary_trigger},
+                target=self.summary_target,
+                trigger=self.summary_trigger,
             )
         return self
 
@@ -476,32 +483,26 @@ class AgentSettings(Section):
     def _complete(self) -> Self:
         if self.provider == OFFLINE:
             return self
-        who = {"provider": self.provider}
         if not self.model:
-            raise PydanticCustomError(
-                "model", 'provider "{provider}" needs a model: set model', who
-            )
+            raise conflict('provider "{provider}" needs a model: set model', provider=self.provider)
         if not self.url:
-            raise PydanticCustomError(
-                "address", 'provider "{provider}" needs an address: set base_url', who
+            raise conflict(
+                'provider "{provider}" needs an address: set base_url', provider=self.provider
             )
         needs_key = PROVIDERS[self.provider].needs_key and not self.base_url
         if needs_key and not self.key_setting(self.provider):
-            raise PydanticCustomError(
-                "credential",
+            raise conflict(
                 'provider "{provider}" needs a credential: set api_key_env to the name of the '
                 "environment variable that holds it, or api_key_file, api_key_command or "
                 "api_key_keyring (or base_url for a server without one)",
-                who,
+                provider=self.provider,
             )
         return self
 
     @model_validator(mode="after")
     def _one_key(self) -> Self:
         if len(named := [name for name in KEY_SETTINGS if getattr(self, name)]) > 1:
-            raise PydanticCustomError(
-                "key", "{names} are both set; keep one of them", {"names": " and ".join(named)}
-            )
+            raise conflict("{names} are both set; keep one of them", names=" and ".join(named))
         return self
 
     @model_validator(mode="after")
@@ -509,13 +510,13 @@ class AgentSettings(Section):
         for name in self.fallbacks:
             provider: Any = name.partition(":")[0]
             if self.provider == OFFLINE or not self.key_setting(provider):
-                raise PydanticCustomError(
-                    "fallbacks",
+                raise conflict(
                     'fallbacks: "{name}" cannot answer: set keys.{provider}_env to the name of the '
                     "environment variable that holds its key"
                     if self.provider != OFFLINE
                     else "fallbacks: the built-in model never fails; set provider and model",
-                    {"name": name, "provider": provider},
+                    name=name,
+                    provider=provider,
                 )
         return self
 
@@ -659,11 +660,11 @@ class McpServerSettings(Section):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if bool(self.command) == bool(self.url):
-            raise PydanticCustomError("mcp", "set either command or url")
+            raise conflict("set either command or url")
         if self.url and (self.args or self.env or self.secret_env):
-            raise PydanticCustomError("mcp", "args, env and secret_env go with command")
+            raise conflict("args, env and secret_env go with command")
         if self.command and self.headers_env:
-            raise PydanticCustomError("mcp", "headers_env goes with url")
+            raise conflict("headers_env goes with url")
         return self
 
 
@@ -764,17 +765,13 @@ class EgressCredentialSettings(Section):
     @model_validator(mode="after")
     def _reaches_commands(self) -> Self:
         if not self.env:
-            raise PydanticCustomError("credential", "env names no variable that holds its value")
+            raise conflict("env names no variable that holds its value")
         if not (self.variable or self.file):
-            raise PydanticCustomError(
-                "credential", "commands would not have it; set variable or file"
-            )
+            raise conflict("commands would not have it; set variable or file")
         if {".", ".."} & set(self.file.split("/")):
-            raise PydanticCustomError("credential", "file leads out of the home directory")
+            raise conflict("file leads out of the home directory")
         if "{placeholder}" not in self.content:
-            raise PydanticCustomError(
-                "credential", "content has no {mark} in it", {"mark": "{placeholder}"}
-            )
+            raise conflict("content has no {mark} in it", mark="{placeholder}")
         return self
 
 
@@ -827,18 +824,14 @@ class EgressSettings(Section):
         AfterValidator(_proxy),
     ] = ""
     proxy_auth_env: EnvName = ""
-    ca_file: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    ca_file: PemFile = None
 
     @model_validator(mode="after")
     def _credentials_apart(self) -> Self:
         for key in ("variable", "file"):
             named = [found for each in self.credentials.values() if (found := getattr(each, key))]
             if twice := sorted({each for each in named if named.count(each) > 1}):
-                raise PydanticCustomError(
-                    "credential",
-                    "two credentials have the {key} {name}",
-                    {"key": key, "name": twice[0]},
-                )
+                raise conflict("two credentials have the {key} {name}", key=key, name=twice[0])
         return self
 
     @property
@@ -887,10 +880,8 @@ class AccessSettings(Section):
     that clients trust the authorities that the world trusts.
     """
 
-    socket: Annotated[OptionalPath, Field(description="a path of a socket")] = None
-    socket_group: Annotated[
-        str, text("the name of a group", r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$")
-    ] = ""
+    socket: SocketPath = None
+    socket_group: GroupName = ""
     listen: Annotated[
         str,
         text(
@@ -898,18 +889,18 @@ class AccessSettings(Section):
             r"^((\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$",
         ),
     ] = ""
-    certificate: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
-    key: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
-    authority: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    certificate: PemFile = None
+    key: PemFile = None
+    authority: PemFile = None
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
         if (self.certificate is None) != (self.key is None):
-            raise PydanticCustomError("access", "certificate and key go together; set both")
+            raise conflict("certificate and key go together; set both")
         if self.authority is not None and self.certificate is None:
-            raise PydanticCustomError("access", "authority goes with certificate and key; set them")
+            raise conflict("authority goes with certificate and key; set them")
         if self.socket_group and self.socket is None:
-            raise PydanticCustomError("access", "socket_group goes with socket; set it")
+            raise conflict("socket_group goes with socket; set it")
         return self
 
 
@@ -951,12 +942,10 @@ class ServeSettings(Section):
             r"^((\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$",
         ),
     ] = "127.0.0.1:7480"
-    socket: Annotated[OptionalPath, Field(description="a path of a socket")] = None
-    socket_group: Annotated[
-        str, text("the name of a group", r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$")
-    ] = ""
-    certificate: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
-    key: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    socket: SocketPath = None
+    socket_group: GroupName = ""
+    certificate: PemFile = None
+    key: PemFile = None
     url: Annotated[
         str,
         text(
@@ -983,11 +972,11 @@ class ServeSettings(Section):
     def _go_together(self) -> Self:
         for one, other in (("certificate", "key"), ("user_header", "user_header_from")):
             if bool(getattr(self, one)) != bool(getattr(self, other)):
-                raise PydanticCustomError("serve", f"{one} and {other} go together; set both")
+                raise conflict(f"{one} and {other} go together; set both")
         if self.socket_group and self.socket is None:
-            raise PydanticCustomError("serve", "socket_group goes with socket; set it")
+            raise conflict("socket_group goes with socket; set it")
         if self.user_header_from == "socket" and self.socket is None:
-            raise PydanticCustomError("serve", 'user_header_from = "socket" needs socket; set it')
+            raise conflict('user_header_from = "socket" needs socket; set it')
         return self
 
 
@@ -1048,11 +1037,12 @@ class ContainerSettings(Section):
     @model_validator(mode="after")
     def _uids_exist(self) -> Self:
         if self.guest_uid + self.guest_uid_count - 1 > UID_MAX:
-            raise PydanticCustomError(
-                "uids",
+            raise conflict(
                 "guest_uid {first} with guest_uid_count {count} leads to uids above {highest}; "
                 "lower one of them",
-                {"first": self.guest_uid, "count": self.guest_uid_count, "highest": UID_MAX},
+                first=self.guest_uid,
+                count=self.guest_uid_count,
+                highest=UID_MAX,
             )
         return self
 
@@ -1106,13 +1096,6 @@ _GONE: Final = {
     "[egress.agent] allows more",
 }
 """What took the place of settings that there were, by the ends of their keys."""
-_BETWEEN_SETTINGS: Final = frozenset(
-    (
-        *("weights", "model", "credential", "key", "summary", "uids", "access", "prices"),
-        *("fallbacks", "mcp", "address"),
-    )
-)
-"""Kinds of problems that concern several settings together."""
 
 
 def dotted(key: Key) -> str:
@@ -1176,7 +1159,7 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
             return (*key, name), f"no such setting any more: {instead}"
         known = ", ".join(found.model_fields)
         return (*key, name), f"no such setting; accepted: {known}"
-    if isinstance(item["input"], Mapping) and item["type"] in _BETWEEN_SETTINGS:
+    if isinstance(item["input"], Mapping) and item["type"] == "conflict":
         return key, item["msg"]
     if item["type"] in ("user_id", "server", "host", "rule"):
         return key, f"{_shown(item['input'])} {item['msg']}"
