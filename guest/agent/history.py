@@ -6,6 +6,7 @@ when it is read.
 """
 
 import itertools
+import json
 import logging
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -205,7 +206,8 @@ def to_payload(message: ModelMessage) -> str:
     """Encode `message` as an event's payload."""
     if isinstance(message, ModelResponse):
         message = replace(message, parts=[_storable_part(part) for part in message.parts])
-    return ModelMessagesTypeAdapter.dump_json([message]).decode()
+    written = ModelMessagesTypeAdapter.dump_python([message], mode="json")
+    return json.dumps(written, ensure_ascii=False).encode(errors="replace").decode()
 
 
 def _storable_part(part: ModelResponsePart) -> ModelResponsePart:

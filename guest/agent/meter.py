@@ -286,6 +286,8 @@ class Bill:
             )
             amount = self._possible(reported, reserved.most, answered, response)
             measure = "reported" if amount == reported else "estimated"
+            usage.input_tokens, usage.output_tokens = amount.input_tokens, amount.output_tokens
+            usage.cache_read_tokens = amount.cached_tokens
         elif response.finish_reason is not None:
             output = sum(map(of_part, response.parts))
             cost = self._meter.prices.most(answered, reserved.most.input_tokens, output)

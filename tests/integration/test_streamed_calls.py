@@ -61,6 +61,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "no numbers": whole({"call": "a"}, {"call": "b"}),
     "no numbers, ids once": halves({"call": "a"}, {"call": "b"}),
     "no numbers, ids repeated": halves({"call": "a"}, {"call": "b"}, again=["call"]),
+    "ids that are no text": whole({"index": 0, "call": 7}, {"index": 1, "call": [8]}),
     "neither numbers nor ids": whole({}, {}),
     "neither, in pieces": halves({}, {}),
     "neither, names repeated": halves({}, {}, names=True),

@@ -39,6 +39,7 @@ class _Stream(OpenAIStreamedResponse):
 
     def _map_tool_call_delta(self, choice: Any) -> Iterable[ModelResponseStreamEvent]:
         for piece in choice.delta.tool_calls or ():
+            piece.id = str(piece.id) if piece.id else None
             place = self._place_of(piece)
             call, said = self._calls[place], piece.function
             piece.index = place

@@ -59,8 +59,8 @@ def test_a_forged_event_says_only_what_its_role_says() -> None:
 
 
 def test_an_answer_is_never_a_request_that_goes_on() -> None:
-    response = ModelResponse([TextPart("x")], state="suspended", model_id="other")
-    (message,) = history.to_messages([event("assistant", response)])
+    said = ModelResponse([TextPart("x")], state="suspended", model_id="b", model_name="\ud800")
+    (message,) = history.to_messages([event("assistant", said)])
     assert isinstance(message, ModelResponse)
     assert (message.state, message.model_id) == ("complete", None)
 
