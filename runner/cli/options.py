@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from runner.config.models import Config
 
 UNCONFINED: Final = (
-    "process tier: commands are confined, and see the shared files and no network; the agent "
-    "itself has no network, but runs with your rights, with no container around it. "
+    "process tier: commands see only the shared files, and no network; the agent itself has no "
+    "network, but runs with your rights, with no container around it. "
     "To look at that: runner doctor --boundary"
 )
 
@@ -242,4 +242,9 @@ def warn_unconfined(config: "Config", options: Options) -> None:
 
         last = LastStart.load(Runtime.locate(config, options.user_id))
         if last is None or last.tier != config.tier:
-            print(options.mended(UNCONFINED), file=sys.stderr)  # noqa: T201
+            from runner.cli.output import plain_console
+
+            console, warning = plain_console(stderr=True), options.mended(UNCONFINED)
+            if console.is_terminal:
+                warning = warning.replace("that: ", "that:\n  ")  # a command to paste
+            console.print(warning)

@@ -340,7 +340,11 @@ def _unreachable(url: str, error: Exception) -> HostError:
         Code.UNAVAILABLE,
         f"nothing answers at {_plain(url)}",
         details=_cause(error),
-        resolution="start that server, or check the address and the network",
+        resolution=(
+            "check the network and the address"
+            if url.startswith("https:")
+            else "start that server, or check the address and the network"
+        ),
     )
 
 

@@ -73,7 +73,7 @@ def ask(so_far: str = "") -> Choice:
         [
             *((model.name, _facts(server, model)) for server, model in local),
             *((name, f"with the key in {PROVIDERS[name].key_variable}") for name in keyed),
-            ("demo", "no model: it understands ten sentences, and needs nothing"),
+            ("demo", "no model: understands ten sentences, needs nothing"),
         ]
     )
     _say(f"Or type an address (192.168.1.5:11434), a key, or a provider: {', '.join(PROVIDERS)}.")
@@ -253,7 +253,7 @@ def _with_keys(environ: Mapping[str, str]) -> list[str]:
 def _facts(server: Server, model: Model) -> str:
     """What there is to know before a model is chosen."""
     where = f"runs at {one_line(model.runs_at)}" if model.runs_at else ""
-    can = {True: "calls tools", False: "cannot call tools: it can remember nothing", None: ""}
+    can = {True: "calls tools", False: "no tools: it can remember nothing", None: ""}
     size = f"{model.size_bytes / 1e9:.1f} GB" if model.size_bytes and not where else ""
     loaded = "in memory" if model.loaded else ""
     account = f"run by the account {one_line(server.account)}" if server.account else ""
@@ -270,7 +270,7 @@ def _listed(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def _say(text: str) -> None:
-    typer.echo(text, err=True)
+    plain_console(stderr=True).print(text)
 
 
 def _prompt(question: str) -> str:

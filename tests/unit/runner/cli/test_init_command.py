@@ -103,7 +103,7 @@ def test_enter_takes_the_best_local_model(
     done = run_command("init", typed="\n")
     assert done.code == 0, done.err
     assert "1  qwen3:4b            Ollama 0.32.1 · calls tools · 2.6 GB\n" in done.err
-    assert "2  gemma3:4b           Ollama 0.32.1 · cannot call tools" in done.err
+    assert "2  gemma3:4b           Ollama 0.32.1 · no tools: it can remember nothing" in done.err
     assert "3  gpt-oss:120b-cloud  Ollama 0.32.1 · calls tools · runs at ollama.com\n" in done.err
     assert "nomic" not in done.err
     url = f"http://{address}/v1"
