@@ -456,6 +456,7 @@ def main() -> None:
         code = app(words, prog_name=program(), standalone_mode=False)
     except typer.TyperException as error:
         if message := error.format_message():  # empty if the help of a bare group was shown
+            message = message.replace("Value error, ", "")  # pydantic's, for a choice
             _complain(f"{message}\n  fix: {_help_for(error)}")
         code = getattr(error, "exit_code", 2)
     except SystemExit:  # typer and rich, when the reader of `| head` is gone

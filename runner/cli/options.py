@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 UNCONFINED: Final = (
     "process tier: commands see only the shared files, and no network; the agent itself has no "
-    "network, but runs with your rights, with no container around it. "
-    "To look at that: runner doctor --boundary"
+    "network, but runs with your rights, with no container around it. To look at that:\n"
+    "  runner doctor --boundary"
 )
 
 VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root", "--log-level")
@@ -242,9 +242,6 @@ def warn_unconfined(config: "Config", options: Options) -> None:
 
         last = LastStart.load(Runtime.locate(config, options.user_id))
         if last is None or last.tier != config.tier:
-            from runner.cli.output import plain_console
+            from runner.cli.output import say
 
-            console, warning = plain_console(stderr=True), options.mended(UNCONFINED)
-            if console.is_terminal:
-                warning = warning.replace("that: ", "that:\n  ")  # a command to paste
-            console.print(warning)
+            say(options.mended(UNCONFINED))

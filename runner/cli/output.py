@@ -98,6 +98,11 @@ def plain_console(**settings: Any) -> Console:
     return console
 
 
+def say(text: str) -> None:
+    """Print prose on standard error; a terminal breaks it between words."""
+    plain_console(stderr=True).print(text)
+
+
 def without_padding(console: Console, table: RenderableType) -> str:
     """`table` as `console` would print it, without the blanks at the ends of lines."""
     with console.capture() as captured:

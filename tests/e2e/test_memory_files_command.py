@@ -38,8 +38,8 @@ def lines_of(house: Household, user: str) -> list[str]:
 
 
 def _insecure(errors: str) -> str:
-    """The one line that may stand there."""
-    return errors if errors.startswith("process tier: ") and errors.count("\n") == 1 else ""
+    """The notice that may stand there."""
+    return errors if errors.startswith("process tier: ") and errors.count("\n") == 2 else ""
 
 
 def test_a_memory_becomes_a_private_file_and_another_users_memory(house: Household) -> None:

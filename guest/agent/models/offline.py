@@ -312,8 +312,7 @@ _HELP = """Commands:
   read PATH | list PATH         look at files under /shared, /tmp and /vault
   write PATH: TEXT              write a file under /shared or /tmp
   find TEXT in PATH             search files
-  run COMMAND                   run a shell command, where there is a shell
-To talk freely, set up a provider with: runner init"""
+  run COMMAND                   run a shell command, where there is a shell"""
 _NOT_UNDERSTOOD = f"{_INTRODUCTION} I did not understand that.\n{_HELP}"
 
 

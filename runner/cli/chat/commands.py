@@ -69,7 +69,7 @@ class Command:
 async def _new(chat: Chat, title: str) -> None:
     await chat.conversation.ensure_connected()
     session = await chat.conversation.new_session(title)
-    shown = f"session {one_line(session.session_id)}"
+    shown = f"session {brief_session(session.session_id)}"
     await chat.screen.line(f"{shown}: {one_line(title)}" if title else shown, Style.NOTICE)
 
 
@@ -93,7 +93,7 @@ async def _switch(chat: Chat, session_id: str) -> bool:
         error.resolution = error.resolution.replace("runner sessions list --all", "/sessions")
         raise
     await chat.conversation.switch(session_id)
-    await chat.screen.line(f"session {one_line(session_id)}", Style.NOTICE)
+    await chat.screen.line(f"session {brief_session(session_id)}", Style.NOTICE)
     return await chat.conversation.attach()
 
 
@@ -210,9 +210,11 @@ async def _model(chat: Chat, name: str) -> None:
         return
     lines = [f"{one_line(found.model)} answers; configured is {one_line(found.configured)}"]
     for provider in found.providers:
-        choice = "offline" if provider.name == "offline" else f"{provider.name}:MODEL"
-        how = provider.unusable or f"can be chosen with /model {choice}"
-        lines.append(f"  {one_line(provider.name)}: {one_line(how)}")
+        if not provider.unusable:
+            choice = "offline" if provider.name == "offline" else f"{provider.name}:MODEL"
+            lines.append(f"  /model {one_line(choice)}")
+    if absent := [one_line(each.name) for each in found.providers if each.unusable]:
+        lines.append(f"not set up: {', '.join(absent)}")
     await chat.screen.line("\n".join(lines))
 
 

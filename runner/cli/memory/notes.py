@@ -53,7 +53,7 @@ From = Annotated[
 FromMaterial = Annotated[
     bool,
     typer.Option(
-        "--from-material", help="Only what comes from files, pages or tools, unvouched for."
+        "--from-material", help="Only what comes from files, pages or tools, unconfirmed."
     ),
 ]
 _T = TypeVar("_T")

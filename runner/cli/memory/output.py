@@ -123,7 +123,7 @@ def origin_in_brief(origin: gateway_pb2.NoteOrigin) -> str:
 
 
 def origin_in_words(origin: gateway_pb2.NoteOrigin) -> str:
-    """The origin of a text: who, where, and whether anybody vouches for it."""
+    """The origin of a text: who, where, and whether it is confirmed."""
     actors = _ACTORS_OF_MATERIAL if origin.material else _ACTORS
     who = actors.get(origin.actor, origin.actor or "not known")
     places = {
@@ -134,7 +134,7 @@ def origin_in_words(origin: gateway_pb2.NoteOrigin) -> str:
     where = ", ".join(f"{name} {place}" for name, place in places.items() if place)
     words = f"{who} ({where})" if where else who
     if origin.material:
-        words += "; from what was read, and nobody vouched for it"
+        words += "; from what was read, unconfirmed"
     return one_line(words)
 
 

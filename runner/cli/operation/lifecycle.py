@@ -23,6 +23,7 @@ from runner.cli.agent import connect_if_running, host_runs
 from runner.cli.operation.launching import HostSpawner, Launched, launch
 from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
+from runner.cli.output import plain_console
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
@@ -82,7 +83,7 @@ def _tell(options: Options, launched: Launched, *, stays: bool) -> None:
     where = "running in the background" if stays else "running"
     typer.echo(f"{where}, pid {launched.pid}")
     for notice in launched.notices:
-        typer.echo(f"note: {options.mended(notice)}")
+        plain_console().print(f"note: {options.mended(notice)}")
     typer.echo(f"  chat  {options.command('chat')}")
     typer.echo(f"  stop  {options.command('stop')}")
 

@@ -109,7 +109,7 @@ def _print_table(reply: control_pb2.StatusReply, options: Options) -> None:
     if _is_own(reply.kernel):
         console.print(f"kernel: {reply.kernel}", soft_wrap=True)
     for notice in reply.notices:
-        console.print(Text(f"note: {printable(options.mended(notice))}"), soft_wrap=True)
+        console.print(Text(f"note: {printable(options.mended(notice))}"))
 
 
 def _remarks(guest: control_pb2.GuestStatus) -> str:

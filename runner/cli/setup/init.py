@@ -20,7 +20,7 @@ from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
 
 from runner.cli.agent import ask_host, host_runs, tier_in_use
 from runner.cli.options import Options
-from runner.cli.output import neutralise
+from runner.cli.output import neutralise, say
 from runner.cli.setup.config import change_settings, settings_file
 from runner.cli.setup.question import DEMO, Choice, ask, complete
 from runner.config.loading import ENV_CONFIG
@@ -200,10 +200,9 @@ def _file(options: Options) -> Path:
 
 
 def _test(options: Options, config: Config, choice: Choice) -> None:
-    typer.echo(
+    say(
         f"asking {neutralise(choice.model)} to call a tool (a model that is not in memory yet may "
-        "take a minute) ...",
-        err=True,
+        "take a minute) ..."
     )
     try:
         took_s = _tried(config, options.user_id, choice)

@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
 from wire.errors import Code, WireError
 from wire.providers import COMPATIBLE, NAMES, OFFLINE, PROVIDERS
 
-from runner.cli.output import clip, neutralise, one_line, plain_console
+from runner.cli.output import clip, neutralise, one_line, plain_console, say, without_padding
 from runner.errors import ConfigError
 from runner.providers.servers import (
     SUGGESTED,
@@ -66,9 +67,9 @@ def ask(so_far: str = "") -> Choice:
         return Choice("ollama", SUGGESTED[0], ollama.base_url, calls_tools=True)
     local = ranked(servers)[:_SHOWN]
     keyed = _with_keys(os.environ)
-    _say("How do you want to talk?" + (f" (so far: {one_line(so_far)})" if so_far else ""))
+    say("How do you want to talk?" + (f" (so far: {one_line(so_far)})" if so_far else ""))
     if not servers:
-        _say("No server of models answers here (Ollama, LM Studio, llama.cpp and vLLM would).")
+        say("No server of models answers here (Ollama, LM Studio, llama.cpp and vLLM would).")
     _listed(
         [
             *((model.name, _facts(server, model)) for server, model in local),
@@ -76,7 +77,7 @@ def ask(so_far: str = "") -> Choice:
             ("demo", "no model: understands ten sentences, needs nothing"),
         ]
     )
-    _say(f"Or type an address (192.168.1.5:11434), a key, or a provider: {', '.join(PROVIDERS)}.")
+    say(f"Or type an address (192.168.1.5:11434), a key, or a provider: {', '.join(PROVIDERS)}.")
     count = len(local) + len(keyed) + 1
     usual = count if cannot else 1
     while True:
@@ -89,12 +90,12 @@ def ask(so_far: str = "") -> Choice:
             if typed in (str(count), "demo", OFFLINE):
                 return DEMO
             if typed.isdecimal():
-                _say(f"the numbers are 1 to {count}")
+                say(f"the numbers are 1 to {count}")
                 continue
             named = [each for each in local if each[1].name == typed]
             return _of(*named[0]) if named else _typed(typed)
         except WireError as error:
-            _say(neutralise(str(error)))
+            say(neutralise(str(error)))
 
 
 def complete(
@@ -126,7 +127,7 @@ def complete(
             return complete(provider, model, address, "", key)
         if error.code is not Code.NOT_FOUND:
             raise
-        _say(neutralise(str(error)))
+        say(neutralise(str(error)))
         url = addresses(address, row, with_key=bool(value))[0]
         server = Server(provider or COMPATIBLE, urlsplit(url).netloc, url)
     _require_own(server)
@@ -173,7 +174,7 @@ def _typed(text: str) -> Choice:
                 f"not a provider: {whose!r}",
                 resolution=f"type one of {', '.join(PROVIDERS)}",
             )
-        _say(f"a key of {whose} (not shown)")
+        say(f"a key of {whose} (not shown)")
         return complete(whose, key=text)
     hosts = {urlsplit(row.url).hostname: name for name, row in PROVIDERS.items() if row.needs_key}
     host = urlsplit(text if "://" in text else f"//{text}").hostname
@@ -189,7 +190,7 @@ def _which(server: Server, usual: str) -> str:
     if len(names) == 1:
         return names[0]
     shown = sorted(models, key=lambda each: each.name != usual)[:_SHOWN]
-    _say(f"{len(names) or 'No'} models at {server.base_url}" + (":" if names else " are listed."))
+    say(f"{len(names) or 'No'} models at {server.base_url}" + (":" if names else " are listed."))
     _listed([(each.name, _facts(server, each)) for each in shown])
     default = usual if usual in names else ""
     question = f"Model, by number or name; Enter takes {default}" if default else "Model"
@@ -200,7 +201,7 @@ def _which(server: Server, usual: str) -> str:
         if typed in names or (typed and not names):
             return typed
         close = [name for name in names if typed and typed in name][:5]
-        _say(f"it has none of that name{'; near: ' + ', '.join(close) if close else ''}")
+        say(f"it has none of that name{'; near: ' + ', '.join(close) if close else ''}")
 
 
 def _ollama(servers: Sequence[Server]) -> Server | None:
@@ -236,7 +237,7 @@ def _pulled(ollama: Server) -> bool:
             asyncio.run(get())
         except WireError as error:
             progress.stop()
-            _say(neutralise(str(error)))
+            say(neutralise(str(error)))
             return False
     return True
 
@@ -263,14 +264,10 @@ def _facts(server: Server, model: Model) -> str:
 
 
 def _listed(rows: Sequence[tuple[str, str]]) -> None:
-    names = [clip(one_line(name), _NAME_CELLS) for name, _ in rows]
-    width = max(map(len, names), default=0)
-    for number, (name, (_, facts)) in enumerate(zip(names, rows, strict=True), 1):
-        _say(f"  {number:2}  {name:{width}}  {facts}".rstrip())
-
-
-def _say(text: str) -> None:
-    plain_console(stderr=True).print(text)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for number, (name, facts) in enumerate(rows, 1):
+        table.add_row(f"  {number:2}", clip(one_line(name), _NAME_CELLS), facts)
+    say(without_padding(plain_console(stderr=True), table))
 
 
 def _prompt(question: str) -> str:

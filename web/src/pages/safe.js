@@ -16,7 +16,7 @@ const TIERS = {
   process:
     "Commands run in a sandbox of their own. No container is around the agent itself: its tools keep to " +
     "the directories below, but an error in its program could reach whatever the account that runs it can. " +
-    "Without --insecure it runs in a container.",
+    "In the container tier a container is around it, too.",
   container: "The agent and its commands run in two containers without rights.",
   micro_vm: "The agent and its commands run in two virtual machines, each with a kernel of its own.",
   kubernetes: "The agent and its commands run in two pods without rights.",

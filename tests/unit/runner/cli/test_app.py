@@ -217,10 +217,16 @@ def test_a_missing_credential_is_named_before_anything_is_made(command: Command)
     )
     done = command("--insecure", "start")
     assert done.code == 1
-    warning, *rest = done.err.splitlines()
-    assert warning == for_the_same(UNCONFINED, ["--insecure"])
-    assert three_lines("\n".join(rest))
+    warning, rest = done.err.split("--boundary\n")
+    assert f"{warning}--boundary".split() == for_the_same(UNCONFINED, ["--insecure"]).split()
+    assert three_lines(rest.rstrip())
     assert "NO_SUCH_KEY_HERE is not set" in done.err
+
+
+def test_a_choice_that_is_none_names_the_choices(command: Command) -> None:
+    done = command("init", "--provider", "ollma")
+    assert done.code == 2
+    assert "'--provider': 'ollma' is not one of 'offline', 'ollama'" in done.err
 
 
 def test_ctrl_c_is_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

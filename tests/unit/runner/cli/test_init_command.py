@@ -96,6 +96,21 @@ OLLAMA = fake.ollama(
 )
 
 
+def test_a_narrow_terminal_breaks_rows_between_words_and_below_themselves(
+    run_command: RunCommand,
+    file: Path,
+    tried: list[Any],
+    here: Here,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here.runs(OLLAMA)
+    monkeypatch.setenv("COLUMNS", "60")
+    asked = run_command("init", typed="\n").err
+    shown, _, more = asked.partition("Enter takes")
+    assert max(map(len, (shown + more.partition("it answered")[0]).splitlines())) <= 61
+    assert "no tools: it can\n" + " " * 26 + "remember nothing" in asked
+
+
 def test_enter_takes_the_best_local_model(
     run_command: RunCommand, file: Path, tried: list[Any], here: Here
 ) -> None:

@@ -67,7 +67,7 @@ def test_the_history_of_a_note_shows_what_was_changed(
     done = run_memory("history", "note-1")
     assert done.out == (
         "updated, version 2  2026-11-21 11:00:01 CET  the runtime kept it by itself "
-        "(through cli, in s1, turn t1); from what was read, and nobody vouched for it\n"
+        "(through cli, in s1, turn t1); from what was read, unconfirmed\n"
         "from /p.md\n"
         "@@ -1,2 +1,2 @@\n one\n-two\n+three\n\n"
         "saved, version 1  2026-11-21 11:00:00 CET  the user said so (in s2)\none\ntwo\n\n"

@@ -123,7 +123,7 @@ def test_everything_of_a_note_is_shown_in_words(
         "version     3, of 2026-11-21 10:00:00 CET; earlier ones since 2026-11-20 09:00:00 CET: "
         "runner memory history note-1",
         "origin      the agent decided to keep it (through cli, in s1, turn t1); from what was "
-        "read, and nobody vouched for it",
+        "read, unconfirmed",
         "link        /p",
         "seen by     session s9 only",
         "recalled    2 times, last 2026-11-21 11:00:00 CET",
@@ -142,7 +142,7 @@ def test_everything_of_a_note_is_shown_in_words(
         (Origin(), "not known"),
         (
             Origin(actor="user", material=True),
-            "the user brought it back; from what was read, and nobody vouched for it",
+            "the user brought it back; from what was read, unconfirmed",
         ),
     ],
     ids=["user", "automatic", "import", "unknown", "brought back"],

@@ -284,8 +284,8 @@ async def test_a_chosen_model_answers_the_turns_after_it(gateway: FakeGateway) -
     assert code == 1
     assert [turn.model for turn in gateway.turns] == ["", "anthropic:c", "anthropic:c"]
     assert "anthropic:c answers; configured is offline" in out
-    assert "openai: there is no API key" in out
-    assert "anthropic: can be chosen with /model anthropic:MODEL" in out
+    assert "not set up: openai\n" in out
+    assert "\n  /model anthropic:MODEL\n" in out
     assert "✗ bad model: accepted: offline" in out
 
 
@@ -322,6 +322,14 @@ async def test_a_command_that_is_like_none_is_only_told_where_all_are(
 async def test_a_path_is_no_command(gateway: FakeGateway) -> None:
     assert (await chat(gateway, "/shared/a.txt please\n"))[0] == 0
     assert gateway.turns[0].text == "/shared/a.txt please"
+
+
+async def test_a_session_is_named_by_the_beginning_of_its_id(gateway: FakeGateway) -> None:
+    whole = "session-6aea1df3-0000-4000-8000-000000000000"
+    gateway.sessions[whole] = gateway_pb2.Session(session_id=whole)
+    assert (
+        "> /switch 6aea1df3\nsession 6aea1df3\n" in (await chat(gateway, "/switch 6aea1df3\n"))[1]
+    )
 
 
 async def test_switching_to_an_unknown_session_keeps_the_current_one(gateway: FakeGateway) -> None:

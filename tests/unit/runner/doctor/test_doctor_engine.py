@@ -135,7 +135,7 @@ def test_an_engine_that_does_not_answer(deaf: Path) -> None:
     ("gid", "mode", "told", "state"),
     [
         (0, 0o660, "only root may use", State.OK),
-        (1, 0o660, "root's equals, who may use {}: the group daemon (without members)", State.OK),
+        (1, 0o660, "besides root, the group daemon (without members) may use {}: as", State.OK),
         (54321, 0o660, "the group 54321", State.OK),
         (1, 0o600, "only root may use", State.OK),
         (1, 0o666, "every account of this machine may use", State.WARNING),
