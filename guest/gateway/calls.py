@@ -8,7 +8,6 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.turn import Pipeline
 from guest.errors import ToolError
-from guest.gateway import validation
 from guest.gateway.sessions import Sessions
 from guest.gateway.turns.approvals import OPEN_MAX, Approval, Approvals
 from guest.memory.models import now
@@ -62,14 +61,8 @@ class ToolCalls:
 
     async def call(self, request: pb.CallToolRequest) -> pb.CallToolReply:
         """Run a call, or ask whether it may run."""
-        name = validation.identifier("name", request.name)
-        arguments = validation.at_most(
-            "arguments_json", request.arguments_json, validation.ARGUMENTS_MAX_CHARS
-        )
-        channel = validation.identifier("channel", request.channel, optional=True)
-        approval_id = validation.identifier("approval_id", request.approval_id, optional=True)
         session_id = request.session_id and await self._sessions.require(request.session_id)
-        caller = ToolContext(self._user_id, session_id, "", channel)
+        caller = ToolContext(self._user_id, session_id, "", request.channel)
         waiting: list[pb.ApprovalRequested] = []
 
         async def ask(_: ToolContext, tool: Tool, question: str) -> bool:
@@ -77,10 +70,12 @@ class ToolCalls:
             raise ToolError(f"{tool.name} waits for a person")
 
         async def use(_: ToolContext, tool: Tool, question: str) -> bool:
-            return self._use(approval_id, caller, tool.name, question, waiting)
+            return self._use(request.approval_id, caller, tool.name, question, waiting)
 
-        approve: Approve | None = use if approval_id else ask if request.may_ask else None
-        result = await self._pipeline.call(caller, name, arguments or "{}", approve)
+        approve: Approve | None = use if request.approval_id else ask if request.may_ask else None
+        result = await self._pipeline.call(
+            caller, request.name, request.arguments_json or "{}", approve
+        )
         return pb.CallToolReply(
             text=result.text,
             is_error=result.is_error,

@@ -211,20 +211,12 @@ def note(value: Note) -> pb.Note:
 def result(value: Hit, came_from: Origin | None = None) -> pb.Note:
     """A search result; what was said has no type, and of an origin its conversation alone."""
     said_in = pb.NoteOrigin(session_id=value.session_id, material=value.material)
-    return pb.Note(
-        note_id=value.note_id,
-        text=value.text,
-        score=value.score,
-        source=value.source,
-        matched_by=value.matched_by,
-        meaning=value.meaning,
-        words=value.words,
-        tags=value.tags,
-        created_at=value.created_at,
-        updated_at=value.updated_at,
-        version=value.version,
+    return message(
+        pb.Note,
+        value,
         type=value.type if value.note_id else "",
-        key=value.key,
+        confidence=None,
+        superseded=None,
         origin=origin(came_from) if came_from else said_in if value.session_id else None,
     )
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from wire.errors import Code
-from wire.limits import TOP_K_MAX
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError, StorageError
-from guest.gateway import convert, validation
-from guest.gateway.validation import REPLY_MAX_BYTES, largest_page
+from guest.gateway import convert
+from guest.gateway.validation import CHANNEL, REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
 from guest.memory.models import Filter, Hit, Only, Origin
 from guest.memory.search.context_block import one_line
@@ -44,11 +43,10 @@ class Notes:
         self._reply_max_bytes = reply_max_bytes
 
     async def save(self, request: pb.SaveNoteRequest) -> pb.SaveNoteReply:
-        text, tags = validation.note_text(request.text), validation.tags(request.tags)
+        text, tags = request.text, [*request.tags]
         _refuse_placeholders(text, *tags)
-        origin = _by_a_person(request.channel, link=validation.link(request.link))
-        with convert.checked():
-            saved = await self._memory.save(text, tags, origin)
+        origin = _by_a_person(request.channel, link=request.link)
+        saved = await self._memory.save(text, tags, origin)
         _log_change(saved.note.note_id, "saved" if saved.created else "saved again", origin)
         message = f"Stored: [id: {saved.note.note_id}]"
         existing = () if saved.created else (saved.note,)
@@ -66,121 +64,89 @@ class Notes:
         )
 
     async def list(self, request: pb.ListNotesRequest) -> pb.ListNotesReply:
-        cursor, tag = validation.cursor(request.cursor), validation.tag(request.tag)
-        only = replace(_filter(request), tag=tag)
+        only = replace(_filter(request), tag=request.tag)
 
         async def page(limit: int) -> pb.ListNotesReply:
             notes, following = await self._memory.list(
-                limit,
-                cursor,
-                only,
-                include_superseded=request.include_superseded,
+                limit, request.cursor, only, include_superseded=request.include_superseded
             )
             return pb.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
 
-        with convert.checked():
-            limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
-            return await largest_page(limit, page, self._reply_max_bytes)
+        return await largest_page(request.limit or _PAGE_DEFAULT, page, self._reply_max_bytes)
 
     async def search(self, request: pb.SearchNotesRequest) -> pb.SearchNotesReply:
-        query, tags = validation.query(request.query), validation.tags(request.tags)
-        top_k = validation.limit(
-            request.top_k, default=_TOP_K_DEFAULT, maximum=TOP_K_MAX, field="top_k"
-        )
         only = Only(superseded=request.include_superseded, chosen=_filter(request))
-        with convert.checked():
-            found = await self._memory.search(
-                query,
-                top_k=top_k,
-                tags=tags,
-                include_conversation=request.include_conversation,
-                only=only,
-                weak=True,
-            )
+        found = await self._memory.search(
+            request.query,
+            top_k=request.top_k or _TOP_K_DEFAULT,
+            tags=[*request.tags],
+            include_conversation=request.include_conversation,
+            only=only,
+            weak=True,
+        )
         return pb.SearchNotesReply(
             notes=await self._results(found.results),
             warnings=map(one_line, (*found.all_warnings, *marks(found.results))),
         )
 
     async def get(self, request: pb.GetNoteRequest) -> pb.Note:
-        note_id = validation.identifier("note_id", request.note_id)
-        with convert.checked():
-            return convert.note(await self._memory.get(note_id))
+        return convert.note(await self._memory.get(request.note_id))
 
     async def edit(self, request: pb.EditNoteRequest) -> pb.Note:
-        note_id = validation.identifier("note_id", request.note_id)
-        text = validation.note_text(request.text)
-        tags = validation.tags(request.tags) if request.replace_tags else None
+        note_id, text = request.note_id, request.text
+        tags = [*request.tags] if request.replace_tags else None
         _refuse_placeholders(text, *(tags or ()))
-        version = validation.version("expected_version", request.expected_version)
+        version = request.expected_version or None
         origin = _by_a_person(request.channel)
-        with convert.checked(self._hide):
-            if REDACTED in text:
-                await self._refuse_hidden_text(note_id)
-            updated = await self._memory.update(
-                note_id, text, tags, origin, expected_version=version
-            )
+        if REDACTED in text:
+            await self._refuse_hidden_text(note_id)
+        updated = await self._memory.update(note_id, text, tags, origin, expected_version=version)
         _log_change(note_id, "edited", origin)
         return convert.note(updated.note)
 
     async def delete(self, request: pb.DeleteNoteRequest) -> pb.DeleteNoteReply:
-        note_id = validation.identifier("note_id", request.note_id)
-        version = validation.version("expected_version", request.expected_version)
-        with convert.checked(self._hide):
-            erasure = await self._memory.erasure(note_id)
-            if not request.dry_run:
-                await self._memory.delete(note_id, expected_version=version)
-                _log_change(note_id, "deleted", _by_a_person(""))
+        note_id = request.note_id
+        erasure = await self._memory.erasure(note_id)
+        if not request.dry_run:
+            version = request.expected_version or None
+            await self._memory.delete(note_id, expected_version=version)
+            _log_change(note_id, "deleted", _by_a_person(""))
         return convert.message(pb.DeleteNoteReply, erasure)
 
     async def changes(self, request: pb.ListChangesRequest) -> pb.ListChangesReply:
-        note_id = validation.identifier("note_id", request.note_id, optional=True)
-        cursor, actor = validation.cursor(request.cursor), validation.actor(request.actor)
-        session_id = validation.identifier("session_id", request.session_id, optional=True)
-
         async def page(limit: int) -> pb.ListChangesReply:
             changes, following = await self._memory.history.changes(
-                note_id=note_id,
+                note_id=request.note_id,
                 limit=limit,
-                cursor=cursor,
-                actor=actor,
+                cursor=request.cursor,
+                actor=request.actor,
                 material_only=request.material_only,
-                session_id=session_id,
+                session_id=request.session_id,
             )
             return pb.ListChangesReply(changes=map(convert.change, changes), next_cursor=following)
 
-        limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
-        with convert.checked():
-            if note_id:
-                await self._memory.get(note_id)
-            return await largest_page(limit, page, self._reply_max_bytes)
+        if request.note_id:
+            await self._memory.get(request.note_id)
+        return await largest_page(request.limit or _PAGE_DEFAULT, page, self._reply_max_bytes)
 
     async def undo(self, request: pb.UndoChangeRequest) -> pb.UndoChangeReply:
-        note_id = validation.identifier("note_id", request.note_id)
-        expected = validation.version("expected_version", request.expected_version)
         origin = _by_a_person(request.channel)
-        with convert.checked(self._hide):
-            undone = await self._memory.history.undo(
-                note_id,
-                expected_version=expected,
-                may_forget=request.may_forget,
-                channel=origin.channel,
-            )
-        _log_change(note_id, f"undone: {undone.done}", origin)
+        undone = await self._memory.history.undo(
+            request.note_id,
+            expected_version=request.expected_version or None,
+            may_forget=request.may_forget,
+            channel=origin.channel,
+        )
+        _log_change(request.note_id, f"undone: {undone.done}", origin)
         return pb.UndoChangeReply(
             done=undone.done, note=convert.note(undone.note) if undone.note else None
         )
 
     async def review(self, request: pb.ReviewMemoryRequest) -> pb.ReviewMemoryReply:
-        stale_days = validation.limit(
-            request.stale_days,
-            default=_STALE_DAYS_DEFAULT,
-            maximum=validation.STALE_DAYS_MAX,
-            field="stale_days",
+        reviewed = await self._memory.review(
+            stale_days=request.stale_days or _STALE_DAYS_DEFAULT,
+            limit=request.limit or _PAGE_DEFAULT,
         )
-        limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
-        with convert.checked():
-            reviewed = await self._memory.review(stale_days=stale_days, limit=limit)
         found = max(len(reviewed.similar), len(reviewed.stale))
 
         async def first(most: int) -> pb.ReviewMemoryReply:
@@ -236,15 +202,15 @@ class Notes:
 
 
 def _filter(request: pb.ListNotesRequest | pb.SearchNotesRequest) -> Filter:
-    """What both requests filter by. Raises `GuestError` for a bad field."""
+    """What both requests filter by."""
     return Filter(
-        type=validation.note_type(request.type),
-        actor=validation.actor(request.actor),
+        type=request.type,
+        actor=request.actor,
         material_only=request.material_only,
-        session_id=validation.identifier("session_id", request.session_id, optional=True),
-        channel=validation.identifier("origin_channel", request.origin_channel, optional=True),
-        since=validation.day("since", request.since),
-        before=validation.day("before", request.before),
+        session_id=request.session_id,
+        channel=request.origin_channel,
+        since=request.since,
+        before=request.before,
     )
 
 
@@ -261,9 +227,8 @@ def _refuse_placeholders(*texts: str) -> None:
 
 
 def _by_a_person(channel: str, link: str = "") -> Origin:
-    """The origin of a person's text. Raises `GuestError` for a bad channel."""
-    channel = validation.identifier("channel", channel, optional=True)
-    return Origin(actor="user", channel=channel or validation.CHANNEL, link=link)
+    """The origin of a person's text."""
+    return Origin(actor="user", channel=channel or CHANNEL, link=link)
 
 
 def _log_change(note_id: str, change: str, origin: Origin) -> None:

@@ -1,7 +1,7 @@
 """The Gateway service for one user. RPCs check their arguments and delegate; no logic here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from guest.gateway.temporary import Temporary, TemporarySessions
 from guest.gateway.transfer import Transfer
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords
-from guest.gateway.turns.registry import Loop, Turn, Turns
+from guest.gateway.turns.registry import Loop, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.models import is_temporary
@@ -41,17 +41,33 @@ from guest.watch import CallReporter
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 
+_R = TypeVar("_R", bound=Message)
 _M = TypeVar("_M", bound=Message)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[Message]]]") -> Any:
-    """An RPC that `handler` answers; secrets in its reply are hidden."""
+def _rpc(
+    answer: Callable[[Any, _R], Awaitable[_M]],
+) -> "Callable[[GatewayService, _R, Context], Coroutine[Any, Any, _M]]":
+    """An RPC with one request and one reply. The request passes the checks of the contract first;
+    secrets in the reply are hidden."""
 
-    async def rpc(self: "GatewayService", request: Message, context: Context) -> Message:
-        reply = self._shown(await handler(self)(request))
+    async def rpc(self: "GatewayService", request: _R, context: Context) -> _M:
+        validation.check(request)
+        reply = self._shown(await answer(self, request))
         return self._for_model(reply) if getattr(request, "for_model", False) else reply
+
+    return rpc
+
+
+def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[Message]]]") -> Any:
+    """An RPC on memory that `handler` answers, as `_rpc`."""
+
+    @_rpc
+    async def rpc(self: "GatewayService", request: Any) -> Message:
+        with convert.checked(self._scrubber.scrub_known):
+            return await handler(self)(request)
 
     return rpc
 
@@ -157,7 +173,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     def _shown(self, reply: _M) -> _M:
         return convert.hidden(reply, self._scrubber.scrub_known)
 
-    def _for_model(self, reply: Message) -> Message:
+    def _for_model(self, reply: _M) -> _M:
         return convert.hidden(reply, partial(self._pipeline.shown, self._user_id, ""))
 
     async def _create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
@@ -221,13 +237,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def _shell(self) -> str:
         return self._info.shell if self._shell_state is None else await self._shell_state()
 
-    async def _start(self, request: pb.StartTurnRequest) -> Turn:
-        text = "" if request.retry else validation.turn_text(request.text)
-        turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
-        channel = validation.identifier("channel", request.channel, optional=True)
-        asked = validation.model(request.model)
+    @_rpc
+    async def StartTurn(self, request: pb.StartTurnRequest) -> pb.Turn:
+        text = validation.asked(request)
         loop, temporary_loop = await asyncio.shield(self._expect_turns())
-        model = self._models.choose(asked).label
+        model = self._models.choose(request.model).label
         if request.untraced:
             validation.untraced(request)
             session_id = ""
@@ -235,7 +249,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             session_id = await self._require(request.session_id)
         turn = TurnRequest(
             ToolContext(
-                *(self._user_id, session_id, turn_id, channel),
+                *(self._user_id, session_id, request.turn_id, request.channel),
                 asked=text,
                 time_zone=validation.time_zone(request.time_zone),
             ),
@@ -248,61 +262,52 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             ),
             await self._files.attached(request.attachments),
         )
-        return await self._turns.start(turn, temporary_loop if is_temporary(session_id) else loop)
+        loop = temporary_loop if is_temporary(session_id) else loop
+        return (await self._turns.start(turn, loop)).to_message()
 
     async def _require(self, session_id: str) -> str:
         return await self._sessions_with(session_id).require(session_id)
 
-    async def StartTurn(self, request: pb.StartTurnRequest, context: Context) -> pb.Turn:
-        return self._shown((await self._start(request)).to_message())
-
     async def FollowTurn(
         self, request: pb.FollowTurnRequest, context: Context
     ) -> AsyncIterator[pb.TurnEvent]:
-        turn_id = validation.identifier("turn_id", request.turn_id)
-        async for event in self._turns.follow(turn_id, request.after):
+        validation.check(request)
+        async for event in self._turns.follow(request.turn_id, request.after):
             yield self._shown(event)
 
-    async def ListTurns(self, request: pb.ListTurnsRequest, context: Context) -> pb.ListTurnsReply:
+    @_rpc
+    async def ListTurns(self, request: pb.ListTurnsRequest) -> pb.ListTurnsReply:
         session_id = request.session_id and await self._require(request.session_id)
         turns = await self._turns.list(session_id, running_only=request.running_only)
-        return self._shown(pb.ListTurnsReply(turns=turns))
+        return pb.ListTurnsReply(turns=turns)
 
-    async def ListApprovals(
-        self, request: pb.ListApprovalsRequest, context: Context
-    ) -> pb.ListApprovalsReply:
+    @_rpc
+    async def ListApprovals(self, request: pb.ListApprovalsRequest) -> pb.ListApprovalsReply:
         return pb.ListApprovalsReply(approvals=self._approvals.list())
 
-    async def Decide(self, request: pb.DecideRequest, context: Context) -> pb.DecideReply:
-        approval_id = validation.identifier("approval_id", request.approval_id)
-        channel = validation.identifier("channel", request.channel, optional=True)
+    @_rpc
+    async def Decide(self, request: pb.DecideRequest) -> pb.DecideReply:
+        channel = request.channel or validation.CHANNEL
         accepted = self._approvals.decide(
-            approval_id, approved=request.approved, channel=channel or validation.CHANNEL
+            request.approval_id, approved=request.approved, channel=channel
         )
         return pb.DecideReply(accepted=accepted)
 
-    async def CancelTurn(
-        self, request: pb.CancelTurnRequest, context: Context
-    ) -> pb.CancelTurnReply:
-        turn_id = validation.identifier("turn_id", request.turn_id)
-        return pb.CancelTurnReply(cancelled=self._turns.cancel(turn_id))
+    @_rpc
+    async def CancelTurn(self, request: pb.CancelTurnRequest) -> pb.CancelTurnReply:
+        return pb.CancelTurnReply(cancelled=self._turns.cancel(request.turn_id))
 
-    async def AnswerCall(
-        self, request: pb.AnswerCallRequest, context: Context
-    ) -> pb.AnswerCallReply:
-        turn_id = validation.identifier("turn_id", request.turn_id)
-        output = validation.at_most("output", request.output, validation.CALL_OUTPUT_MAX_CHARS)
-        answer = Answer(output, request.is_error, validation.form(request.form))
-        accepted = self._turns.answer_call(turn_id, request.call_id, answer)
+    @_rpc
+    async def AnswerCall(self, request: pb.AnswerCallRequest) -> pb.AnswerCallReply:
+        answer = Answer(request.output, request.is_error, validation.form(request.form))
+        accepted = self._turns.answer_call(request.turn_id, request.call_id, answer)
         return pb.AnswerCallReply(accepted=accepted)
 
-    async def ResolveModel(
-        self, request: pb.ResolveModelRequest, context: Context
-    ) -> pb.ResolveModelReply:
-        asked = validation.model(request.model)
+    @_rpc
+    async def ResolveModel(self, request: pb.ResolveModelRequest) -> pb.ResolveModelReply:
         await asyncio.shield(self._expect_turns())
         return pb.ResolveModelReply(
-            model=self._models.choose(asked).label,
+            model=self._models.choose(request.model).label,
             configured=self._models.configured,
             providers=[
                 convert.message(
@@ -315,21 +320,21 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             ],
         )
 
-    async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsReply:
+    @_rpc
+    async def ListTools(self, request: pb.ListToolsRequest) -> pb.ListToolsReply:
         return self._calls.offered()
 
-    async def CallTool(self, request: pb.CallToolRequest, context: Context) -> pb.CallToolReply:
+    @_rpc
+    async def CallTool(self, request: pb.CallToolRequest) -> pb.CallToolReply:
         return await self._calls.call(request)
 
-    async def SetMemoryToken(
-        self, request: pb.SetMemoryTokenRequest, context: Context
-    ) -> pb.SetMemoryTokenReply:
+    @_rpc
+    async def SetMemoryToken(self, request: pb.SetMemoryTokenRequest) -> pb.SetMemoryTokenReply:
         await self._memory.set_token(request.auth_token)
         return pb.SetMemoryTokenReply()
 
-    async def SetProviderKey(
-        self, request: pb.SetProviderKeyRequest, context: Context
-    ) -> pb.SetProviderKeyReply:
+    @_rpc
+    async def SetProviderKey(self, request: pb.SetProviderKeyRequest) -> pb.SetProviderKeyReply:
         if self._loops is not None:  # no model is being built with the old key
             await asyncio.wait({self._loops})
         self._models.set_key(request.provider, "" if request.missing else NO_KEY)
@@ -356,18 +361,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskReply:
         require(context, Party.RUNNER)
-        turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
-        session_id = validation.identifier("session_id", request.session_id)
-        if not turn_id:
-            await self._require(session_id)
+        validation.check(request)
+        if not request.turn_id:
+            await self._require(request.session_id)
         decision = await self._turns.ask(
-            validation.identifier("tool", request.tool),
-            validation.at_most(
-                "arguments_json", request.arguments_json, validation.ARGUMENTS_MAX_CHARS
-            ),
-            validation.at_most("question", request.question, validation.QUESTION_MAX_CHARS),
-            session_id=session_id,
-            turn_id=turn_id,
+            *(request.tool, request.arguments_json, request.question),
+            session_id=request.session_id,
+            turn_id=request.turn_id,
         )
         return pb.AskReply(approved=decision.approved, by=decision.by, channel=decision.channel)
 

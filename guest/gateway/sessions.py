@@ -10,6 +10,7 @@ from guest.agent.receipts.ledger import to_message
 from guest.errors import GuestError
 from guest.gateway import convert, validation
 from guest.gateway.turns.records import TurnRecords
+from guest.gateway.validation import largest_page
 from guest.memory.conversations.sessions import SessionAdmin
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event
@@ -40,28 +41,24 @@ class Sessions:
         self._is_live = is_live
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
-        with convert.checked():
-            return convert.session(
-                await self._conversations.create(
-                    session_id=validation.identifier(
-                        "session_id", request.session_id, optional=True
-                    ),
-                    title=validation.title(request.title, optional=True),
-                    channel=validation.identifier("channel", request.channel, optional=True),
-                    parent_id=await self._parent(request),
-                )
+        return convert.session(
+            await self._conversations.create(
+                session_id=request.session_id,
+                title=request.title,
+                channel=request.channel,
+                parent_id=await self._parent(request),
             )
+        )
 
     async def list(self, request: pb.ListSessionsRequest) -> pb.ListSessionsReply:
         sessions = await self._conversations.list(
-            validation.limit(request.limit, default=_LIST_DEFAULT),
+            request.limit or _LIST_DEFAULT,
             include_archived=request.include_archived,
         )
         return pb.ListSessionsReply(sessions=map(convert.session, sessions))
 
     async def history(self, request: pb.GetSessionRequest) -> pb.SessionHistory:
-        session_id = validation.identifier("session_id", request.session_id)
-        limit = validation.limit(request.limit, default=_HISTORY_DEFAULT)
+        session_id = request.session_id
         paging = 0 < request.before <= INTEGER_MAX
         last = request.before - 1 if paging else INTEGER_MAX
 
@@ -80,11 +77,10 @@ class Sessions:
                 before=events[0].sequence if len(found) > limit else 0,
             )
 
-        with convert.checked():
-            session = await self._conversations.get(session_id)
-            following = await self._conversations.history(session_id, 1, last + 1) if paging else []
-            going_on = {event.turn_id for event in following}
-            return await validation.largest_page(limit, page)
+        session = await self._conversations.get(session_id)
+        following = await self._conversations.history(session_id, 1, last + 1) if paging else []
+        going_on = {event.turn_id for event in following}
+        return await largest_page(request.limit or _HISTORY_DEFAULT, page)
 
     async def _interrupted(self, session_id: str, events: Sequence[Event]) -> set[int]:
         """The last event of each turn in whose middle the agent stopped."""
@@ -93,32 +89,25 @@ class Sessions:
         return {each.events[-1].sequence for each in records if each.interrupted}
 
     async def rename(self, request: pb.RenameSessionRequest) -> pb.Session:
-        session_id = validation.identifier("session_id", request.session_id)
-        title = validation.title(request.title)
-        with convert.checked():
-            return convert.session(await self._admin.rename(session_id, title))
+        return convert.session(await self._admin.rename(request.session_id, request.title))
 
     async def archive(self, request: pb.ArchiveSessionRequest) -> pb.Session:
-        session_id = validation.identifier("session_id", request.session_id)
-        with convert.checked():
-            return convert.session(await self._admin.archive(session_id, archived=request.archived))
+        archived = await self._admin.archive(request.session_id, archived=request.archived)
+        return convert.session(archived)
 
     async def forget(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
-        session_id = validation.identifier("session_id", request.session_id)
         with convert.checked():
-            await self._admin.forget(session_id)
+            await self._admin.forget(request.session_id)
         return pb.ForgetSessionReply()
 
     async def turn_context(self, request: pb.GetTurnContextRequest) -> pb.TurnContext:
         """What the request for an answer was made of. NOT_FOUND where that is not recorded."""
-        session_id = validation.identifier("session_id", request.session_id)
-        turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
-        with convert.checked():
-            if turn_id:
-                await self._conversations.get(session_id)
-                events = await self._conversations.of_turn(session_id, turn_id)
-            else:
-                events = await self._conversations.history(session_id, _LOOKED_AT)
+        session_id, turn_id = request.session_id, request.turn_id
+        if turn_id:
+            await self._conversations.get(session_id)
+            events = await self._conversations.of_turn(session_id, turn_id)
+        else:
+            events = await self._conversations.history(session_id, _LOOKED_AT)
         for turn in reversed(by_turn(events)):
             if (request_for := request_in(turn)) is not None:
                 return convert.turn_context(turn, request_for)
@@ -133,12 +122,11 @@ class Sessions:
         """The session that delegated work to the new one; empty for none."""
         if not request.parent_session_id:
             return ""
-        parent = validation.identifier("parent_session_id", request.parent_session_id)
-        if parent == request.session_id:
+        if request.parent_session_id == request.session_id:
             raise GuestError(
                 Code.INVALID_ARGUMENT, "bad parent_session_id: a session cannot be its own parent"
             )
-        return await self.require(parent)
+        return await self.require(request.parent_session_id)
 
     async def require(self, session_id: str) -> str:
         """`session_id`, which must be one of this user's; NOT_FOUND otherwise."""

@@ -34,12 +34,7 @@ class Transfer:
 
     async def export(self) -> AsyncIterator[pb.ExportMemoryReply]:
         async for part in self._memory.export():
-            yield pb.ExportMemoryReply(
-                lines=part.lines,
-                entries=part.entries,
-                entries_total=part.entries_total,
-                left_out=part.left_out,
-            )
+            yield convert.message(pb.ExportMemoryReply, part)
 
     async def import_(self, request: pb.ImportMemoryRequest) -> pb.ImportMemoryReply:
         if len(request.lines) > _REQUEST_MAX_BYTES:
@@ -50,8 +45,7 @@ class Transfer:
             )
         if not request.dry_run:
             self._memory.require_room(len(request.lines))
-        with convert.checked():
-            report = await self._importer.feed(request.lines, dry_run=request.dry_run)
+        report = await self._importer.feed(request.lines, dry_run=request.dry_run)
         problems = [
             pb.ImportProblem(line=line, problem=problem) for line, problem in report.problems
         ]

@@ -1,14 +1,14 @@
 """What a user's requests to models took, behind the gateway."""
 
-from collections.abc import Sequence
 from datetime import UTC
+from typing import cast
 
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Clock, Limits, local_time, resets_at
-from guest.gateway import validation
+from guest.gateway import convert
 from guest.memory.models import at
-from guest.memory.usage import UNITS_PER_DOLLAR, Cap, Sum, Usage
+from guest.memory.usage import UNITS_PER_DOLLAR, By, Cap, Sum, Usage
 
 
 class UsageReport:
@@ -20,12 +20,16 @@ class UsageReport:
         self._clock = clock
 
     async def get(self, request: pb.GetUsageRequest) -> pb.GetUsageReply:
-        session_id = validation.identifier("session_id", request.session_id, optional=True)
-        since = validation.day("since", request.since)
-        sums = await self._usage.sums(validation.grouping(request.by), since, session_id)
-        return pb.GetUsageReply(
-            sums=map(_sum, sums), total=_total(sums), budgets=await self._budgets(session_id)
-        )
+        by = cast("By", request.by or "day")
+        found = await self._usage.sums(by, request.since, request.session_id)
+        sums = [_sum(each) for each in found]
+        total = pb.UsageSum()
+        for each in sums:
+            for field, value in each.ListFields():
+                if not isinstance(value, str):
+                    setattr(total, field.name, getattr(total, field.name) + value)
+        budgets = await self._budgets(request.session_id)
+        return pb.GetUsageReply(sums=sums, total=total, budgets=budgets)
 
     async def _budgets(self, session_id: str) -> list[pb.Budget]:
         """Those of the day and the month, and of the session if there is one."""
@@ -49,34 +53,10 @@ class UsageReport:
 
 
 def _sum(found: Sum) -> pb.UsageSum:
-    return pb.UsageSum(
-        key=found.key,
-        title=found.title,
-        requests=found.requests,
-        input_tokens=found.input_tokens,
-        cached_tokens=found.cached_tokens,
-        output_tokens=found.output_tokens,
+    return convert.message(
+        pb.UsageSum,
+        found,
         cost_usd=found.cost / UNITS_PER_DOLLAR,
         unpriced_requests=found.unpriced,
         uncertain_requests=found.uncertain,
-    )
-
-
-def _total(sums: Sequence[Sum]) -> pb.UsageSum:
-    return _sum(
-        Sum(
-            "",
-            *(
-                sum(getattr(each, name) for each in sums)
-                for name in (
-                    "requests",
-                    "input_tokens",
-                    "cached_tokens",
-                    "output_tokens",
-                    "cost",
-                    "unpriced",
-                    "uncertain",
-                )
-            ),
-        )
     )

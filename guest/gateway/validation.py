@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import date
-from typing import Final, TypeVar, cast, get_args
+from functools import cache, partial
+from typing import Any, Final, TypeVar, get_args
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from wire.errors import Code
 from wire.limits import (
@@ -16,6 +18,7 @@ from wire.limits import (
     SEQUENCE_MAX,
     TAG_MAX_CHARS,
     TAGS_MAX,
+    TOP_K_MAX,
     TURN_TEXT_MAX_CHARS,
 )
 from wire.network_probe import Spec
@@ -32,7 +35,6 @@ from guest.memory.usage import By
 MODEL_PATTERN: Final = r"[!-~]{1,200}"
 TITLE_MAX_CHARS: Final = 200
 LINK_MAX_CHARS: Final = 1_000
-SECRET_MAX_CHARS: Final = 100_000
 CURSOR_MAX_CHARS: Final = 1_000
 ARGUMENTS_MAX_CHARS: Final = 1_000_000
 QUESTION_MAX_CHARS: Final = 2_000
@@ -50,22 +52,29 @@ ACTORS: Final = ("user", "agent", "automatic", "import")
 _M = TypeVar("_M", bound=Message)
 
 
-def identifier(field: str, value: str, *, optional: bool = False) -> str:
+def check(request: Message) -> None:
+    """Refuse a request with a field that does not pass its check of the contract."""
+    for name, test, required in checked_fields(request.DESCRIPTOR):
+        value = getattr(request, name)
+        if value or required:
+            test(name, value)
+
+
+@cache
+def checked_fields(kind: Descriptor) -> list[tuple[str, Callable[[str, Any], object], bool]]:
+    """The fields of a request that have a check, and whether they are required."""
+    options = [(field.name, field.GetOptions().Extensions) for field in kind.fields]
+    return [
+        (name, CHECKS[given[pb.check]], given[pb.required])
+        for name, given in options
+        if given[pb.check]
+    ]
+
+
+def identifier(field: str, value: str) -> str:
     """Check the name of a session, turn, note, approval or channel."""
-    if (optional and not value) or re.fullmatch(ID_PATTERN, value):
-        return value
-    raise _bad(field, f"{_seen(value)} does not match {ID_PATTERN}")
-
-
-def limit(value: int, *, default: int, maximum: int = LIMIT_MAX, field: str = "limit") -> int:
-    """Check a maximum number of results; 0 means `default`."""
-    if value > maximum:
-        raise _bad(field, f"{value} is over the maximum of {maximum}")
-    return value or default
-
-
-def turn_text(value: str) -> str:
-    return _text("text", value, TURN_TEXT_MAX_CHARS)
+    _matching(field, value, ID_PATTERN)
+    return value
 
 
 def time_zone(value: str) -> str:
@@ -78,6 +87,14 @@ def time_zone(value: str) -> str:
     except ValueError as error:
         raise _bad("time_zone", str(error)) from None
     return value
+
+
+def asked(request: pb.StartTurnRequest) -> str:
+    """The text of a turn; empty for one that tries the last one again."""
+    if request.retry:
+        return ""
+    _text("text", request.text, TURN_TEXT_MAX_CHARS)
+    return request.text
 
 
 def untraced(request: pb.StartTurnRequest) -> None:
@@ -112,8 +129,8 @@ def from_client(request: pb.StartTurnRequest, taken: Collection[str]) -> FromCli
         if names.count(name) > 1:
             raise _bad("client_tools", f"two tools have the name {name}")
     return FromClient(
-        at_most("instructions", request.instructions, TURN_TEXT_MAX_CHARS),
-        at_most("material", request.material, TURN_TEXT_MAX_CHARS),
+        request.instructions,
+        request.material,
         tuple(tools),
         form(request.form, names),
     )
@@ -132,8 +149,7 @@ def form(given: pb.AnswerForm, tools: Collection[str] | None = None) -> AnswerFo
 
 
 def _client_tool(given: pb.ToolDescription) -> ClientTool:
-    if not re.fullmatch(CLIENT_TOOL_PATTERN, given.name):
-        raise _bad("client_tools", f"{_seen(given.name)} does not match {CLIENT_TOOL_PATTERN}")
+    _matching("client_tools", given.name, CLIENT_TOOL_PATTERN)
     at_most("client_tools", given.arguments_schema_json, CLIENT_SCHEMA_MAX_CHARS)
     try:
         schema = json.loads(given.arguments_schema_json)
@@ -145,91 +161,6 @@ def _client_tool(given: pb.ToolDescription) -> ClientTool:
     return ClientTool(given.name, description, schema)
 
 
-def model(value: str) -> str:
-    """Check the name of a model; empty means the configured one."""
-    if not value or re.fullmatch(MODEL_PATTERN, value):
-        return value
-    raise _bad("model", f"{_seen(value)} does not match {MODEL_PATTERN}")
-
-
-def note_text(value: str) -> str:
-    return _text("text", value, NOTE_MAX_CHARS)
-
-
-def query(value: str) -> str:
-    return _text("query", value, QUERY_MAX_CHARS)
-
-
-def tags(values: Sequence[str]) -> list[str]:
-    if len(values) > TAGS_MAX:
-        raise _bad("tags", f"{len(values)} are over the maximum of {TAGS_MAX}")
-    return [_text("tags", value, TAG_MAX_CHARS) for value in values]
-
-
-def tag(value: str) -> str:
-    """Check a tag to filter by; empty means any."""
-    return value and _text("tag", value, TAG_MAX_CHARS)
-
-
-def actor(value: str) -> str:
-    """Check an actor to filter by; empty means any."""
-    return _one_of("actor", value, ACTORS)
-
-
-def note_type(value: str) -> str:
-    """Check a note type to filter by; empty means any."""
-    return _one_of("type", value, NOTE_TYPES)
-
-
-def version(field: str, value: int) -> int | None:
-    """Check the expected version of a note; 0 becomes None, meaning any."""
-    if value > SEQUENCE_MAX:
-        raise _bad(field, f"{value} is over the maximum of {SEQUENCE_MAX}")
-    return value or None
-
-
-def grouping(value: str) -> By:
-    """Check by what amounts are summed; empty means by day."""
-    return cast("By", _one_of("by", value, get_args(By)) or "day")
-
-
-def day(field: str, value: str) -> str:
-    """Check a date such as 2026-11-22; may be empty."""
-    try:
-        if value and date.fromisoformat(value).isoformat() != value:
-            raise ValueError
-    except ValueError:
-        raise _bad(field, f"{_seen(value)} is not a day such as 2026-11-22") from None
-    return value
-
-
-def cursor(value: str) -> str:
-    return at_most("cursor", value, CURSOR_MAX_CHARS)
-
-
-def link(value: str) -> str:
-    """Check the source of a text: one line, may be empty."""
-    if len(value.splitlines()) > 1:
-        raise _bad("link", "it must be one line")
-    return at_most("link", value, LINK_MAX_CHARS)
-
-
-def title(value: str, *, optional: bool = False) -> str:
-    """Check the title of a session: one line."""
-    if optional and not value:
-        return value
-    if len(value.splitlines()) > 1:
-        raise _bad("title", "it must be one line")
-    return _text("title", value, TITLE_MAX_CHARS)
-
-
-def secret(field: str, value: str) -> str:
-    """Check a token or key: printable ASCII; errors never show it."""
-    if not value or not value.isascii() or not value.isprintable():
-        raise _bad(field, "it must be one line of printable ASCII characters")
-    return at_most(field, value, SECRET_MAX_CHARS)
-
-
 def at_most(field: str, value: str, maximum: int) -> str:
     """Check text of at most `maximum` characters without NUL; may be empty."""
     if len(value) > maximum:
@@ -239,16 +170,73 @@ def at_most(field: str, value: str, maximum: int) -> str:
     return value
 
 
-def _one_of(field: str, value: str, accepted: Sequence[str]) -> str:
-    if not value or value in accepted:
-        return value
-    raise _bad(field, f"{_seen(value)} is not one of {', '.join(accepted)}")
+def _matching(field: str, value: str, pattern: str) -> None:
+    if not re.fullmatch(pattern, value):
+        raise _bad(field, f"{_seen(value)} does not match {pattern}")
 
 
-def _text(field: str, value: str, maximum: int) -> str:
+def _one_of(field: str, value: str, accepted: Sequence[str]) -> None:
+    if value not in accepted:
+        raise _bad(field, f"{_seen(value)} is not one of {', '.join(accepted)}")
+
+
+def _no_more_than(field: str, value: int, maximum: int) -> None:
+    if value > maximum:
+        raise _bad(field, f"{value} is over the maximum of {maximum}")
+
+
+def _text(field: str, value: str, maximum: int) -> None:
     if not value.strip():
         raise _bad(field, "it must not be blank")
-    return at_most(field, value, maximum)
+    at_most(field, value, maximum)
+
+
+def _line(field: str, value: str, maximum: int, length: Callable[[str, str, int], object]) -> None:
+    if len(value.splitlines()) > 1:
+        raise _bad(field, "it must be one line")
+    length(field, value, maximum)
+
+
+def _tags(field: str, values: Sequence[str]) -> None:
+    if len(values) > TAGS_MAX:
+        raise _bad(field, f"{len(values)} are over the maximum of {TAGS_MAX}")
+    for value in values:
+        _text(field, value, TAG_MAX_CHARS)
+
+
+def _day(field: str, value: str) -> None:
+    try:
+        if date.fromisoformat(value).isoformat() == value:
+            return
+    except ValueError:
+        pass
+    raise _bad(field, f"{_seen(value)} is not a day such as 2026-11-22")
+
+
+CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
+    "id": identifier,
+    "model": partial(_matching, pattern=MODEL_PATTERN),
+    "note": partial(_text, maximum=NOTE_MAX_CHARS),
+    "query": partial(_text, maximum=QUERY_MAX_CHARS),
+    "tag": partial(_text, maximum=TAG_MAX_CHARS),
+    "tags": _tags,
+    "title": partial(_line, maximum=TITLE_MAX_CHARS, length=_text),
+    "link": partial(_line, maximum=LINK_MAX_CHARS, length=at_most),
+    "cursor": partial(at_most, maximum=CURSOR_MAX_CHARS),
+    "from_client": partial(at_most, maximum=TURN_TEXT_MAX_CHARS),
+    "arguments": partial(at_most, maximum=ARGUMENTS_MAX_CHARS),
+    "question": partial(at_most, maximum=QUESTION_MAX_CHARS),
+    "output": partial(at_most, maximum=CALL_OUTPUT_MAX_CHARS),
+    "type": partial(_one_of, accepted=NOTE_TYPES),
+    "actor": partial(_one_of, accepted=ACTORS),
+    "by": partial(_one_of, accepted=get_args(By)),
+    "day": _day,
+    "limit": partial(_no_more_than, maximum=LIMIT_MAX),
+    "top_k": partial(_no_more_than, maximum=TOP_K_MAX),
+    "stale_days": partial(_no_more_than, maximum=STALE_DAYS_MAX),
+    "version": partial(_no_more_than, maximum=SEQUENCE_MAX),
+}
+"""The checks that fields of requests name in the contract."""
 
 
 def _seen(value: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 from wire.errors import Code
-from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS, SEQUENCE_MAX, TURN_TEXT_MAX_CHARS
+from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
@@ -16,77 +16,20 @@ from tests.support.gateway.gateways import Client, Gateways, refusal
 
 def call(client: Client, request: Message) -> Any:
     """The call that `request` is made for."""
-    name = type(request).__name__.removesuffix("Request").replace("RunTurn", "StartTurn")
-    return getattr(client.stub, name)(request)
-
-
-def longer(limit: int) -> str:
-    return "x" * (limit + 1)
+    return getattr(client.stub, type(request).__name__.removesuffix("Request"))(request)
 
 
 @pytest.mark.parametrize(
     ("field", "request_"),
     [
         ("session_id", pb.CreateSessionRequest(session_id="../x")),
-        ("title", pb.CreateSessionRequest(title=longer(200))),
-        ("channel", pb.CreateSessionRequest(channel="a b")),
-        ("parent_session_id", pb.CreateSessionRequest(parent_session_id="../x")),
         ("parent_session_id", pb.CreateSessionRequest(session_id="me", parent_session_id="me")),
-        ("limit", pb.ListSessionsRequest(limit=1001)),
-        ("session_id", pb.GetSessionRequest()),
-        ("limit", pb.GetSessionRequest(session_id="s", limit=2**32 - 1)),
-        ("title", pb.RenameSessionRequest(session_id="s")),
-        ("title", pb.RenameSessionRequest(session_id="s", title="a\nb")),
-        ("title", pb.RenameSessionRequest(session_id="s", title="a\0b")),
-        ("session_id", pb.RenameSessionRequest(title="x")),
-        ("session_id", pb.ArchiveSessionRequest()),
-        ("session_id", pb.ForgetSessionRequest(session_id="../x")),
-        ("text", pb.StartTurnRequest(session_id="s", text=longer(TURN_TEXT_MAX_CHARS))),
+        ("text", pb.StartTurnRequest(session_id="s", text="x" * (TURN_TEXT_MAX_CHARS + 1))),
         ("session_id", pb.StartTurnRequest(text="hi")),
-        ("turn_id", pb.StartTurnRequest(session_id="s", text="x", turn_id="/")),
-        ("channel", pb.StartTurnRequest(session_id="s", text="x", channel="/")),
-        ("turn_id", pb.CancelTurnRequest()),
+        ("turn_id", pb.FollowTurnRequest()),
         ("approval_id", pb.DecideRequest()),
-        ("name", pb.CallToolRequest()),
-        ("session_id", pb.CallToolRequest(name="file_read", session_id="/")),
-        ("text", pb.SaveNoteRequest(text=" ")),
-        ("text", pb.SaveNoteRequest(text=longer(NOTE_MAX_CHARS))),
-        ("tags", pb.SaveNoteRequest(text="x", tags=["t"] * 17)),
-        ("link", pb.SaveNoteRequest(text="x", link="a\nb")),
-        ("channel", pb.SaveNoteRequest(text="x", channel="a b")),
-        ("note_id", pb.EditNoteRequest(text="x")),
-        ("text", pb.EditNoteRequest(note_id="n", text="")),
-        ("tags", pb.EditNoteRequest(note_id="n", text="x", tags=[""], replace_tags=True)),
-        ("channel", pb.EditNoteRequest(note_id="n", text="x", channel="/")),
-        (
-            "expected_version",
-            pb.EditNoteRequest(note_id="n", text="x", expected_version=SEQUENCE_MAX + 1),
-        ),
-        ("limit", pb.ListNotesRequest(limit=5000)),
         ("cursor", pb.ListNotesRequest(cursor="made up")),
-        ("type", pb.ListNotesRequest(type="opinion")),
-        ("actor", pb.ListNotesRequest(actor="robot")),
-        ("tag", pb.ListNotesRequest(tag=longer(64))),
-        ("session_id", pb.ListNotesRequest(session_id="../x")),
-        ("origin_channel", pb.SearchNotesRequest(query="x", origin_channel="/")),
-        ("since", pb.ListNotesRequest(since="yesterday")),
-        ("before", pb.SearchNotesRequest(query="x", before="2026-13-01")),
-        ("query", pb.SearchNotesRequest(query=longer(QUERY_MAX_CHARS))),
-        ("top_k", pb.SearchNotesRequest(query="x", top_k=21)),
-        ("tags", pb.SearchNotesRequest(query="x", tags=["x"] * 17)),
-        ("note_id", pb.GetNoteRequest(note_id="' OR 1=1")),
-        ("note_id", pb.DeleteNoteRequest()),
-        ("expected_version", pb.DeleteNoteRequest(note_id="n", expected_version=SEQUENCE_MAX + 1)),
-        ("note_id", pb.ListChangesRequest(note_id="/")),
-        ("limit", pb.ListChangesRequest(limit=1001)),
         ("cursor", pb.ListChangesRequest(cursor="made up")),
-        ("actor", pb.ListChangesRequest(actor="robot")),
-        ("session_id", pb.ListChangesRequest(session_id="../x")),
-        ("note_id", pb.UndoChangeRequest()),
-        ("channel", pb.UndoChangeRequest(note_id="n", channel="/")),
-        ("expected_version", pb.UndoChangeRequest(note_id="n", expected_version=SEQUENCE_MAX + 1)),
-        ("stale_days", pb.ReviewMemoryRequest(stale_days=36_501)),
-        ("limit", pb.ReviewMemoryRequest(limit=1001)),
     ],
 )
 async def test_bad_input_is_refused_naming_the_field(

@@ -69,13 +69,10 @@ async def test_an_archived_session_is_hidden_searched_and_comes_back_when_used(
     await alice.session("old")
     await alice.answer("old", "the zeppelin leaves at noon")
     await alice.session("new")
-    away = await alice.stub.ArchiveSession(
-        pb.ArchiveSessionRequest(session_id="old", archived=True)
-    )
+    archive = pb.ArchiveSessionRequest(session_id="old", archived=True)
+    away = await alice.stub.ArchiveSession(archive)
     assert away.archived_at > away.updated_at
-    again = await alice.stub.ArchiveSession(
-        pb.ArchiveSessionRequest(session_id="old", archived=True)
-    )
+    again = await alice.stub.ArchiveSession(archive)
     assert again.archived_at == away.archived_at
     assert await listed(alice) == ["new"]
     assert await listed(alice, everything=True) == ["new", "old"]

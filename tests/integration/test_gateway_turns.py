@@ -64,11 +64,11 @@ async def test_leaving_the_stream_cancels_nothing_and_anybody_follows() -> None:
         assert not (await bob.stub.ListTurns(pb.ListTurnsRequest())).turns
         following = pb.FollowTurnRequest(turn_id="t1", after=2)
         assert (await refusal(bob.stub.FollowTurn(following))).code is Code.NOT_FOUND
-        follower = asyncio.create_task(_followed(alice, "t1"))
-        later = asyncio.create_task(_followed(alice, "t1", 2))
-        await asyncio.sleep(0.01)
+        follower = aiter(alice.stub.FollowTurn(pb.FollowTurnRequest(turn_id="t1")))
+        whole = [await anext(follower), await anext(follower)]
         go_on.set()
-        whole, rest = await asyncio.wait_for(asyncio.gather(follower, later), 60)
+        whole += [event async for event in follower]
+        rest = await _followed(alice, "t1", 2)
         assert [event.index for event in whole] == [0, 1, 2, 3]
         assert rest == whole[2:]
         assert rest[-1].completed.text == "so far. And all."

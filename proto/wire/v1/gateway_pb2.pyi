@@ -3725,7 +3725,14 @@ class SetPeersReply(_message.Message):
 Global___SetPeersReply: _TypeAlias = SetPeersReply  # noqa: Y015
 
 SCOPE_FIELD_NUMBER: _builtins.int
+CHECK_FIELD_NUMBER: _builtins.int
+REQUIRED_FIELD_NUMBER: _builtins.int
 scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]
 """The scope that an access token must have for a method; "any": each will do. A method without
 this option belongs to the host, and is never passed on.
 """
+check: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.str]
+"""How a field of a request is checked before the request is served: a name in CHECKS of
+guest/gateway/validation.py. An empty field passes, unless it is required.
+"""
+required: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
