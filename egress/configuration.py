@@ -24,7 +24,7 @@ class Configuration:
     """One configuration. What is decided by it counts until that request or tunnel ends.
 
     Attributes:
-        tokens: What those at the doors must show, by their role.
+        tokens: What callers must show, by their role.
         policies: What they may reach, by their role.
         upstreams: The servers that the agent may use.
         contexts: Whom to believe that it is an upstream, by the upstreams' names.
@@ -57,7 +57,7 @@ class Configuration:
         given = {Party.AGENT: message.agent_token, Party.SHELL: message.shell_token}
         tokens: dict[str, str] = {role: given[role] for role in served}
         if not all(tokens.values()):
-            raise ValueError("it has no tokens for the doors")
+            raise ValueError("it has no tokens for callers")
         context = _trusting(message.ca_pem)
         credentials = Credentials.of(message.credentials)
         dialer = Dialer(
@@ -89,7 +89,7 @@ class Configuration:
 
 class State:
     """The configuration that counts now. None does before the runner has given one, or after one
-    that could not be read. `served` are those who have a door."""
+    that could not be read. `served` are those who have a listener."""
 
     def __init__(self, served: Collection[Party]) -> None:
         self.served = served

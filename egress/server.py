@@ -114,9 +114,9 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
     """Serve until told to stop."""
     life = program.Life(arguments)
     identity = Identity.of(received.identity)
-    doors = _doors(arguments)
-    check_memory(len(doors))
-    watch, state, allowance = Watch(), State(tuple(doors)), Allowance()
+    endpoints = _listeners(arguments)
+    check_memory(len(endpoints))
+    watch, state, allowance = Watch(), State(tuple(endpoints)), Allowance()
     admission = Admission(state, watch, allowance)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(state.close)
@@ -130,10 +130,10 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
         egress_pb2_grpc.add_EgressServicer_to_server(
             Control(state, admission, allowance, watch, client_context(identity)), server.grpc
         )
-        for role, endpoint in doors.items():
-            door = EgressListener(listening(endpoint, identity), identity, role, admission)
-            _open(door, endpoint)
-            stack.push_async_callback(door.close)
+        for role, endpoint in endpoints.items():
+            listener = EgressListener(listening(endpoint, identity), identity, role, admission)
+            _open(listener, endpoint)
+            stack.push_async_callback(listener.close)
         await server.start()
         stack.push_async_callback(server.stop)
         await server.set_serving(True)
@@ -146,15 +146,15 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
         log.info("egress stops")
 
 
-def _doors(arguments: argparse.Namespace) -> dict[Party, str]:
+def _listeners(arguments: argparse.Namespace) -> dict[Party, str]:
     """Whom this guest serves, and where."""
-    doors = {Party.AGENT: arguments.agent_door, Party.SHELL: arguments.shell_door}
-    return {party: endpoint for party, endpoint in doors.items() if endpoint}
+    endpoints = {Party.AGENT: arguments.agent_door, Party.SHELL: arguments.shell_door}
+    return {party: endpoint for party, endpoint in endpoints.items() if endpoint}
 
 
-def check_memory(doors: int) -> None:
-    """Raises `WireError` where the doors' connections could take more than this guest may have."""
-    needed = _AT_REST + doors * CONNECTIONS_MAX * CONNECTION_BYTES
+def check_memory(listeners: int) -> None:
+    """Raises `WireError` where their connections could take more than this guest may have."""
+    needed = _AT_REST + listeners * CONNECTIONS_MAX * CONNECTION_BYTES
     for place in MEMORY_LIMITS:
         with suppress(OSError, ValueError):
             if (limit := int(Path(place).read_text())) < needed:
@@ -162,14 +162,14 @@ def check_memory(doors: int) -> None:
                     Code.FAILED_PRECONDITION,
                     "egress has too little memory for its connections",
                     details=f"{limit >> 20} MiB by {place}; {needed >> 20} MiB for "
-                    f"{CONNECTIONS_MAX} connections at each of {doors} doors",
+                    f"{CONNECTIONS_MAX} connections at each of {listeners} listeners",
                     resolution="raise the memory limit of the group that the runner is in",
                 )
 
 
-def _open(door: EgressListener, endpoint: str) -> None:
+def _open(listener: EgressListener, endpoint: str) -> None:
     try:
-        door.open()
+        listener.open()
     except OSError as error:
         raise WireError(
             Code.FAILED_PRECONDITION,
@@ -202,9 +202,9 @@ def main() -> int:
 
 def _run() -> int:
     arguments = (parser := _parser()).parse_args()
-    if not (doors := _doors(arguments)):
+    if not (endpoints := _listeners(arguments)):
         parser.error("one of --agent-door and --shell-door is required")
-    name = "egress" if Party.AGENT in doors else "shell-egress"
+    name = "egress" if Party.AGENT in endpoints else "shell-egress"
     logs.configure(name, "", arguments.log_level)
     os.umask(0o077)
     _become()

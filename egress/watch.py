@@ -1,4 +1,4 @@
-"""The stream to the runner, which records what happens at the doors and asks people."""
+"""The stream to the runner, which records what is asked of egress and asks people."""
 
 import asyncio
 from collections import deque

@@ -162,7 +162,7 @@ class Admission:
         await passage.entry.end(outcome, reason)
 
     def connect(self, caller: Caller) -> None:
-        """Count a connection at a door, until `disconnect`. Raises `Refused`."""
+        """Count a connection, until `disconnect`. Raises `Refused`."""
         if why := self._allowance.connect(caller.role):
             raise Refused(429, "limit", why)
 

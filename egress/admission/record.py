@@ -29,7 +29,7 @@ LEFT_OUT_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Caller:
-    """The guest at the door, and the session and turn that it says it works for."""
+    """The guest that asks, and the session and turn that it says it works for."""
 
     role: str
     session_id: str = ""

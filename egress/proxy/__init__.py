@@ -1,1 +1,1 @@
-"""The doors: Unix sockets with mutual TLS, one for each guest that may want something outside."""
+"""The listeners: Unix sockets with mutual TLS, one for each guest that may want to go outside."""

@@ -1,4 +1,4 @@
-"""A door: a socket with mutual TLS at which one guest says what it wants."""
+"""A listener: a socket with mutual TLS at which one guest says what it wants."""
 
 import asyncio
 import hmac
@@ -29,7 +29,7 @@ from egress.refusals import Refused
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 256
-"""How many connections a door has at once, whatever the settings say."""
+"""How many connections a listener has at once, whatever the settings say."""
 CONNECTION_BYTES: Final = 704 * 1024
 """How much memory a connection takes at most, with all that waits for whoever does not read. It is
 most where its TLS ends here (680 KiB); a request takes 450 KiB, a tunnel 250."""
@@ -91,7 +91,7 @@ class EgressListener:
             try:
                 connection, _ = await loop.sock_accept(listener)
             except OSError as error:
-                log.warning("the %s's door: %s", self.role, error.strerror)
+                log.warning("the listener for the %s: %s", self.role, error.strerror)
                 await asyncio.sleep(0.2)
                 continue
             if len(self._visits) >= CONNECTIONS_MAX:
@@ -129,7 +129,7 @@ class EgressListener:
         """Who has shown `token` and says that it works for a session and turn. Raises `Refused`."""
         expected = self.admission.state.current.tokens[self.role]
         if not hmac.compare_digest(token.encode(), expected.encode()):
-            raise Refused(403, "token", "who asks did not show the token of this door")
+            raise Refused(403, "token", "who asks did not show the token of egress")
         if not all(each == "" or _ID.fullmatch(each) for each in (session_id, turn_id)):
             raise bad_request("invalid session or turn id")
         return Caller(self.role, session_id, turn_id)
@@ -195,10 +195,10 @@ class EgressListener:
 
 
 class _Connection:
-    """One connection at a door."""
+    """One connection of a listener."""
 
-    def __init__(self, door: EgressListener) -> None:
-        self._door = door
+    def __init__(self, listener: EgressListener) -> None:
+        self._listener = listener
         self._said: tuple[str, str, str] | None = None
         self._counted: Caller | None = None
         self._transport: asyncio.Transport | None = None
@@ -219,11 +219,11 @@ class _Connection:
         caller = self._caller(wanted.headers)
         self._count(caller)
         self._transport = transport
-        self._tunnel = self._door.run(self._run(transport, wanted, caller))
+        self._tunnel = self._listener.run(self._run(transport, wanted, caller))
 
     def serve(self, transport: asyncio.Transport, read: bytes) -> None:
         if self._said is not None:
-            self._count(self._door.caller(*self._said))
+            self._count(self._listener.caller(*self._said))
         self._transport = transport
         serving = Serving(self._handle, self.lost)
         transport.set_protocol(serving)
@@ -235,9 +235,9 @@ class _Connection:
         if self._tunnel is not None:
             self._tunnel.cancel()
         if self._counted is not None:
-            self._door.admission.disconnect(self._counted)
+            self._listener.admission.disconnect(self._counted)
             self._counted = None
-        self._door.left(self)
+        self._listener.left(self)
 
     def end(self) -> None:
         """End the connection."""
@@ -247,29 +247,29 @@ class _Connection:
     async def _handle(self, request: BaseRequest) -> StreamResponse:
         caller = self._caller(request.headers)
         self._count(caller)
-        return await self._door.answer(request, caller)
+        return await self._listener.answer(request, caller)
 
     def _caller(self, headers: Mapping[str, str]) -> Caller:
         if self._said is not None:
-            return self._door.caller(*self._said)
-        return self._door.caller_of(headers)
+            return self._listener.caller(*self._said)
+        return self._listener.caller_of(headers)
 
     def _count(self, caller: Caller) -> None:
         if self._counted is None:
-            self._door.admission.connect(caller)
+            self._listener.admission.connect(caller)
             self._counted = caller
 
     async def _run(self, transport: asyncio.Transport, wanted: Connect, caller: Caller) -> None:
         try:
-            interception = self._door.admission.state.current.interception
+            interception = self._listener.admission.state.current.interception
             if caller.role == Party.SHELL and interception.wants(wanted.host, wanted.port):
-                await self._door.intercept(transport, wanted, caller)
+                await self._listener.intercept(transport, wanted, caller)
             else:
-                await self._door.tunnels.run(transport, wanted.host, wanted.port, caller)
+                await self._listener.tunnels.run(transport, wanted.host, wanted.port, caller)
         except Refused as refused:
             attempt = Attempt("tunnel", wanted.host, wanted.port)
             with suppress(asyncio.CancelledError):
-                await self._door.admission.refuse(caller, attempt, refused)
+                await self._listener.admission.refuse(caller, attempt, refused)
             transport.write(refused.raw())
             transport.close()
         except Exception:

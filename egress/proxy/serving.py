@@ -1,4 +1,4 @@
-"""HTTP as it is served at doors, and inside of TLS that ends here."""
+"""HTTP as listeners serve it, and inside of TLS that ends here."""
 
 import asyncio
 import logging

@@ -77,7 +77,7 @@ class _Look:
         }
         self._uid = spec.uid
         self._guest = guest
-        self._door = spec.door
+        self._egress_listener = spec.door
         self.found: dict[str, list[str]] = {
             "private_paths": [],
             "other_users": [],
@@ -112,7 +112,7 @@ class _Look:
             self._note(check, f"{label} is there as {path}")
 
     def _judge_socket(self, path: str, result: os.stat_result, entry: Entry) -> None:
-        if path == self._door:
+        if path == self._egress_listener:
             return
         if result.st_uid != self._uid:
             self._note("unix_sockets", f"{path} is there, a socket of another user")

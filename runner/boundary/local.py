@@ -47,7 +47,7 @@ class LocalBoundary(Boundary):
     ) -> control_pb2.BoundaryReport:
         capabilities = self._driver.capabilities
         seen = GuestMounts(launch.mounts, Role.AGENT in capabilities.own_files)
-        spec = network_spec(seen.path(self._workspace.agent_door))
+        spec = network_spec(seen.path(self._workspace.egress_listener(Role.AGENT)))
         known = {} if capabilities.own_network else {"abstract": _NO_NAMESPACE}
         return await check_network(channel, spec, known)
 

@@ -15,7 +15,7 @@ from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.directories import descriptor
 from runner.workspace.mounts import (
-    DOOR,
+    LISTENER,
     MOUNTS,
     Access,
     BoundMount,
@@ -86,13 +86,13 @@ def build_spec(
         host_addresses=tuple(host_addresses()),
         socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
         marks=marks(tokens, canary),
-        door=_door(launch.mounts),
+        door=_egress_listener(launch.mounts),
     )
 
 
-def network_spec(door: Path) -> Spec:
-    """The specification for one agent guest, which has egress's socket at `door`."""
-    return Spec(host_addresses=tuple(host_addresses()), door=str(door))
+def network_spec(listener: Path) -> Spec:
+    """The specification for one agent guest, for which egress listens at `listener`."""
+    return Spec(host_addresses=tuple(host_addresses()), door=str(listener))
 
 
 def boot_id() -> str:
@@ -111,10 +111,10 @@ def marks(tokens: Mapping[str, str], canary: str) -> tuple[Mark, ...]:
     return tuple(Mark(label, mark) for label, mark in found.items() if mark)
 
 
-def _door(mounts: Iterable[BoundMount]) -> str:
-    """Where the guest has egress's socket; empty if nowhere."""
+def _egress_listener(mounts: Iterable[BoundMount]) -> str:
+    """Where egress listens for the guest; empty if nowhere."""
     found = (each.mount.virtual for each in mounts if each.mount.name == Role.EGRESS)
-    return next((f"{virtual}/{DOOR}" for virtual in found), "")
+    return next((f"{virtual}/{LISTENER}" for virtual in found), "")
 
 
 def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:

@@ -113,7 +113,7 @@ _IP: Final = (socket.AF_INET, socket.AF_INET6)
 class StableSecrets:
     """What stays the same while the host runs, whatever the settings.
 
-    The tokens are what the other guests must show at their doors, besides their certificates, and
+    The tokens are what the other guests must show to egress, besides their certificates, and
     what egress must show to the runner.
     """
 

@@ -96,7 +96,7 @@ class Egress:
         await self.watcher.close()
 
     def take(self, launcher: EgressLauncher) -> None:
-        """Use other settings from the next configuration on. The tokens of the doors stay."""
+        """Use other settings from the next configuration on. The tokens of the listeners stay."""
         launcher.kept = self.launcher.kept
         self.launcher = launcher
 

@@ -78,7 +78,7 @@ class Guests:
             launchers.shell.agent_token = handover.agent_token
         self._handles: dict[Role, Handle] = {}
         self._admitted: grpc.aio.Channel | None = None
-        self._shell_has_door = False
+        self._shell_has_route = False
         self.untold: HostError | None = None
         """Why the shell guest does not know how its commands get out; None if it does."""
         self._telling = asyncio.Lock()
@@ -257,7 +257,7 @@ class Guests:
     def _where(self) -> gateway_pb2.SetPeersRequest:
         request = gateway_pb2.SetPeersRequest(embedder=self._embedder())
         egress = self._launchers.egress.link
-        request.egress.CopyFrom(self._link(Role.EGRESS, Port.AGENT_DOOR, egress))
+        request.egress.CopyFrom(self._link(Role.EGRESS, Port.AGENT_LISTENER, egress))
         if self._launchers.shell is not None:
             shell = self._launchers.shell.link
             request.shell.CopyFrom(self._link(Role.SHELL, Port.SHELL, shell))
@@ -286,10 +286,10 @@ class Guests:
             if channel is None or self.shell is None or channel is not self.shell.connection:
                 return  # the next shell is told once it is admitted
             route = self.egress.commands.for_shell()
-            if not (route.door or self._shell_has_door):
+            if not (route.door or self._shell_has_route):
                 return
             await set_egress(channel, route)
-            self._shell_has_door = bool(route.door)
+            self._shell_has_route = bool(route.door)
             self.untold = None
 
     async def _egress_configured(self) -> None:
@@ -315,7 +315,7 @@ class Guests:
             self._embedder(),
             shell,
             self._handover.canary,
-            egress=self._link(Role.EGRESS, Port.AGENT_DOOR, egress.link),
+            egress=self._link(Role.EGRESS, Port.AGENT_LISTENER, egress.link),
             upstreams=egress.upstreams,
             witnessed=True,
         )
@@ -348,7 +348,7 @@ class Guests:
             if role is Role.AGENT:
                 self._watcher.ended()
             if role is Role.SHELL:
-                self._admitted, self._shell_has_door, self.untold = None, False, None
+                self._admitted, self._shell_has_route, self.untold = None, False, None
         else:
             self._handles[role] = handle
         for event in self._moved.values():

@@ -95,6 +95,11 @@ class _Launcher:
         self._settings = self.config.for_user(self.workspace.user_id)
         self._placement = self.capabilities.placement
 
+    def _seen(self, role: Role) -> GuestMounts:
+        """The user's directories, as the guest `role` has them."""
+        own_files = role is Role.SHELL or role in self.capabilities.own_files
+        return GuestMounts(self.workspace.mounts(role), own_files)
+
     def _link_to(self, socket: Path, token: str) -> bootstrap_pb2.Link:
         """Where the agent guest finds `socket`, as a path on the host, with an identity for it."""
         identity = self.authority.issue(Party.AGENT).message()
@@ -274,7 +279,7 @@ class AgentLauncher(_Launcher):
 
     def guest_path(self, path: Path) -> str:
         """The path in the guest of a place in the workspace."""
-        return str(GuestMounts(self.workspace.mounts(Role.AGENT), self._own_files).path(path))
+        return str(self._seen(Role.AGENT).path(path))
 
 
 def _in_zone(
@@ -336,7 +341,7 @@ class ShellLauncher(_Launcher):
         if self.workspace.here:
             quarantine_excess(self.workspace, self.crowd_max, mounted=True)
         settings, socket = self._settings.shell, self.workspace.shell_socket
-        seen = GuestMounts(self.workspace.mounts(Role.SHELL), own_files=True)
+        seen = self._seen(Role.SHELL)
         place = self._placement.listener(socket, seen, Port.SHELL)
         memory = settings.memory_mb * _MIB
         environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
@@ -365,7 +370,7 @@ class EgressLauncher(_Launcher):
     """Prepares the launches of one user's egress guests, and what they are configured with.
 
     Each launch has its own token, for the runner. What is `kept` stays the same: the other guests
-    get the tokens of the doors at their own start, and outlive restarts of these. The secrets are
+    get the listeners' tokens at their own start, and outlive restarts of these. The secrets are
     those of `agent`; `memory_next` is a token that it is to try. `no_shell` says why there are no
     commands. Creating it checks that what the settings of egress name is there.
     """
@@ -377,13 +382,12 @@ class EgressLauncher(_Launcher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._own_files = Role.EGRESS in self.capabilities.own_files
         self.configuration()
 
     @property
     def link(self) -> bootstrap_pb2.Link:
-        """Where the agent guest finds its door, as a path on the host, with an identity for it."""
-        return self._link_to(self.workspace.agent_door, self.kept.agent_token)
+        """Where the agent guest finds egress, as a path on the host, with an identity for it."""
+        return self._link_to(self.workspace.egress_listener(Role.AGENT), self.kept.agent_token)
 
     def shell_egress_settings(
         self, authority_pem: str, handle: Handle | None
@@ -391,10 +395,9 @@ class EgressLauncher(_Launcher):
         """What the shell guest is told. It trusts `authority_pem` then. `handle` is that of the
         running egress guest."""
         credentials = self._settings.egress.credentials
-        seen = GuestMounts(self.workspace.mounts(Role.SHELL), own_files=True)
-        door = self._placement.door(self.workspace.shell_door, seen, handle)
+        listener = self.workspace.egress_listener(Role.SHELL)
         return shell_pb2.SetEgressRequest(
-            door=door,
+            door=self._placement.egress_endpoint(listener, self._seen(Role.SHELL), handle),
             door_launch_id=self._placement.name(handle.launch_id) if handle is not None else "",
             token=self.kept.shell_token,
             authority_pem=authority_pem,
@@ -434,7 +437,7 @@ class EgressLauncher(_Launcher):
             self.agent.environ,
             self.memory_next,
         )
-        seen = GuestMounts(self.workspace.mounts(Role.EGRESS), self._own_files)
+        seen = self._seen(Role.EGRESS)
         for upstream in built.upstreams:
             if server := self._handed(upstream.url):
                 place = seen.path(self.workspace.host_sockets) / socket_name(server)
@@ -455,14 +458,13 @@ class EgressLauncher(_Launcher):
     def prepare(self, role: Role) -> Launch:
         """A new launch of the egress guest `role` with its own token and id. None may run."""
         self.workspace.provision()
-        seen = GuestMounts(self.workspace.mounts(role), self._own_files)
+        seen = self._seen(role)
         control = self.workspace.egress_socket(role)
-        door, door_port = self.workspace.agent_door, Port.AGENT_DOOR
-        if SERVED[role] is Role.SHELL:
-            door, door_port = self.workspace.shell_door, Port.SHELL_DOOR
+        served = SERVED[role]
+        port = Port.AGENT_LISTENER if served is Role.AGENT else Port.SHELL_LISTENER
         listeners = (
             ("--socket", control, Port.EGRESS),
-            (f"--{SERVED[role]}-door", door, door_port),
+            (f"--{served}-door", self.workspace.egress_listener(served), port),
         )
         places = (
             (flag, self._placement.listener(socket, seen, port).removeprefix("unix:"))

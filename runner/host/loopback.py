@@ -18,6 +18,7 @@ import re
 import socket
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -233,19 +234,14 @@ class HostLoopback:
     async def _answer(self, writer: asyncio.StreamWriter, refused: _Refused) -> None:
         """Our own answer. The token in it says so: no server knows that."""
         body = str(refused).encode()
-        headers = [
-            (_TOKEN, self.token.encode()),
-            (b"content-type", b"text/plain"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        answer = h11.Connection(h11.SERVER)
-        for event in (
-            h11.Response(status_code=refused.status, headers=headers),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        ):
-            writer.write(answer.send(event) or b"")
+        head = (
+            f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}",
+            f"{TOKEN_METADATA_KEY}: {self.token}",
+            "content-type: text/plain",
+            f"content-length: {len(body)}",
+            "connection: close",
+        )
+        writer.write("\r\n".join([*head, "", ""]).encode() + body)
         await writer.drain()
         writer.close()
         await writer.wait_closed()

@@ -109,7 +109,7 @@ async def run_job(
             maintenance=job,
             job_key=job_key,
             egress=driver.capabilities.placement.link(
-                launchers.egress.link, handle, Port.AGENT_DOOR
+                launchers.egress.link, handle, Port.AGENT_LISTENER
             ),
             upstreams=launchers.egress.upstreams,
         )

@@ -22,7 +22,7 @@ from runner.tiers.base import Handle
 from runner.workspace.mounts import Role
 
 log = logging.getLogger(__name__)
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RecoveryState:
             "authority": self.authority.to_pem(),
             "canary": self.canary,
             "agent_token": self.agent_token,
-            "doors": [self.kept.agent_token, self.kept.shell_token],
+            "egress_tokens": [self.kept.agent_token, self.kept.shell_token],
             "placeholders": self.kept.placeholders,
             "grants": {
                 role: [base64.b64encode(each.SerializeToString()).decode() for each in found]
@@ -84,7 +84,7 @@ class RecoveryState:
                 role: {
                     "handle": left.handle.to_json(),
                     "token": left.token,
-                    "sameness": left.fingerprint,
+                    "fingerprint": left.fingerprint,
                 }
                 for role, left in self.guests.items()
             },
@@ -98,11 +98,11 @@ class RecoveryState:
         for role, found in content["grants"].items():
             for each in found:
                 grants.add(role, egress_pb2.EgressGrant.FromString(base64.b64decode(each)))
-        for_agent, for_shell = content["doors"]
+        for_agent, for_shell = content["egress_tokens"]
         kept = StableSecrets(for_agent, for_shell, Placeholders(content["placeholders"]), grants)
         guests = {
             Role(role): RunningGuest(
-                Handle.from_json(each["handle"]), each["token"], each["sameness"]
+                Handle.from_json(each["handle"]), each["token"], each["fingerprint"]
             )
             for role, each in content["guests"].items()
         }

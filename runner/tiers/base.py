@@ -48,8 +48,8 @@ class Port(IntEnum):
     GATEWAY = 7001
     SHELL = 7002
     EGRESS = 7003
-    AGENT_DOOR = 7004
-    SHELL_DOOR = 7005
+    AGENT_LISTENER = 7004
+    SHELL_LISTENER = 7005
     EMBEDDER = 7006
 
     @property
@@ -239,7 +239,7 @@ class Placement:
 
         return unix_endpoint(socket)
 
-    def door(self, socket: Path, seen: GuestMounts, handle: Handle | None) -> str:
+    def egress_endpoint(self, socket: Path, seen: GuestMounts, handle: Handle | None) -> str:
         """Where the shell guest, which has the mounts `seen`, reaches its egress guest, of which
         `handle` is that of the one that runs. Empty if nowhere now."""
         return seen.endpoint(socket)

@@ -17,18 +17,18 @@ class Role(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
     EGRESS = "egress"
-    """The agent's way out. It sees sockets alone: its own, a door for the agent, and those by which
-    the runner hands it servers of this machine's loopback."""
+    """The agent's way out. It sees sockets alone: its own, its listener for the agent, and those by
+    which the runner hands it servers of this machine's loopback."""
     SHELL_EGRESS = "shell-egress"
-    """The commands' way out: the same program, with the shell's door."""
+    """The commands' way out: the same program, which listens for the shell."""
     EMBEDDER = "embedder"
     """One for each host and model, shared by all users. It sees no workspace."""
 
 
 SERVED: Final = {Role.EGRESS: Role.AGENT, Role.SHELL_EGRESS: Role.SHELL}
 """Which guest each of those with a way out serves, and no other one."""
-DOOR: Final = "door.sock"
-"""Egress's socket for another guest, in the directory that both see."""
+LISTENER: Final = "http.sock"
+"""Where egress takes the requests of a guest, in the directory that both see."""
 
 
 class Access(StrEnum):

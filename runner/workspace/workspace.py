@@ -26,7 +26,7 @@ from runner.workspace.directories import (
 )
 from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
-    DOOR,
+    LISTENER,
     SERVED,
     BoundMount,
     Role,
@@ -118,15 +118,9 @@ class Workspace:
         (own,) = (bound.host_path for bound in self.mounts(role) if bound.mount.name == "ipc")
         return own / "egress.sock"
 
-    @property
-    def agent_door(self) -> Path:
-        """Where the agent guest finds its way out."""
-        return self.path / "ipc" / "agent-out" / DOOR
-
-    @property
-    def shell_door(self) -> Path:
-        """Where the shell guest finds its way out."""
-        return self.path / "ipc" / "shell-out" / DOOR
+    def egress_listener(self, guest: Role) -> Path:
+        """Where the agent or the shell guest finds its way out."""
+        return self.path / "ipc" / f"{guest}-out" / LISTENER
 
     @property
     def host_sockets(self) -> Path:
@@ -138,7 +132,7 @@ class Workspace:
         """All sockets of the user's guests."""
         return (
             *(self.gateway_socket, self.shell_socket, *map(self.egress_socket, SERVED)),
-            *(self.agent_door, self.shell_door),
+            *map(self.egress_listener, SERVED.values()),
         )
 
     def log(self, role: Role) -> Path:

@@ -164,7 +164,7 @@ async def test_nothing_of_another_http_client_is_imported_with_a_provider(
 ) -> None:
     """The libraries of both would take it, and 7 MB of memory, because a memory on a server has
     it."""
-    with_provider(guest.envelope, tmp_path / "door.sock")
+    with_provider(guest.envelope, tmp_path / "http.sock")
     configure(guest.envelope, "agent", provider=provider, api_key_env="KEY", fallbacks=fallbacks)
     guest.envelope.upstreams[provider] = ""
     guest.envelope.log_level = "debug"

@@ -35,21 +35,21 @@ _PORTS: Final = (
     (Role.AGENT, Port.GATEWAY),
     (Role.SHELL, Port.SHELL),
     (Role.EGRESS, Port.EGRESS),
-    (Role.EGRESS, Port.AGENT_DOOR),
+    (Role.EGRESS, Port.AGENT_LISTENER),
     (Role.SHELL_EGRESS, Port.EGRESS),
-    (Role.SHELL_EGRESS, Port.SHELL_DOOR),
+    (Role.SHELL_EGRESS, Port.SHELL_LISTENER),
     (Role.EMBEDDER, Port.EMBEDDER),
 )
 _GUEST_PORTS: Final = tuple(
     dict.fromkeys(port for guest, port in _PORTS if guest is not Role.EMBEDDER)
 )
-_DOORS: Final = {
-    Role.AGENT: (Role.EGRESS, Port.AGENT_DOOR),
-    Role.SHELL: (Role.SHELL_EGRESS, Port.SHELL_DOOR),
+_LISTENERS: Final = {
+    Role.AGENT: (Role.EGRESS, Port.AGENT_LISTENER),
+    Role.SHELL: (Role.SHELL_EGRESS, Port.SHELL_LISTENER),
 }
 _ALLOWED: Final = {
-    Role.AGENT: (Port.SHELL, Port.AGENT_DOOR, Port.EMBEDDER),
-    Role.SHELL: (Port.SHELL_DOOR,),
+    Role.AGENT: (Port.SHELL, Port.AGENT_LISTENER, Port.EMBEDDER),
+    Role.SHELL: (Port.SHELL_LISTENER,),
 }
 """The ports of a user's guests that policies open: see `policies`."""
 OTHERS_MAX: Final = 16
@@ -63,15 +63,15 @@ class ClusterAddresses:
     `forbidden` are the targets that it must not reach, besides public addresses, the metadata
     service, its gateway, which it knows itself, and the runner, which listens during the test. At
     least one of them must answer the runner, as the API server does: nobody can tell a dropped
-    connection from one to nobody. `door` is the endpoint (`tcp:HOST:PORT`) of egress that it may
-    reach; empty if there is none yet.
+    connection from one to nobody. `listener` is the endpoint (`tcp:HOST:PORT`) of egress that it
+    may reach; empty if there is none yet.
 
     Raises `ValueError` if there is nothing to try, or for a target that is no IP address: a pod
     resolves no names.
     """
 
     forbidden: tuple[Target, ...]
-    door: str = ""
+    listener: str = ""
 
     def __post_init__(self) -> None:
         if not self.forbidden:
@@ -98,7 +98,7 @@ class Neighbours:
 
     def of(self, role: Role) -> ClusterAddresses:
         """What the user's agent or shell has around it."""
-        egress, own_door = _DOORS[role]
+        egress, own_port = _LISTENERS[role]
         found = [target._replace(label="the API server") for target in self.api]
         found += [Target(address, _DNS, "the cluster's DNS") for address in self.names]
         found += [target for address in self.nodes for target in node(address)]
@@ -106,8 +106,8 @@ class Neighbours:
             if guest is not role and port not in _ALLOWED[role]:
                 found += _at(self.guests.get(guest, ()), (port,), f"the {guest}")
         found += _at(self.others[:OTHERS_MAX], _GUEST_PORTS, "another user's guest")
-        doors = [own_door.at(address) for address in self.guests.get(egress, ())[:1]]
-        return ClusterAddresses(tuple(dict.fromkeys(found)), *doors)
+        listeners = [own_port.at(address) for address in self.guests.get(egress, ())[:1]]
+        return ClusterAddresses(tuple(dict.fromkeys(found)), *listeners)
 
 
 def _at(addresses: Iterable[str], ports: Iterable[Port], label: str) -> list[Target]:
@@ -145,7 +145,7 @@ def pod_spec(
         host_addresses=tuple(host_addresses()),
         socket="",
         marks=marks(tokens, canary),
-        door=addresses.door,
+        door=addresses.listener,
         remote=True,
         forbidden=addresses.forbidden,
         checks=(*CHECKS, POLICIES),
@@ -156,7 +156,7 @@ def pod_network_spec(addresses: ClusterAddresses) -> Spec:
     """The specification for one agent pod."""
     return Spec(
         host_addresses=tuple(host_addresses()),
-        door=addresses.door,
+        door=addresses.listener,
         policed=True,
         forbidden=addresses.forbidden,
     )

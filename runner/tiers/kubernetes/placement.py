@@ -30,8 +30,8 @@ class PodPlacement(Placement):
     def reached(self, socket: Path) -> str:
         return ""
 
-    def door(self, socket: Path, seen: GuestMounts, handle: Handle | None) -> str:
-        return handle.endpoint(Port.SHELL_DOOR) if handle is not None else ""
+    def egress_endpoint(self, socket: Path, seen: GuestMounts, handle: Handle | None) -> str:
+        return handle.endpoint(Port.SHELL_LISTENER) if handle is not None else ""
 
     def link(
         self, base: bootstrap_pb2.Link, handle: Handle | None, port: Port

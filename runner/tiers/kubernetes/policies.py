@@ -83,7 +83,7 @@ def policies(
             come=[_rule("from", [runner], Port.GATEWAY)],
             go=[
                 _rule("to", [shell], Port.SHELL),
-                _rule("to", [own(Role.EGRESS)], Port.AGENT_DOOR),
+                _rule("to", [own(Role.EGRESS)], Port.AGENT_LISTENER),
                 _rule("to", [embedder], Port.EMBEDDER),
             ],
         ),
@@ -91,14 +91,14 @@ def policies(
             owner,
             Role.SHELL,
             come=[_rule("from", [runner, agent], Port.SHELL)],
-            go=[_rule("to", [own(Role.SHELL_EGRESS)], Port.SHELL_DOOR)],
+            go=[_rule("to", [own(Role.SHELL_EGRESS)], Port.SHELL_LISTENER)],
         ),
         _policy(
             owner,
             Role.EGRESS,
             come=[
                 _rule("from", [runner], Port.EGRESS),
-                _rule("from", [agent], Port.AGENT_DOOR),
+                _rule("from", [agent], Port.AGENT_LISTENER),
             ],
             go=[*world, _rule("to", [at_home({**MEMORY, LABEL_USER: owner.slug})], MEMORY_PORT)],
         ),
@@ -107,7 +107,7 @@ def policies(
             Role.SHELL_EGRESS,
             come=[
                 _rule("from", [runner], Port.EGRESS),
-                _rule("from", [shell], Port.SHELL_DOOR),
+                _rule("from", [shell], Port.SHELL_LISTENER),
             ],
             go=world,
         ),

@@ -135,7 +135,7 @@ def _complete() -> BootstrapEnvelope:
     made = envelope_for(Path("/w"))
     made.identity.CopyFrom(_identity())
     made.secrets.memory_key = "memory-key-0123456789"
-    made.egress.endpoint = "unix:/w/egress/door.sock"
+    made.egress.endpoint = "unix:/w/egress/http.sock"
     made.egress.token = "door-token-012345"
     made.egress.identity.CopyFrom(_identity())
     made.upstreams["openai"] = ""

@@ -137,7 +137,7 @@ async def test_an_empty_door_closes_the_way_out_again(pair: Pair) -> None:
 
 
 async def test_no_door_is_an_answer_that_says_so(pair: Pair) -> None:
-    door = shell_pb2.SetEgressRequest(door=f"unix:{pair.root}/door.sock", token=TOKEN)
+    door = shell_pb2.SetEgressRequest(door=f"unix:{pair.root}/http.sock", token=TOKEN)
     await pair.set(door)
     why = "nothing can leave this guest now: egress is starting, or does not run"
     assert await pair.says(CURL + URL) == f"{why}\n 503oxydra: {why}"
@@ -326,11 +326,11 @@ async def test_links_that_commands_put_in_the_way_lead_nowhere(pair: Pair, tmp_p
     "fields",
     [
         {"door": "tcp:10.0.0.9:1", "token": TOKEN},
-        {"door": "unix:door.sock", "token": TOKEN},
-        {"door": "unix:/door.sock", "token": "short"},
-        {"door": "unix:/door.sock", "token": TOKEN, "files": {"../x": b""}},
-        {"door": "unix:/door.sock", "token": TOKEN, "files": {"/etc/x": b""}},
-        {"door": "unix:/door.sock", "token": TOKEN, "environment": {"A=B": ""}},
+        {"door": "unix:http.sock", "token": TOKEN},
+        {"door": "unix:/http.sock", "token": "short"},
+        {"door": "unix:/http.sock", "token": TOKEN, "files": {"../x": b""}},
+        {"door": "unix:/http.sock", "token": TOKEN, "files": {"/etc/x": b""}},
+        {"door": "unix:/http.sock", "token": TOKEN, "environment": {"A=B": ""}},
     ],
 )
 async def test_what_can_never_work_is_refused(pair: Pair, fields: Any) -> None:

@@ -61,7 +61,7 @@ async def _set(guest: Guest, door: FakeEgress, authority: str = "") -> None:
     """Let commands out at the door, which is elsewhere for them."""
     door.socket.chmod(0o666)
     request = door.request(authority_pem=authority)
-    request.door = "unix:/egress/door.sock"
+    request.door = "unix:/egress/http.sock"
     await guest.api.call("SetEgress", request)
 
 

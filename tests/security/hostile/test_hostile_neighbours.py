@@ -33,7 +33,7 @@ SOCKETS = [
         "sockets by a search of the file system",
         bash("""
             find / -path /proc -prune -o -type s -print 2>/dev/null |
-                grep -v -e '^/ipc/shell.sock$' -e '^/egress/door.sock$' |
+                grep -v -e '^/ipc/shell.sock$' -e '^/egress/http.sock$' |
                 while read s; do won $s; done
         """),
         stopped_by="of all sockets only the daemon's own and egress's door are mounted",

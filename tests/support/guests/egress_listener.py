@@ -55,8 +55,8 @@ class FakeEgress:
 async def fake_egress(
     directory: Path, serve: Serve = _answer, identity: Identity | None = None
 ) -> AsyncIterator[FakeEgress]:
-    """Serve at `door.sock` of the directory."""
-    door = FakeEgress(directory / "door.sock", serve)
+    """Serve at `http.sock` of the directory."""
+    door = FakeEgress(directory / "http.sock", serve)
     context = tls.server_context(identity or parties.identity(Party.EGRESS))
     server = await asyncio.start_unix_server(door.accept, door.socket, ssl=context)
     try:

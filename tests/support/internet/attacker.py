@@ -196,7 +196,7 @@ def crowd() -> str:
 def past_the_door() -> str:
     """The socket of the door itself, without a certificate."""
     said = []
-    for path in ("/egress/door.sock", "/agent/door.sock", "/shell/door.sock", "/ipc/egress.sock"):
+    for path in ("/egress/http.sock", "/agent/http.sock", "/shell/http.sock", "/ipc/egress.sock"):
         try:
             with socket.socket(socket.AF_UNIX) as made:
                 made.settimeout(5)

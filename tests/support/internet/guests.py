@@ -157,7 +157,7 @@ class Guests:
     def _door_in_agent(self) -> str:
         if self.host.tier == "process":
             return self.door.endpoint.removeprefix("unix:")
-        return "/egress/door.sock"
+        return "/egress/http.sock"
 
 
 @asynccontextmanager

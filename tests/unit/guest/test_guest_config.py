@@ -34,7 +34,7 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
     configure(envelope, "memory", max_notes=7, remote_url="libsql://{user_id}.example")
     configure(envelope, "shell", deny=["rm *"])
     envelope.secrets.memory_key = "memory-k3y-0123"
-    envelope.egress.CopyFrom(parties.link("unix:/run/door.sock", "token-of-the-door"))
+    envelope.egress.CopyFrom(parties.link("unix:/run/http.sock", "token-of-the-door"))
     envelope.upstreams["memory"] = ""
     envelope.shell.unavailable_reason = "no bubblewrap"
     envelope.embedder.CopyFrom(parties.link("unix:/run/e.sock", "embedder-t0ken"))

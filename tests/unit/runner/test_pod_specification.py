@@ -129,7 +129,7 @@ def test_a_guest_may_reach_only_whom_its_policy_names(
     assert {target[:2] for target in around.forbidden} == EVERYBODY | own
     assert len(around.forbidden) == len(EVERYBODY | own)
     assert all(target.label for target in around.forbidden)
-    assert around.door == door
+    assert around.listener == door
 
 
 @pytest.mark.parametrize("role", [Role.AGENT, Role.SHELL])
@@ -154,7 +154,7 @@ def test_a_crowd_of_others_is_bounded() -> None:
 
 def test_what_is_not_there_yet_is_left_out() -> None:
     around = Neighbours(api=(API,)).of(Role.SHELL)
-    assert (around.forbidden, around.door) == ((API,), "")
+    assert (around.forbidden, around.listener) == ((API,), "")
 
 
 def report(failed: dict[str, str]) -> control_pb2.BoundaryReport:

@@ -154,7 +154,7 @@ def test_without_descriptors_nothing_is_shut(
         raise OSError(errno.EMFILE, "too many")
 
     monkeypatch.setattr(socket, "socket", full)
-    found = _found(proc, listener_name="x", door="/egress/door.sock")
+    found = _found(proc, listener_name="x", door="/egress/http.sock")
     assert found["interfaces"].startswith("could not be tried")
     assert found["vsock"].startswith("could not be tried")
     assert found["door"].startswith("could not be tried")
@@ -180,12 +180,12 @@ def test_an_abstract_socket_of_the_host(proc: Path, reached: dict[str, str]) -> 
 def serve(tmp_path: Path) -> Iterator[Callable[[ssl.SSLContext], str]]:
     """Start a door with a TLS context, which answers whatever is sent; returns its path."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "door.sock"))
+        listener.bind(str(tmp_path / "http.sock"))
         listener.listen()
 
         def start(context: ssl.SSLContext) -> str:
             answer_once(listener, context)
-            return str(tmp_path / "door.sock")
+            return str(tmp_path / "http.sock")
 
         yield start
 
@@ -206,7 +206,7 @@ def test_a_door_that_hears_anybody(
 
 
 def test_no_door_is_shut(proc: Path, reached: dict[str, str]) -> None:
-    assert _found(proc, door="/no/such/door.sock")["door"] == ""
+    assert _found(proc, door="/no/such/http.sock")["door"] == ""
 
 
 @pytest.mark.root
@@ -224,7 +224,7 @@ def test_a_network_namespace_of_its_own_shuts_what_this_machine_has_open() -> No
 
 
 def test_a_specification_crosses_as_json() -> None:
-    spec = Spec(1, "x", ("192.0.2.7",), "/egress/door.sock")
+    spec = Spec(1, "x", ("192.0.2.7",), "/egress/http.sock")
     assert Spec.from_json(spec.to_json()) == spec
     for content in (b"", b"[]", b"{}", b'{"x": 1, "host_addresses": []}'):
         with pytest.raises(ValueError):

@@ -25,7 +25,7 @@ def _open(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[Spec]:
 
 def test_a_guest_whose_ways_are_shut(guest: ProbedGuest, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _open(monkeypatch)
-    told = Spec(1234, "runner", ("192.0.2.7",), "/egress/door.sock")
+    told = Spec(1234, "runner", ("192.0.2.7",), "/egress/http.sock")
     world = guest.look(
         listener_port=told.listener_port,
         listener_name=told.listener_name,
