@@ -167,7 +167,7 @@ def _read(path: Path, found_by: Mapping[str, str] | None) -> dict[str, Any]:
     """`found_by` is the environment for a file that nobody has named."""
     fix = f"make {path} a readable TOML file"
     reading = file_errors(f"cannot read the configuration file {path}", fix, kind=ConfigError)
-    with reading, open(path, "rb", opener=_open_without_waiting) as file:
+    with reading, open(path, "rb", opener=open_without_waiting) as file:
         if found_by is not None:
             trust.check_owner(path, os.fstat(file.fileno()), found_by)
         os.set_blocking(file.fileno(), True)
@@ -195,7 +195,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         ) from None
 
 
-def _open_without_waiting(path: str, flags: int) -> int:
+def open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 

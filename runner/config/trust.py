@@ -50,7 +50,7 @@ def check_owner(path: Path, found: os.stat_result, environ: Mapping[str, str]) -
     """Raises `ConfigError` if a configuration file that nobody has named belongs to an account that
     is neither ours nor root's, can be changed by all, or lies where another account could have put
     it. With sudo, the account that called it is ours."""
-    if found.st_uid not in _ours(environ):
+    if found.st_uid not in own_accounts(environ):
         why = f"it belongs to the account with uid {found.st_uid}"
     elif found.st_mode & stat.S_IWOTH:
         why = "every account can change it"
@@ -71,7 +71,7 @@ def writable_by_others(path: Path, environ: Mapping[str, str] = os.environ) -> s
     accounts may write in it, none may replace what is another's (the sticky bit of /tmp). What is
     missing has no owner yet. A group to which somebody has opened a directory counts as asked in.
     """
-    ours = _ours(environ)
+    ours = own_accounts(environ)
     here, links = Path("/"), 0
     left = list(reversed(Path(os.path.abspath(path)).parts[1:]))  # noqa: PTH100 - links are ours to read
     while left:
@@ -97,7 +97,7 @@ def writable_by_others(path: Path, environ: Mapping[str, str] = os.environ) -> s
     return ""
 
 
-def _ours(environ: Mapping[str, str]) -> frozenset[int]:
+def own_accounts(environ: Mapping[str, str]) -> frozenset[int]:
     """The accounts that may decide for us: ourselves, root and, with sudo, who called it. In a user
     namespace, where only some accounts have a number, the others count as the machine's."""
     ours = {os.geteuid(), 0}

@@ -23,7 +23,7 @@ import psutil
 from wire.egress.loopback import is_loopback
 from wire.errors import Code
 from wire.providers import COMPATIBLE, PROVIDERS, Provider
-from wire.text import parsed_json, refusal_words, shortened, visible_name
+from wire.text import bounded_json, parsed_json, refusal_words, shortened, visible_name
 
 from runner.errors import HostError
 from runner.workspace.keys import usable_key
@@ -44,9 +44,13 @@ _WHOLE: Final = 2
 """How often that long all answers of one server may take together: one that never ends may go on
 for ever, byte by byte."""
 _ANSWER_MAX_BYTES: Final = 16 * 1024 * 1024
+_DETAILS_MAX_BYTES: Final = 1024 * 1024
+_VALUES_MAX: Final = 250_000
+"""A value of a few bytes takes fifty times as much memory."""
 _MODELS_MAX: Final = 2_000
 _DETAILED_MAX: Final = 64
 """Of so many models Ollama is asked for details."""
+_REFUSAL_MAX_BYTES: Final = 64 * 1024
 _WORDS_MAX_CHARS: Final = 300
 _SYSTEM_UIDS: Final = 1000
 """Accounts below this are those of services and root."""
@@ -274,7 +278,7 @@ async def pull(server: Server, name: str) -> AsyncGenerator[Pulled, None]:
             async with client.stream(
                 "POST", f"{_root(server.base_url)}/api/pull", json={"model": name, "stream": True}
             ) as answer:
-                async for line in answer.aiter_lines():
+                async for line in _lines(answer):
                     with contextlib.suppress(ValueError):
                         step = parsed_json(line)
                         if isinstance(step, dict) and step.get("error"):
@@ -283,6 +287,18 @@ async def pull(server: Server, name: str) -> AsyncGenerator[Pulled, None]:
                         yield Pulled(_text(step, "status"), *sizes)
         except httpx2.TransportError as error:
             raise _not_pulled(name, _cause(error)) from None
+
+
+async def _lines(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """The lines of an answer; of one that is too long only its beginning, and it is the last."""
+    rest = b""
+    async for piece in answer.aiter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > _REFUSAL_MAX_BYTES:
+            break
+    yield rest
 
 
 def _not_pulled(name: str, words: str) -> HostError:
@@ -299,7 +315,7 @@ class _Refused(Exception):  # noqa: N818 - an answer
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(status)
-        self.status, self.body = status, body
+        self.status, self.body = status, body[:_REFUSAL_MAX_BYTES]
 
     def error(self, who: str, url: str, key: str) -> HostError:
         words = _own_words(self.body, key) or "no reason"
@@ -372,19 +388,22 @@ def _schemes(host: str, *, with_key: bool) -> list[str]:
     return ["https", "http"] if "." in host else ["http", "https"]
 
 
-async def _answer(client: httpx2.AsyncClient, method: str, url: str, **given: Any) -> Any:
-    """What a server answers in JSON. Raises `_Refused`, and httpx's errors."""
+async def _answer(
+    client: httpx2.AsyncClient, method: str, url: str, most: int = _ANSWER_MAX_BYTES, **given: Any
+) -> Any:
+    """What a server answers in JSON of at most so many bytes. Raises `_Refused`, and httpx's
+    errors."""
     received = bytearray()  # appending to bytes would copy all of it for each piece
     async with client.stream(method, url, **given) as answer:
         async for piece in answer.aiter_bytes():
             received += piece
-            if len(received) > _ANSWER_MAX_BYTES:
+            if len(received) > most:
                 raise _Refused(answer.status_code, b"an answer without end")
     body = bytes(received)
     if answer.status_code != 200:
         raise _Refused(answer.status_code, body)
     try:
-        return parsed_json(body)
+        return bounded_json(body, _VALUES_MAX)
     except ValueError:
         raise _Refused(answer.status_code, body) from None
 
@@ -394,7 +413,8 @@ async def _optional(
 ) -> Mapping[str, Any]:
     """The same if it is a table, or an empty one from a server that has no such address."""
     with contextlib.suppress(_Refused, httpx2.HTTPError):
-        if isinstance(answer := await _answer(client, method, url, **given), dict):
+        answer = await _answer(client, method, url, _DETAILS_MAX_BYTES, **given)
+        if isinstance(answer, dict):
             return answer
     return {}
 

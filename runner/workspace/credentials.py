@@ -16,7 +16,7 @@ from wire.settings import (
 )
 
 from runner.errors import ConfigError
-from runner.workspace.keys import read_key_file, read_provider_keys, read_variable, reading
+from runner.workspace.keys import opened, read_key_file, read_provider_keys, read_variable
 
 KEY_MIN_CHARS: Final = 16
 _FILE_MAX_BYTES: Final = 1024 * 1024
@@ -87,8 +87,8 @@ def read_certificates(path: Path | None, named_by: str = "memory.ca_file") -> st
     """The certificates, in PEM, to trust in addition to those of the system."""
     if path is None:
         return ""
-    with reading(named_by, path):
-        text = path.read_text(encoding="ascii", errors="replace")[:_FILE_MAX_BYTES]
+    with opened(named_by, path) as file:
+        text = file.read(_FILE_MAX_BYTES).decode("ascii", "replace")
     if "-----BEGIN CERTIFICATE-----" not in text:
         raise ConfigError(
             Code.INVALID_ARGUMENT,

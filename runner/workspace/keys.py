@@ -1,13 +1,15 @@
 """Where the keys of models' providers are: in a variable, a file, a password manager or the
 system's keyring. A typed key is stored in one of the last two, with the address that it is for."""
 
+import fcntl
+import os
 import re
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import platformdirs
 from wire.errors import Code
@@ -15,7 +17,8 @@ from wire.installation import adding
 from wire.providers import PROVIDERS
 from wire.settings import AgentSettings
 
-from runner.config.trust import workspace_around
+from runner.config.loading import open_without_waiting
+from runner.config.trust import own_accounts, workspace_around
 from runner.errors import ConfigError, file_errors
 from runner.workspace.directories import whole_file
 
@@ -165,30 +168,49 @@ def _printed(command: tuple[str, ...]) -> str:
     what = f"the command {command[0]}, which agent.api_key_command names,"
     fix = "run it in this shell to see what it asks; then correct agent.api_key_command"
     try:
-        done = subprocess.run(  # noqa: S603 - the operator's own words, no shell
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_COMMAND_WITHIN_S,
-            check=False,
-        )
+        with _bounded_memory() as (out, err):
+            done = subprocess.run(  # noqa: S603 - the operator's own words, no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                timeout=_COMMAND_WITHIN_S,
+                check=False,
+            )
+            printed, said = (
+                os.pread(each, _FILE_MAX_BYTES, 0).rstrip(b"\0") for each in (out, err)
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or f"no answer for {_COMMAND_WITHIN_S:g} seconds"
         failed = f"{what} cannot be run" if isinstance(error, OSError) else f"{what} takes too long"
         raise ConfigError(Code.FAILED_PRECONDITION, failed, details=why, resolution=fix) from None
-    said = done.stderr.decode(errors="replace").strip()[-_SAID_CHARS:]
+    words = said.decode(errors="replace").strip()[-_SAID_CHARS:]
     if done.returncode:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             f"{what} ended with status {done.returncode}",
-            details=said or "it printed no reason",
+            details=words or "it printed no reason",
             resolution=fix,
         )
-    if not (lines := done.stdout[:_FILE_MAX_BYTES].decode("ascii", "replace").strip().splitlines()):
+    if not (lines := printed.decode("ascii", "replace").strip().splitlines()):
         raise ConfigError(
-            Code.FAILED_PRECONDITION, f"{what} printed no key", details=said, resolution=fix
+            Code.FAILED_PRECONDITION, f"{what} printed no key", details=words, resolution=fix
         )
     return usable_key(lines[0].strip(), f"what {command[0]} printed", fix)
+
+
+@contextmanager
+def _bounded_memory() -> Iterator[tuple[int, int]]:
+    """Two files in memory that do not grow: for what a command prints, which may have no end, and
+    whose pipe a process in the background may hold."""
+    with ExitStack() as closing:
+        files = []
+        for name in ("out", "err"):
+            files.append(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+            closing.callback(os.close, files[-1])
+            os.truncate(files[-1], _FILE_MAX_BYTES)
+            fcntl.fcntl(files[-1], fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+        yield files[0], files[1]
 
 
 _KEPT: Final = "; or store the key, so that it survives a restart: runner credentials set"
@@ -217,21 +239,23 @@ def read_key_file(path: Path, named_by: str, origin: str = "") -> str:
     With `origin`, a second line may bind the key to one server, as `store_key` writes it; the key
     is refused for another one.
     """
-    with reading(named_by, path):
-        mode = path.stat().st_mode
-        text = path.read_bytes()[:_FILE_MAX_BYTES].decode("ascii", "replace").strip()
-    if stat.S_IMODE(mode) & 0o077:
+    with opened(named_by, path) as file:
+        found = os.fstat(file.fileno())
+        text = file.read(_FILE_MAX_BYTES).decode("ascii", "replace").strip()
+    mode, is_own = stat.S_IMODE(found.st_mode), found.st_uid in own_accounts(os.environ)
+    if mode & 0o077 or not is_own:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             f"others can read the key file {path}",
-            details=f"its mode is {stat.S_IMODE(mode):04o}",
-            resolution=f"chmod 600 {path}; if somebody may have read the key, change it",
+            details=f"its mode is {mode:04o}, and its owner the account with uid {found.st_uid}",
+            resolution=("" if is_own else f"chown {os.geteuid()} {path}; ")
+            + f"chmod 600 {path}; if somebody may have read the key, change it",
         )
-    if origin and (found := workspace_around(path)):
+    if origin and (around := workspace_around(path)):
         raise ConfigError(
             Code.PERMISSION_DENIED,
             f"the key file {path} is not used",
-            details=f"it lies below {found}, where tools of an agent can read it",
+            details=f"it lies below {around}, where tools of an agent can read it",
             resolution=f"move it to another directory and correct {named_by}; change the key",
         )
     if origin and (bound := _BOUND.search(text)):
@@ -266,11 +290,19 @@ def usable_key(value: str, where: str, fix: str) -> str:
     )
 
 
-def reading(setting: str, path: Path) -> AbstractContextManager[None]:
-    """For reading a file that a setting names. Raises `ConfigError` for an `OSError`."""
-    return file_errors(
-        f"cannot read {path}",
-        f"ls -l {path}; it must be a file that this user can read",
-        because=f"{setting} names it: ",
-        kind=ConfigError,
-    )
+@contextmanager
+def opened(setting: str, path: Path) -> Iterator[BinaryIO]:
+    """The plain file that a setting names. Raises `ConfigError` for an `OSError`, and for anything
+    else, which may keep its reader waiting or never end."""
+    with (
+        file_errors(
+            f"cannot read {path}",
+            f"ls -l {path}; it must be a file that this user can read",
+            because=f"{setting} names it: ",
+            kind=ConfigError,
+        ),
+        open(path, "rb", opener=open_without_waiting) as file,
+    ):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is not a plain file")
+        yield file

@@ -73,7 +73,10 @@ def test_a_bad_key_file_is_refused(tmp_path: Path, content: str, mode: int, said
 
 
 def test_a_missing_key_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe", 0o600)
     for section, said in (
+        (EncryptionSettings(key_file=pipe), "cannot read"),
+        (EncryptionSettings(key_file=Path("/dev/zero")), "cannot read /dev/zero"),
         (EncryptionSettings(key_env="MY_KEY"), "MY_KEY is not set"),
         (EncryptionSettings(key_file=tmp_path / "no"), f"cannot read {tmp_path / 'no'}"),
     ):

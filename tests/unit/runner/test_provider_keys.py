@@ -1,5 +1,7 @@
 """Where a provider's key may be, what is stored of a typed one, and that it goes to one address."""
 
+import os
+import signal
 import stat
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from wire.settings import AgentSettings, UserSettings, from_json, origin_of, to_
 from runner.config.loading import load_settings
 from runner.config.models import Config
 from runner.errors import ConfigError
+from runner.workspace import keys
 from runner.workspace.keys import key_source, read_api_key, store_key
 
 KEY = "sk-test-0123456789abcdef"
@@ -119,6 +122,9 @@ def test_a_keyring_that_does_not_keep_a_key_is_left_alone(
 def test_a_password_manager_prints_the_key(home: Path) -> None:
     agent = openai(api_key_command=(sys.executable, "-c", f"print('{KEY}\\nuser: me')"))
     assert read_api_key(agent, {}) == KEY
+    command = ("sh", "-c", f'sleep 3600 & echo $! > "$0"; echo {KEY}', str(home / "pid"))
+    assert read_api_key(openai(api_key_command=command), {}) == KEY, "it waits for nobody else"
+    os.kill(int((home / "pid").read_text()), signal.SIGKILL)
     assert key_source(agent) == f"the command {sys.executable}"
 
 
@@ -128,6 +134,8 @@ def test_a_password_manager_prints_the_key(home: Path) -> None:
         ("import sys; sys.exit('the store is locked')", "ended with status 1"),
         ("", "printed no key"),
         (f"print('{KEY} \\x07')", "holds something that is not a key"),
+        ("while True: print('k' * 4096)", "ended with status 1"),
+        ("import sys\nwhile True: sys.stderr.write('k' * 4096)", "ended with status 1"),
         (None, "cannot be run"),
     ],
 )
@@ -152,6 +160,16 @@ def test_a_key_file_where_tools_can_read_is_refused(home: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="others can read"):
         read_api_key(openai(api_key_file=path), {})
+
+
+def test_a_key_file_of_another_account_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = openai(**store_key("openai", "", KEY))
+    monkeypatch.setattr(keys, "own_accounts", lambda _: {os.geteuid() + 1})
+    with pytest.raises(ConfigError, match="others can read") as raised:
+        read_api_key(found, {})
+    assert raised.value.resolution.startswith(f"chown {os.geteuid()} ")
 
 
 def test_only_one_source_counts() -> None:

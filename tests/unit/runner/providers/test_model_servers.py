@@ -264,6 +264,20 @@ async def test_an_answer_that_never_ends_is_not_waited_for() -> None:
     assert (refused.value.code, refused.value.details) == (Code.UNAVAILABLE, "no answer in time")
 
 
+async def test_of_what_a_server_says_not_more_is_read_than_it_needs() -> None:
+    crowd = {"data": [{"id": "m"}, *[{}] * 300_000]}
+    with serving({"*": always(crowd)}) as server, pytest.raises(HostError, match="lists no models"):
+        await server_at(f"127.0.0.1:{server.port}")
+    shown = {"capabilities": ["tools"], "license": "x" * 2**20}
+    talks = {**fake.ollama(tag("m", "completion")), "POST /api/show": always(shown)}
+    with serving(talks) as server:
+        one = await server_at(f"127.0.0.1:{server.port}")
+        assert [each.tools for each in one.models] == [None]
+        steps = itertools.chain(['{"status": "pulling"}\n'], itertools.repeat("x" * 2**16))
+        server.routes["POST /api/pull"] = lambda _: (200, steps)
+        assert [each.status async for each in servers.pull(one, "m")] == ["pulling"]
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
