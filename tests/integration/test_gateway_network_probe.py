@@ -23,11 +23,6 @@ async def gateways() -> AsyncIterator[Gateways]:
         yield opened
 
 
-@pytest.fixture
-async def alice(gateways: Gateways) -> Client:
-    return await gateways.serve("alice")
-
-
 async def _try(alice: Client, party: Party, spec: bytes) -> Any:
     peer = parties.peer(alice.address, Party.AGENT, alice.token, party)
     async with open_channel(peer) as channel:

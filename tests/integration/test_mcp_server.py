@@ -26,11 +26,6 @@ async def gateways() -> AsyncIterator[Gateways]:
         yield opened
 
 
-@pytest.fixture
-async def alice(gateways: Gateways) -> Client:
-    return await gateways.serve("alice")
-
-
 @asynccontextmanager
 async def connected(user: Client) -> AsyncIterator[McpClient]:
     async with GatewayClient(open_channel(user.peer), "mcp") as agent:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import tracemalloc
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,10 @@ from tests.support.memory.exports import (
     said,
     session,
 )
-from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.memory.store import ORIGIN, embedded, opened
 
 LATER = "2026-11-21T10:00:00.000000Z"
 ORIGIN_LINE = said("x", 1)["origin"]
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    async with opened(tmp_path / "memory.db", FakeEmbedder()) as opened_memory:
-        yield opened_memory
 
 
 async def fed(memory: Memory, *lines: dict[str, Any], dry_run: bool = False) -> Report:

@@ -1,6 +1,5 @@
 """Every change of a note is listed, newest first, and the last one can be taken back."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,6 @@ from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 ALICE, BOB = "alice", "bob"
 AGENT = Origin("agent", "chat", "s2", "t2")
 PAGE = Origin("agent", "chat", "s2", "t2", "/shared/page.md", material=True)
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        yield memory
 
 
 async def save(memory: Memory, text: str, origin: Origin = ORIGIN, **details: object) -> str:

@@ -1,7 +1,6 @@
 """Review shows notes that say nearly the same and notes that nobody needed; it changes none."""
 
 import random
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from pathlib import Path
@@ -20,12 +19,6 @@ from tests.support.memory.store import ALONE, ORIGIN, FakeEmbedder, away, embedd
 ALICE, BOB = "alice", "bob"
 OAK = "the old oak tree behind the house grows very slowly"
 NEARLY = "the old oak tree behind the house grows quite slowly"
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        yield memory
 
 
 async def save(memory: Memory, text: str, scope: str = "") -> str:

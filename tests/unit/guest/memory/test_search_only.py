@@ -1,7 +1,6 @@
 """Which notes a search may give: those that the session that asks sees, of the kinds it asks
 for; and what a hit says of where it comes from."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +12,6 @@ from guest.memory.search import ranking
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 PAGE = Origin("agent", session_id="s1", link="/shared/page.md", material=True)
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        yield memory
 
 
 async def save(

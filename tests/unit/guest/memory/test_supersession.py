@@ -1,22 +1,14 @@
 """A superseded note counts no more, is kept, and never stands in a circle."""
 
 import itertools
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Superseded, SupersedeRefused, User
-from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN
 
 ALICE, BOB = "alice", "bob"
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        yield memory
 
 
 async def save(memory: Memory, text: str, scope: str = "") -> str:

@@ -2,7 +2,6 @@
 is counted."""
 
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +15,6 @@ from guest.memory.notes.repository import NoteRepository
 from tests.support.memory.store import ALONE, ORIGIN, FakeEmbedder, away, opened
 
 ALICE, BOB = "alice", "bob"
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        yield memory
 
 
 async def save(memory: Memory, text: str, **details: object) -> Note:

@@ -14,12 +14,6 @@ NOWHERE = replace(ALICE, session_id="")
 
 
 @pytest.fixture
-async def tools(tmp_path: Path) -> AsyncIterator[Tools]:
-    async with all_tools(tmp_path / "memory.db") as opened:
-        yield opened
-
-
-@pytest.fixture
 async def scoped(tmp_path: Path) -> AsyncIterator[Tools]:
     async with all_tools(tmp_path / "scoped.db", "session") as opened:
         yield opened

@@ -1,6 +1,5 @@
 """Every line of the contract's section on typed memory, over a real store."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,6 @@ from wire.errors import Code
 
 from guest.memory.models import NOTE_TYPES
 from tests.support.tools.memory_tools import ALICE, BOB, READ, Tools, all_tools
-
-
-@pytest.fixture
-async def tools(tmp_path: Path) -> AsyncIterator[Tools]:
-    async with all_tools(tmp_path / "memory.db") as opened:
-        yield opened
 
 
 async def test_remember_answers_with_the_contracts_keys_and_stores_at_once(tools: Tools) -> None:

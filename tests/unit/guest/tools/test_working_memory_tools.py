@@ -1,6 +1,5 @@
 """Every line of the contract's section on working memory, over a real store."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +16,6 @@ from tests.support.tools.memory_tools import (
     Tools,
     all_tools,
 )
-
-
-@pytest.fixture
-async def tools(tmp_path: Path) -> AsyncIterator[Tools]:
-    async with all_tools(tmp_path / "memory.db") as opened:
-        yield opened
 
 
 async def activity(memory: Memory) -> list[tuple[str, str, int]]:
