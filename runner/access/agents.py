@@ -3,14 +3,10 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
 
 import grpc
 from wire.errors import Code, WireError
-from wire.limits import ERROR_METADATA_KEY
-from wire.status import from_rpc_error
 from wire.transport import open_channel
 
 from runner.config.models import Config
@@ -19,15 +15,6 @@ from runner.host.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-_NOT_ANSWERED: Final = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.PERMISSION_DENIED,
-    }
-)
 _Launch = tuple[int, int]
 """Which host runs: the file of its control token, which is made anew by each."""
 
@@ -111,84 +98,6 @@ class Agents:
         known = self._connections.pop(user_id, None)
         if known is not None:
             await known.channel.close()
-
-
-class Replies:
-    """One call of a user's gateway, of which the replies are read one by one.
-
-    Connects anew, once, where another launch of the agent serves by now. `request` is a message as
-    bytes; a caller gets what `back` makes of a reply.
-    """
-
-    def __init__(
-        self,
-        agents: Agents,
-        user_id: str,
-        path: str,
-        request: bytes,
-        back: Callable[[bytes], bytes],
-    ) -> None:
-        self._back = back
-        self._agents = agents
-        self._user_id = user_id
-        self._path = path
-        self._request = request
-        self._call: Any = None
-        self._channel: Any = None
-        self._cancelled = False
-
-    async def read(self) -> bytes | None:
-        """The next reply; None after the last one. A reply is asked of the agent only here.
-
-        Raises `WireError`, and `asyncio.CancelledError` after `cancel`.
-        """
-        if self._call is not None:
-            return await self._next(self._call)
-        for _ in range(2):
-            self._channel = await self._agents.channel(self._user_id)
-            if self._cancelled:
-                break
-            call: Any = self._channel.unary_stream(self._path)
-            try:
-                self._call = call(self._request)
-                return await self._next(self._call)
-            except (_OtherLaunchError, grpc.aio.UsageError):  # the latter: closed meanwhile
-                log.info("the agent of %s was started again; connecting anew", self._user_id)
-                await self._agents.forget(self._user_id, self._channel)
-        if self._cancelled:
-            raise asyncio.CancelledError
-        raise away(self._user_id)
-
-    def cancel(self) -> None:
-        """End the call, also at the agent. Idempotent."""
-        self._cancelled = True
-        if self._call is not None:
-            self._call.cancel()
-
-    async def _next(self, call: Any) -> bytes | None:
-        try:
-            reply = await call.read()
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._cancelled or (task is not None and task.cancelling()):
-                raise
-            raise away(self._user_id) from None  # another call has found that the agent has gone
-        except grpc.aio.AioRpcError as error:
-            metadata = error.trailing_metadata() or ()
-            told = any(key == ERROR_METADATA_KEY for key, _ in metadata)
-            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                raise _OtherLaunchError from None
-            if told or error.code() not in _NOT_ANSWERED:
-                raise from_rpc_error(error) from None
-            if await self._agents.forget(self._user_id, self._channel):
-                log.warning("the agent of %s does not answer right now", self._user_id)
-                log.info("%s", error.details())
-            raise away(self._user_id) from None
-        return None if reply is grpc.aio.EOF else self._back(reply)
-
-
-class _OtherLaunchError(Exception):
-    """The gateway has not taken a call, because it is not the one that was asked before."""
 
 
 def away(user_id: str) -> WireError:

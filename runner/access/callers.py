@@ -17,14 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from wire.errors import Code, WireError
+from wire.limits import ERROR_METADATA_KEY
+from wire.status import from_rpc_error
 
-from runner.access.agents import Agents, Replies
+from runner.access.agents import Agents, away
 from runner.access.scopes import METHODS, OWN, Method, Scope
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens
 from runner.client.calls import CallChannel
@@ -45,6 +47,15 @@ _LOGGED_MAX: Final = 50
 _PEERS_MAX: Final = 1_000
 INVITED: Final = "browser"
 """What tokens are named after that a link has made."""
+_NOT_ANSWERED: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+    }
+)
 _ASK: Final = "ask the person who runs this host for another one"
 _NO_TOKEN: Final = partial(
     WireError,
@@ -255,26 +266,18 @@ class Callers:
         user_id = user_id or caller.user_id
         caller.check_user(user_id)
 
-        def begin(described: MethodDescriptor, request: Message) -> CallersReplies:
-            method = METHODS[described.name]
-            return self.call(caller, user_id, method, request.SerializeToString())
+        def begin(described: MethodDescriptor, request: Message) -> Replies:
+            return self.call(caller, user_id, METHODS[described.name], request)
 
         return CallChannel(begin)
 
-    def call(
-        self, caller: Caller, user_id: str, method: Method, request: bytes
-    ) -> "CallersReplies":
-        """A call of `method`, of which nothing was sent yet.
-
-        Raises `WireError`: PERMISSION_DENIED, and INVALID_ARGUMENT for what is no message.
-        """
+    def call(self, caller: Caller, user_id: str, method: Method, request: Message) -> "Replies":
+        """A call of `method`, of which nothing was sent yet. Raises `WireError`
+        (PERMISSION_DENIED)."""
         caller.check_user(user_id)
         method.check(caller.scopes)
         request = method.through(caller.channel, caller.scopes, request)
-        replies = Replies(
-            self.agents, user_id, method.path, request, partial(method.back, caller.scopes)
-        )
-        return CallersReplies(self, caller, replies, method.reply)
+        return Replies(self, caller, user_id, method, request)
 
     def large(self, caller: Caller) -> asyncio.Semaphore:
         """What a large request of `caller` is read and understood in: few are at once."""
@@ -343,39 +346,91 @@ class Callers:
             log.warning("when tokens were used cannot be kept: %s", error)
 
 
-class CallersReplies:
-    """Replies of a gateway to a call, which counts as one of its caller's while it runs.
+class Replies:
+    """Replies of a user's gateway to one call, which counts as one of its caller's while it runs.
 
-    It ends when they are not let in any more; `read` then raises why.
+    It ends when they are not let in any more; `read` then raises why. Connects anew, once, where
+    another launch of the agent serves by now.
     """
 
     def __init__(
-        self, callers: Callers, caller: Caller, replies: Replies, kind: type[Message]
+        self, callers: Callers, caller: Caller, user_id: str, method: Method, request: Message
     ) -> None:
         self._callers = callers
         self._caller = caller
-        self._replies = replies
-        self._kind = kind
+        self._user_id = user_id
+        self._method = method
+        self._request = request.SerializeToString()
         self._running: _Running | None = None
+        self._call: Any = None
+        self._channel: Any = None
+        self._cancelled = False
 
     async def read(self) -> Message | None:
-        """The next reply; None after the last one. Raises `WireError`, as `begin` does, too."""
+        """The next reply; None after the last one. It is asked of the agent only here. Raises
+        `WireError`, as `begin` does, too, and `asyncio.CancelledError` after `cancel`."""
         if self._running is None:
-            self._running = self._callers.begin(self._caller, self._replies.cancel)
+            self._running = self._callers.begin(self._caller, self._end)
         try:
-            reply = await self._replies.read()
+            reply = await (self._begun() if self._call is None else self._next())
         except BaseException as error:
             self.cancel()
             if isinstance(error, asyncio.CancelledError) and self._running.why is not None:
                 raise self._running.why from None
             raise
-        if reply is None:
+        if reply is grpc.aio.EOF:
             self._callers.done(self._running)
             return None
-        return self._kind.FromString(reply)
+        return self._method.back(self._caller.scopes, self._method.reply.FromString(reply))
 
     def cancel(self) -> None:
         """End the call, also at the agent. Idempotent."""
-        self._replies.cancel()
+        self._end()
         if self._running is not None:
             self._callers.done(self._running)
+
+    def _end(self) -> None:
+        self._cancelled = True
+        if self._call is not None:
+            self._call.cancel()
+
+    async def _begun(self) -> Any:
+        """The first reply."""
+        for _ in range(2):
+            self._channel = await self._callers.agents.channel(self._user_id)
+            if self._cancelled:
+                raise asyncio.CancelledError
+            begin: Any = self._channel.unary_stream(self._method.path)
+            try:
+                self._call = begin(self._request)
+                return await self._next()
+            except (_OtherLaunchError, grpc.aio.UsageError):  # the latter: closed meanwhile
+                log.info("the agent of %s was started again; connecting anew", self._user_id)
+                await self._callers.agents.forget(self._user_id, self._channel)
+        if self._cancelled:
+            raise asyncio.CancelledError
+        raise away(self._user_id)
+
+    async def _next(self) -> Any:
+        try:
+            return await self._call.read()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._cancelled or (task is not None and task.cancelling()):
+                raise
+            raise away(self._user_id) from None  # another call has found that the agent has gone
+        except grpc.aio.AioRpcError as error:
+            metadata = error.trailing_metadata() or ()
+            told = any(key == ERROR_METADATA_KEY for key, _ in metadata)
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise _OtherLaunchError from None
+            if told or error.code() not in _NOT_ANSWERED:
+                raise from_rpc_error(error) from None
+            if await self._callers.agents.forget(self._user_id, self._channel):
+                log.warning("the agent of %s does not answer right now", self._user_id)
+                log.info("%s", error.details())
+            raise away(self._user_id) from None
+
+
+class _OtherLaunchError(Exception):
+    """The gateway has not taken a call, because it is not the one that was asked before."""

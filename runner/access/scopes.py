@@ -10,7 +10,6 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from wire.errors import Code, WireError
 from wire.tools import MEMORY_TOOLS
-from wire.transport import message_of
 from wire.v1 import gateway_pb2
 
 from runner.client.calls import SERVICE
@@ -77,24 +76,23 @@ class Method:
         path: As a call names it.
         needed: The scopes that a token must have, all of them. None: it belongs to the host.
         reply: The class of its replies.
-        with_channel: The request's class if it says through which channel somebody acts.
+        has_channel: Whether the request says through which channel somebody acts.
     """
 
     name: str
     path: str
     needed: frozenset[Scope] | None
     reply: type[Message]
-    with_channel: type[Message] | None
+    has_channel: bool
 
     @classmethod
     def of(cls, described: MethodDescriptor) -> "Method":
-        has_channel = "channel" in described.input_type.fields_by_name
         return cls(
             described.name,
             f"/{SERVICE.full_name}/{described.name}",
             _needed(described),
             GetMessageClass(described.output_type),
-            GetMessageClass(described.input_type) if has_channel else None,
+            "channel" in described.input_type.fields_by_name,
         )
 
     def check(self, scopes: frozenset[Scope]) -> None:
@@ -107,31 +105,28 @@ class Method:
             )
         _check(self.name, self.needed, scopes)
 
-    def through(self, channel: str, scopes: frozenset[Scope], request: bytes) -> bytes:
+    def through(self, channel: str, scopes: frozenset[Scope], request: Message) -> Message:
         """The request with `channel` as the channel that somebody acts through, whatever it says.
+        Raises `WireError` (PERMISSION_DENIED) for a tool that `scopes` do not open."""
+        if isinstance(request, gateway_pb2.CallToolRequest):
+            _check("this tool", needed_by(request), scopes)
+        if self.has_channel:
+            asked = type(request)()
+            asked.CopyFrom(request)
+            asked.channel = channel  # type: ignore[attr-defined]
+            return asked
+        return request
 
-        Raises `WireError`: INVALID_ARGUMENT for what is no message of the contract,
-        PERMISSION_DENIED for a tool that `scopes` do not open.
-        """
-        if self.with_channel is None:
-            return request
-        message = message_of(self.with_channel.FromString, request)
-        if isinstance(message, gateway_pb2.CallToolRequest):
-            _check("this tool", needed_by(message), scopes)
-        message.channel = channel
-        return bytes(message.SerializeToString())
-
-    def back(self, scopes: frozenset[Scope], reply: bytes) -> bytes:
+    def back(self, scopes: frozenset[Scope], reply: Message) -> Message:
         """The reply, without tools that `scopes` do not open."""
-        if self.name != "ListTools":
+        if not isinstance(reply, gateway_pb2.ListToolsReply):
             return reply
-        listed = gateway_pb2.ListToolsReply.FromString(reply)
         opened = [
             tool
-            for tool in listed.tools
+            for tool in reply.tools
             if needed_by(gateway_pb2.CallToolRequest(name=tool.name)) <= scopes
         ]
-        return gateway_pb2.ListToolsReply(tools=opened).SerializeToString()
+        return gateway_pb2.ListToolsReply(tools=opened)
 
 
 def _check(what: str, needed: frozenset[Scope], scopes: frozenset[Scope]) -> None:

@@ -15,13 +15,14 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from wire.errors import Code, WireError
 
-from runner.access.callers import Callers, CallersReplies
+from runner.access.callers import Callers, Replies
 from runner.access.exchange import (
     INTERNAL,
     KEEP_ALIVE_S,
@@ -89,7 +90,7 @@ class Bridge:
         return JSONResponse(plain(reply or method.reply()), headers=headers)
 
 
-async def _lines(replies: CallersReplies) -> AsyncGenerator[bytes, None]:
+async def _lines(replies: Replies) -> AsyncGenerator[bytes, None]:
     """Replies as they come. Who leaves ends the call."""
     try:
         while (reply := await replies.read()) is not None:
@@ -103,7 +104,9 @@ async def _lines(replies: CallersReplies) -> AsyncGenerator[bytes, None]:
         replies.cancel()
 
 
-def _message(described: MethodDescriptor, request: Request, body: bytes) -> tuple[bytes, list[str]]:
+def _message(
+    described: MethodDescriptor, request: Request, body: bytes
+) -> tuple[Message, list[str]]:
     """The request as a message, and the fields of it that this version does not know."""
     content = read_object(request, body)
     try:
@@ -117,7 +120,7 @@ def _message(described: MethodDescriptor, request: Request, body: bytes) -> tupl
             details=str(error)[:300],
             resolution="proto/wire/v1/gateway.proto says which fields there are",
         ) from None
-    return bytes(message.SerializeToString()), _unknown(described.input_type, content)
+    return message, _unknown(described.input_type, content)
 
 
 def _unknown(kind: Descriptor, content: Mapping[str, Any]) -> list[str]:
