@@ -29,6 +29,7 @@ PANELS: Final = {
 """The commands, those that are used most first."""
 
 OF_EVERY_COMMAND: Final = "Options of every command"
+_OPTIONS: Final = "Options"
 _OF_THE_ROOT_ALONE: Final = frozenset({"version"})
 
 
@@ -44,9 +45,27 @@ class Group(TyperGroup):
     imported when they are first asked for."""
 
     source = ""
+    _only_commands = False
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _shown(super().get_params(ctx), self, ctx)
+        return [] if self._only_commands else _shown(super().get_params(ctx), self, ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the commands first, and the options after them."""
+        panels: dict[str, list[TyperOption]] = {}
+        for each in self.get_params(ctx):
+            if not each.hidden:
+                panels.setdefault(each.rich_help_panel or _OPTIONS, []).append(each)
+        self._only_commands = True
+        super().format_help(ctx, formatter)
+        self._only_commands = False
+        from typer import rich_utils
+
+        console = rich_utils._get_rich_console()
+        for name, params in panels.items():
+            rich_utils._print_options_panel(
+                name=name, params=params, ctx=ctx, markup_mode="rich", console=console
+            )
 
     def list_commands(self, ctx: Any) -> list[str]:
         self._load()
@@ -171,10 +190,10 @@ def session_ids(context: typer.Context, incomplete: str) -> list[str]:
     shell would have to read."""
     import asyncio
 
-    from runner.cli.agent import running_agent
+    from runner.cli.agent import connect
 
     async def listed() -> Iterable[str]:
-        async with asyncio.timeout(_WITHIN_S), running_agent(_options(context)) as agent:
+        async with asyncio.timeout(_WITHIN_S), await connect(_options(context)) as agent:
             return [session.session_id for session in await agent.list_sessions(_SESSIONS)]
 
     with suppress(WireError, OSError, TimeoutError):

@@ -44,6 +44,14 @@ def test_help_shows_the_options_of_every_command_and_no_type_of_a_flag(
     assert not re.search(r"--version", shown)
 
 
+@pytest.mark.parametrize(("words", "last"), [([], "│ completion "), (["memory"], "│ token ")])
+def test_help_of_a_group_has_the_commands_before_the_options(words: list[str], last: str) -> None:
+    shown = CliRunner().invoke(app, [*words, "--help"]).output
+    options = shown.index("─ Options ─")
+    assert 0 < shown.index(last) < options
+    assert shown.count("--config ") == 1
+
+
 @pytest.mark.parametrize("line", ["--user ../bob users list", "users list --user ../bob"])
 def test_an_option_of_every_command_means_the_same_before_and_behind_it(line: str) -> None:
     done = CliRunner().invoke(app, line.split())
