@@ -95,18 +95,18 @@ async def connect_agent(config: Config, user_id: str, *, resolution: str) -> Gat
     return await GatewayClient.open(agent, channel_name=CHANNEL)
 
 
-@asynccontextmanager
-async def running_agent(options: Options) -> AsyncIterator[GatewayClient]:
-    """The agent of the user that the command line names, or that an access file opens."""
+async def connect(
+    options: Options, config: Config | None = None, resolution: str = ""
+) -> GatewayClient:
+    """Connect to the agent of the user that the command line names, or that an access file opens.
+
+    `config` are settings that were loaded before; `resolution` is the fix where no host runs.
+    """
     if options.connect is not None:
-        async with await AccessFile.read(options.connect).connect(channel_name=CHANNEL) as agent:
-            yield agent
-        return
-    config = options.load()
-    async with await connect_agent(
-        config, options.user_id, resolution=start_command(options, config)
-    ) as agent:
-        yield agent
+        return await AccessFile.read(options.connect).connect(channel_name=CHANNEL)
+    config = config or options.load()
+    fix = resolution or start_command(options, config)
+    return await connect_agent(config, options.user_id, resolution=fix)
 
 
 @asynccontextmanager
@@ -128,7 +128,7 @@ def ask_agent(options: Options, question: Callable[[GatewayClient], Awaitable[_T
     """The running agent's answer to `question`, over its own connection."""
 
     async def answer() -> _T:
-        async with running_agent(options) as agent:
+        async with await connect(options) as agent:
             return await question(agent)
 
     return asyncio.run(answer())

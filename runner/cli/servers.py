@@ -20,7 +20,7 @@ from typing import Final, cast
 import typer
 from wire.errors import Code, WireError
 
-from runner.cli.agent import lasting_agent, running_agent
+from runner.cli.agent import connect, lasting_agent
 from runner.cli.operation.launching import launch
 from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
@@ -161,8 +161,7 @@ async def serve_editor(options: Options) -> None:
     lines = logging.StreamHandler()
     lines.addFilter(in_one_line)
     logging.getLogger().addHandler(lines)
-    async with running_agent(options):
-        pass
+    await (await connect(options)).close()
     async with lasting_agent(options, _EDITORS) as gateway:
         agent = EditorAgent(gateway)
         try:
@@ -182,8 +181,7 @@ async def serve_mcp(options: Options) -> None:
 
         from runner.mcp.server import build
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    async with running_agent(options):
-        pass
+    await (await connect(options)).close()
     async with lasting_agent(options, _MCP_CLIENTS) as agent:
         server = build(lambda _: agent)
         try:

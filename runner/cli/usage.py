@@ -14,7 +14,7 @@ from wire.errors import WireError
 from wire.text import dollars
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import ask_agent, running_agent
+from runner.cli.agent import ask_agent, connect
 from runner.cli.options import Options
 from runner.cli.output import (
     SHAPES,
@@ -140,7 +140,7 @@ async def _of_everybody(
     for user_id in known_users(options.load()):
         reply = None
         with suppress(WireError):
-            async with running_agent(replace(options, user_id=user_id)) as agent:
+            async with await connect(replace(options, user_id=user_id)) as agent:
                 reply = await agent.usage(gateway_pb2.GetUsageRequest(since=first))
         found.append((user_id, reply))
     return found

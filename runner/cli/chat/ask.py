@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Final, Protocol, TextIO
 
 import typer
@@ -11,13 +12,12 @@ from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import session_to_use
+from runner.cli.agent import connect, session_to_use
 from runner.cli.chat.answer import ModelText
 from runner.cli.chat.calls import call_line, question, receipt_line
 from runner.cli.chat.conversation import GOES_ON, INTERRUPT
 from runner.cli.chat.hosting import (
     Streams,
-    connection,
     standard_streams,
     until_signalled,
     with_host,
@@ -59,10 +59,10 @@ async def ask(
     """
     streams = standard_streams()
     text = _with_context(question, streams.stdin)
-    connect = connection(options, config, resolution="ask again")
+    reach = partial(connect, options, config, resolution="ask again")
 
-    async def turn(agent_stays: bool = True) -> int:
-        async with Connection(connect, first=await connect()) as connection:
+    async def turn(agent_stays: bool) -> int:
+        async with Connection(reach, first=await reach()) as connection:
             agent = connection.client
             await agent.resolve_model(model)  # before a session is made for one that is not there
             session_id = await session_to_use(agent, session, last=last)
@@ -81,9 +81,8 @@ async def ask(
                     say(streams.stderr, GOES_ON.format(session=one_line(session_id)))
                 raise
 
-    talking = turn() if config is None else with_host(config, options.user_id, turn, streams.stderr)
     try:
-        return await until_signalled(talking)
+        return await until_signalled(with_host(config, options.user_id, turn, streams.stderr))
     except BrokenPipeError:  # the reader of the answer is gone
         discard(streams.stdout)
         return 0

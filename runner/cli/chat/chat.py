@@ -4,19 +4,19 @@ import asyncio
 import codecs
 import os
 from collections.abc import AsyncIterator, Callable
-from typing import Final, TextIO
+from functools import partial
+from typing import Final
 
 from prompt_toolkit.output.defaults import create_output
 from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import control_pb2
 
-from runner.cli.agent import connect_host
+from runner.cli.agent import connect, connect_host
 from runner.cli.chat.commands import EndOfChat, HostStatus, SlashCommands
 from runner.cli.chat.conversation import AgentGoneError, Conversation
 from runner.cli.chat.hosting import (
     Streams,
-    connection,
     standard_streams,
     until_signalled,
     with_host,
@@ -44,13 +44,11 @@ _AGAIN: Final = "start the chat again"
 async def talk(
     connect: Connect,
     host_status: HostStatus,
+    streams: Streams,
     *,
     session: str | None,
     last: bool = False,
     model: str = "",
-    stdin: TextIO,
-    stdout: TextIO,
-    stderr: TextIO,
     reconnect_within_s: float = RECONNECT_WITHIN_S,
     mended: Callable[[str], str] = str,
     agent_stays: bool = True,
@@ -63,6 +61,7 @@ async def talk(
     no agent at the start. `mended` makes fixes name whose agent they are for; `agent_stays` says
     whether the agent outlives the chat. `again` is the command that goes on with a session.
     """
+    stdin, stdout, stderr = streams
     on_a_terminal = stdin.isatty() and stdout.isatty()
     screen = (
         TerminalScreen(plain_console(file=stdout)) if on_a_terminal else PlainScreen(stdout, stderr)
@@ -118,35 +117,32 @@ async def chat(
     """
     streams = streams or standard_streams()
 
-    async def converse(
-        connect: Connect, host_status: HostStatus, *, agent_stays: bool = True
-    ) -> int:
-        return await talk(
-            connect,
-            host_status,
-            session=session,
-            last=last,
-            model=model,
-            stdin=streams.stdin,
-            stdout=streams.stdout,
-            stderr=streams.stderr,
-            mended=options.mended_in_chat,
-            agent_stays=agent_stays,
-            again=lambda session_id: _again(options, session_id),
-        )
-
-    if config is None:
-        connect = connection(options, None)
-        await (await connect()).close()  # who cannot be reached at the start is not waited for
-        return await until_signalled(converse(connect, _status_of_others))
+    reach = partial(connect, options, config, resolution=_AGAIN)
 
     async def host_status() -> control_pb2.StatusReply:
+        if config is None:
+            raise HostError(
+                Code.PERMISSION_DENIED,
+                "the state of the host is for the account that runs it",
+                resolution="ask the person who runs it",
+            )
         async with await connect_host(config, options.user_id, resolution=_AGAIN) as control:
             return await control.status()
 
     async def talking(agent_stays: bool) -> int:
-        connect = connection(options, config, resolution=_AGAIN)
-        return await converse(connect, host_status, agent_stays=agent_stays)
+        if config is None:
+            await (await reach()).close()  # who cannot be reached at the start is not waited for
+        return await talk(
+            reach,
+            host_status,
+            streams,
+            session=session,
+            last=last,
+            model=model,
+            mended=options.mended_in_chat,
+            agent_stays=agent_stays,
+            again=partial(_again, options),
+        )
 
     return await until_signalled(with_host(config, options.user_id, talking, streams.stderr))
 
@@ -156,14 +152,6 @@ def _again(options: Options, session_id: str) -> str:
     if how := os.environ.get("RUNNER_STARTED_BY"):  # `make run`
         return f'{how} ARGS="--session {session_id}"'
     return options.command("chat", "--session", session_id, insecure=options.insecure)
-
-
-async def _status_of_others() -> control_pb2.StatusReply:
-    raise HostError(
-        Code.PERMISSION_DENIED,
-        "the state of the host is for the account that runs it",
-        resolution="ask the person who runs it",
-    )
 
 
 _READ_BYTES = 64 * 1024

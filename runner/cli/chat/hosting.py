@@ -12,15 +12,11 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from wire.errors import Code
 
-from runner.cli.agent import CHANNEL, connect_agent, host_runs
+from runner.cli.agent import host_runs
 from runner.cli.chat.conversation import INTERRUPT
 from runner.cli.chat.screen import say
 from runner.cli.operation.lifecycle import at_first_signal
-from runner.cli.options import Options
 from runner.cli.output import one_line
-from runner.client.access import AccessFile
-from runner.client.following import Connect
-from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.runtime import Runtime
@@ -50,22 +46,6 @@ def standard_streams() -> Streams:
     return Streams(stdin, stdout, stderr)
 
 
-def connection(options: Options, config: Config | None, *, resolution: str = "") -> Connect:
-    """How to connect to the agent of `config`, or without one to that of the access file.
-
-    `resolution` is the fix where no host runs.
-    """
-    access = None if options.connect is None else AccessFile.read(options.connect)
-
-    async def connect() -> GatewayClient:
-        if config is None:
-            assert access is not None
-            return await access.connect(channel_name=CHANNEL)
-        return await connect_agent(config, options.user_id, resolution=resolution)
-
-    return connect
-
-
 async def until_signalled(talking: Coroutine[Any, Any, int]) -> int:
     """The exit code of `talking`, or 128 plus the number of the signal that ended it."""
     task = asyncio.current_task()
@@ -83,13 +63,16 @@ async def until_signalled(talking: Coroutine[Any, Any, int]) -> int:
 
 
 async def with_host(
-    config: Config,
+    config: Config | None,
     user_id: str,
     talk: Callable[[bool], Coroutine[Any, Any, int]],
     stderr: TextIO,
 ) -> int:
     """Talk while the user's host runs: the one that is there, or one that ends with it and with all
-    others that talk by then. `talk` is told whether the host outlives it."""
+    others that talk by then. `talk` is told whether the host outlives it. Without `config` the host
+    is somebody else's."""
+    if config is None:
+        return await talk(True)
     runtime = Runtime.locate(config, user_id)
     runtime.create()
     async with AsyncExitStack() as stack:

@@ -98,7 +98,7 @@ def say(stderr: TextIO, text: str) -> None:
         discard(stderr)
 
 
-class PlainScreen:
+class PlainScreen(Screen):
     """Transcript on standard output, status lines on standard error, without colours.
 
     Every write is flushed, so a reader sees each line at once. Raises `BrokenPipeError` once the
@@ -121,21 +121,12 @@ class PlainScreen:
         self._answer = ModelText()
         self._write(f"{'' if self._at_line_start else chr(10)}{text}\n")
 
-    def receipted(self, note_id: str) -> None:
-        """Nothing to do: the answer is shown as it was written."""
-
     async def unchanged(self) -> None:
         await self.line(UNCHANGED)
 
     @property
     def past(self) -> Screen:
         return PlainScreen(self._stderr, self._stderr)
-
-    async def activity(self, text: str) -> None:  # noqa: ARG002 - not for a transcript
-        return
-
-    async def aside(self, text: str) -> None:  # noqa: ARG002 - not for a transcript
-        return
 
     async def table(self, table: RenderableType) -> None:
         console = plain_console(file=StringIO(), width=self.width, color_system=None)

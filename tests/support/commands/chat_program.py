@@ -8,6 +8,7 @@ from wire.identity import Identity, Party, Peer
 from wire.v1 import control_pb2
 
 from runner.cli.chat.chat import talk
+from runner.cli.chat.hosting import standard_streams
 from runner.client.gateway import GatewayClient
 
 
@@ -25,10 +26,8 @@ async def main() -> int:
     return await talk(
         connect,
         host_status,
+        standard_streams(),
         session=session[0] if session else None,
-        stdin=sys.stdin,
-        stdout=sys.stdout,
-        stderr=sys.stderr,
     )
 
 

@@ -14,6 +14,7 @@ from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.chat.chat import read_lines, talk
 from runner.cli.chat.commands import COMMANDS
+from runner.cli.chat.hosting import Streams
 from runner.client import following
 from runner.client.gateway import GatewayClient
 from tests.support.gateway.fake_gateway import (
@@ -67,10 +68,8 @@ async def chat(
         code = await talk(
             connector(gateway),
             host_status,
+            Streams(stdin, stdout, stderr),
             session=session,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
             reconnect_within_s=reconnect_within_s,
         )
     await giving
@@ -458,10 +457,10 @@ async def test_a_wrong_connector_raises_before_anything_is_said(gateway: FakeGat
     async def connect() -> GatewayClient:
         raise WireError(Code.FAILED_PRECONDITION, "no host")
 
-    with open(os.devnull) as stdin, pytest.raises(WireError, match="no host"):
-        await talk(
-            connect, host_status, session=None, stdin=stdin, stdout=sys.stdout, stderr=sys.stderr
-        )
+    with open(os.devnull) as stdin:
+        streams = Streams(stdin, sys.stdout, sys.stderr)
+        with pytest.raises(WireError, match="no host"):
+            await talk(connect, host_status, streams, session=None)
 
 
 async def lines_of(fd: int) -> list[str]:
