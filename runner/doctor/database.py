@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from wire.errors import WireError
-
 from runner.config.models import Config
 from runner.doctor.database_probe import MAGIC, plain_file
-from runner.doctor.finding import Finding, ok, problem, refused, warning
+from runner.doctor.finding import Finding, check, ok, problem, warning
 from runner.host.runtime import Runtime, lock_holder
 from runner.tiers.drivers import tier_of
 from runner.workspace.database_file import resolve_db_path
@@ -20,22 +18,20 @@ _NAME: Final = "database"
 _TIMEOUT_S: Final = 120.0
 
 
-def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Finding:
+@check(_NAME)
+def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> str | Finding:
     """Whether the memory of `user_id` can be opened.
 
     Only looks while no host runs, and changes neither the file nor anything beside it.
     """
-    try:
-        workspace = Workspace.locate(config, user_id)
-        runtime = Runtime.locate(config, user_id)
-        setting = config.for_user(user_id).memory.db_path
-        path = resolve_db_path(setting, workspace, mounted_only=tier_of(config).images)
-    except WireError as error:
-        return refused(_NAME, error)
+    workspace = Workspace.locate(config, user_id)
+    runtime = Runtime.locate(config, user_id)
+    setting = config.for_user(user_id).memory.db_path
+    path = resolve_db_path(setting, workspace, mounted_only=tier_of(config).images)
     if not path.exists():
-        return ok(_NAME, f"{path} is made at the first start")
+        return f"{path} is made at the first start"
     if lock_holder(runtime.lock) is not None:
-        return ok(_NAME, f"{path} is in use by the running host; see runner status")
+        return f"{path} is in use by the running host; see runner status"
     encryption = config.for_user(user_id).memory.encryption
     if encryption.key_env or encryption.key_file:
         return _encrypted(path)

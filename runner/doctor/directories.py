@@ -1,14 +1,12 @@
 """The directories: their owners, modes, free space and file systems."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from wire.errors import WireError
-
 from runner.config.models import Config
-from runner.doctor.finding import Finding, ok, problem, refused, warning
+from runner.doctor.finding import Finding, check, ok, problem, warning
 from runner.host.embedder import EmbedderHome
 from runner.host.runtime import Runtime, lock_holder
 from runner.workspace.disk_space import PASSING, existing, file_system_kind
@@ -23,44 +21,47 @@ _WARNING_BYTES: Final = 1024**3
 _UIDS_SHARE: Final = 0.9
 
 
-def workspace(config: Config, user_id: str) -> Finding:
+@check("workspace")
+def workspace(config: Config, user_id: str) -> str:
     """Whether the workspace can be provisioned as it is."""
-    return _checked("workspace", lambda: _check_workspace(config, user_id))
+    found = Workspace.locate(config, user_id)
+    found.check()
+    return f"{found.path} " + ("can be used" if found.path.exists() else "can be made")
 
 
-def guest_uids(config: Config, user_id: str, *, running: bool | None = None) -> Finding:
+@check("guest uids")
+def guest_uids(config: Config, user_id: str, *, running: bool | None = None) -> str | Finding:
     """Whether the guests of `user_id` have a uid that is nobody else's, where the runner is root.
 
     `running`: whether they run now; else looked up.
     """
-    name = "guest uids"
     uids = GuestUids.of(config.container)
     if running is None:
         running = lock_holder(Runtime.locate(config, user_id).lock) is not None
-    machine = Machine(processes=not running)
-    try:
-        found = look(config.workspace_root, user_id, uids, machine.holder)
-    except WireError as error:
-        return refused(name, error)
+    found = look(config.workspace_root, user_id, uids, Machine(processes=not running).holder)
     used = found.taken + 1
     what = f"{used:,} of {len(uids.users):,} for users are in use"
     if used > _UIDS_SHARE * len(uids.users):
-        return warning(name, what, "set container.guest_uid_count higher")
+        return warning("guest uids", what, "set container.guest_uid_count higher")
     if found.uid == found.before:
-        return ok(name, f"the guests of {user_id} run as uid {found.uid}; {what}")
+        return f"the guests of {user_id} run as uid {found.uid}; {what}"
     if found.before in uids.users:
         return warning(
-            name,
+            "guest uids",
             f"the guests of {user_id} run as uid {found.before}, {found.why}; the next start gives "
             f"them uid {found.uid}",
             "runner stop, then: runner start",
         )
-    return ok(name, f"the next start gives the guests of {user_id} uid {found.uid}; {what}")
+    return f"the next start gives the guests of {user_id} uid {found.uid}; {what}"
 
 
-def runtime_directory(config: Config, user_id: str) -> Finding:
+@check("runtime directory")
+def runtime_directory(config: Config, user_id: str) -> str:
     """Whether sockets, locks and state can be stored."""
-    return _checked("runtime directory", lambda: _check_runtime(config, user_id))
+    found = Runtime.locate(config, user_id)
+    _ = EmbedderHome.locate(config, found.base).endpoint
+    found.check()
+    return f"{found.directory} " + ("can be used" if found.directory.exists() else "can be made")
 
 
 def free_space(name: str, path: Path, free: int | None = None) -> Finding:
@@ -98,26 +99,3 @@ def file_system(path: Path, mounts: Sequence[tuple[str, str]] | None = None) -> 
             "put workspace_root on a local disk",
         )
     return ok(name, f"{path} lies on {kind or 'an unknown kind'}")
-
-
-def _check_workspace(config: Config, user_id: str) -> str:
-    found = Workspace.locate(config, user_id)
-    found.check()
-    return f"{found.path} " + ("can be used" if found.path.exists() else "can be made")
-
-
-def _check_runtime(config: Config, user_id: str) -> str:
-    found = Runtime.locate(config, user_id)
-    _ = EmbedderHome.locate(config, found.base).endpoint
-    found.check()
-    return f"{found.directory} " + ("can be used" if found.directory.exists() else "can be made")
-
-
-def _checked(name: str, check: Callable[[], str]) -> Finding:
-    try:
-        return ok(name, check())
-    except WireError as error:
-        return refused(name, error)
-    except OSError as error:
-        where = error.filename or ""
-        return problem(name, f"{error.strerror}: {where}", f"ls -ld {where}; make it accessible")

@@ -51,29 +51,14 @@ def _checks(
     config: Config, user_id: str, environ: Mapping[str, str]
 ) -> Iterable[Callable[[], list[Finding]]]:
     own = config.for_user(user_id)
-    if not tier_of(config).here:
-        return _elsewhere(config, user_id, environ)
+    here = tier_of(config).here  # else only the runner is on this machine
     in_containers = tier_of(config).images
-    own_uids = in_containers and os.geteuid() == 0
+    in_engine = here and in_containers
+    own_uids = in_engine and os.geteuid() == 0
     shell_here = not in_containers and own.shell.enabled
     base = runtime_base(config)
     disks = {existing(path).stat().st_dev for path in (config.workspace_root, base)}
-    return (
-        lambda: [settings.credential(own.agent, environ)],
-        lambda: settings.budgets(own.agent),
-        lambda: [settings.egress(user_id, own, environ)],
-        lambda: engine.servers(own, user_id, config.container, environ) if in_containers else [],
-        lambda: [] if in_containers else [settings.packages(own)],
-        lambda: [settings.access(config)],
-        lambda: [settings.serve(config)],
-        lambda: [directories.workspace(config, user_id)],
-        lambda: [directories.guest_uids(config, user_id)] if own_uids else [],
-        lambda: [directories.runtime_directory(config, user_id)],
-        lambda: [directories.file_system(config.workspace_root)],
-        lambda: [directories.free_space("disk", config.workspace_root)],
-        lambda: [directories.free_space("runtime disk", base)] if len(disks) > 1 else [],
-        lambda: [database.database(config, user_id)],
-        lambda: memory.memory(config, user_id, environ),
+    of_machine: tuple[Callable[[], list[Finding]], ...] = (
         lambda: [settings.model(config.embedder, config.tier, environ)],
         lambda: settings.reranker(config.embedder, config.tier, environ),
         lambda: [kernel.user_namespaces()],
@@ -83,24 +68,23 @@ def _checks(
         lambda: [kernel.control_groups()] if shell_here else [],
         lambda: _engine(config, environ, needed=in_containers),
     )
-
-
-def _elsewhere(
-    config: Config, user_id: str, environ: Mapping[str, str]
-) -> Iterable[Callable[[], list[Finding]]]:
-    """What concerns the runner, which is all that is on this machine, and the tier."""
-    own = config.for_user(user_id)
     return (
         lambda: [settings.credential(own.agent, environ)],
         lambda: settings.budgets(own.agent),
         lambda: [settings.egress(user_id, own, environ)],
+        lambda: engine.servers(own, user_id, config.container, environ) if in_engine else [],
+        lambda: [] if in_containers or not here else [settings.packages(own)],
         lambda: [settings.access(config)],
         lambda: [settings.serve(config)],
         lambda: [directories.workspace(config, user_id)],
+        lambda: [directories.guest_uids(config, user_id)] if own_uids else [],
         lambda: [directories.runtime_directory(config, user_id)],
+        lambda: [directories.file_system(config.workspace_root)] if here else [],
         lambda: [directories.free_space("disk", config.workspace_root)],
+        lambda: [directories.free_space("runtime disk", base)] if here and len(disks) > 1 else [],
+        lambda: [database.database(config, user_id)] if here else [],
         lambda: memory.memory(config, user_id, environ),
-        lambda: _of_tier(config, user_id),
+        *(of_machine if here else (lambda: _of_tier(config, user_id),)),
     )
 
 

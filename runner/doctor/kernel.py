@@ -46,12 +46,9 @@ def user_namespaces(root: Path = ROOT, *, privileged: bool | None = None) -> Fin
 def bubblewrap(found: Bubblewrap | None = None, *, needed: bool) -> Finding:
     """Whether bubblewrap works, by running it. `needed`: the shell of the configured tier runs
     in it."""
-    reason = (found or Bubblewrap()).reason
-    if not reason:
+    what, fix = (found or Bubblewrap()).trial
+    if not what:
         return ok("bubblewrap", "works")
-    what, _, fix = reason.rpartition("; ")
-    for why in ("install it: ", "allow user namespaces: ", "allow user namespaces to bubblewrap: "):
-        fix = fix.removeprefix(why)
     if not needed:
         return ok("bubblewrap", f"{what}; only the process tier's shell needs it")
     return warning("bubblewrap", what, fix)

@@ -21,7 +21,7 @@ from runner.access.sockets import check_files, check_settings, expiry
 from runner.access.tokens import Tokens
 from runner.config import tiers
 from runner.config.models import SMALL_BUDGET, Config
-from runner.doctor.finding import Finding, ok, refused, warning
+from runner.doctor.finding import Finding, check, ok, warning
 from runner.egress.configuration import StableSecrets, build, is_wanted
 from runner.host.weights import (
     PACKAGED_MODEL,
@@ -46,38 +46,45 @@ _RERANKER: Final = "reranker"
 _OTHERWISE: Final = 'or set embedder.backend = "hashing", which needs no model'
 
 
-def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
+@check("credential")
+def credential(agent: AgentSettings, environ: Mapping[str, str]) -> str:
     """Whether the provider's key is where the configuration says."""
-    try:
-        key = read_api_key(agent, environ)
-    except WireError as error:
-        return refused("credential", error)
-    if not key:
-        return ok("credential", f"provider {agent.provider} is used without one")
-    return ok("credential", f"{key_source(agent)} has the key of provider {agent.provider}")
+    if not read_api_key(agent, environ):
+        return f"provider {agent.provider} is used without one"
+    return f"{key_source(agent)} has the key of provider {agent.provider}"
 
 
-def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> Finding:
+@check("egress")
+def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> str:
     """Whether what `[egress]` names is there: files, and variables with the keys of commands."""
-    try:
-        configuration = build(user_id, settings, Secrets(), StableSecrets(), environ)
-    except WireError as error:
-        return refused("egress", error)
+    configuration = build(user_id, settings, Secrets(), StableSecrets(), environ)
     if not is_wanted(configuration):
-        return ok("egress", "disabled: nothing is configured to leave")
+        return "disabled: nothing is configured to leave"
     keys = len(configuration.credentials)
-    return ok("egress", f"runs; {keys or 'no'} key{'' if keys == 1 else 's'} for commands")
+    return f"runs; {keys or 'no'} key{'' if keys == 1 else 's'} for commands"
 
 
-def serve(config: Config) -> Finding:
+@check("serve")
+def serve(config: Config) -> str | Finding:
     """Whether `runner serve` could serve as the configuration says."""
-    settings = config.serve
-    try:
-        check_settings(settings, config.access)
-    except WireError as error:
-        return refused("serve", error)
-    places = " and ".join(str(each) for each in (settings.socket, settings.listen) if each)
-    return _expiring("serve", settings) or ok("serve", f"can listen at {places}")
+    check_settings(config.serve, config.access)
+    return _expiring("serve", config.serve) or f"can listen at {_places(config.serve)}"
+
+
+@check("access")
+def access(config: Config) -> str | Finding:
+    """Whether people with access tokens could be let in as the configuration says."""
+    settings, tokens = config.access, Tokens.locate(config)
+    if not settings.socket and not settings.listen:
+        return "only this account gets in: [access] names no address"
+    check_files("access", settings)
+    count = len(tokens.all())
+    told = f"{count} token{'' if count == 1 else 's'}, for {_places(settings)}"
+    return _expiring("access", settings) or told
+
+
+def _places(settings: AccessSettings | ServeSettings) -> str:
+    return " and ".join(str(each) for each in (settings.socket, settings.listen) if each)
 
 
 def _expiring(section: str, settings: AccessSettings | ServeSettings) -> Finding | None:
@@ -90,34 +97,16 @@ def _expiring(section: str, settings: AccessSettings | ServeSettings) -> Finding
     return warning(section, f"the certificate {settings.certificate} {when}", fix)
 
 
-def access(config: Config) -> Finding:
-    """Whether people with access tokens could be let in as the configuration says."""
-    settings, tokens = config.access, Tokens.locate(config)
-    if not settings.socket and not settings.listen:
-        return ok("access", "only this account gets in: [access] names no address")
-    try:
-        check_files("access", settings)
-        count = len(tokens.all())
-    except WireError as error:
-        return refused("access", error)
-    if soon := _expiring("access", settings):
-        return soon
-    places = " and ".join(str(each) for each in (settings.socket, settings.listen) if each)
-    return ok("access", f"{count} token{'' if count == 1 else 's'}, for {places}")
-
-
 def budgets(agent: AgentSettings) -> list[Finding]:
     """Limits that do not cover one answer."""
     return [warning("budget", why, SMALL_BUDGET) for why in agent.small_budgets]
 
 
-def packages(settings: UserSettings) -> Finding:
+@check("packages")
+def packages(settings: UserSettings) -> str:
     """Whether the agent can run in the runner's own Python."""
-    try:
-        check_packages(settings)
-    except WireError as error:
-        return refused("packages", error)
-    return ok("packages", "what the agent needs in the process tier is installed")
+    check_packages(settings)
+    return "what the agent needs in the process tier is installed"
 
 
 def model(

@@ -26,7 +26,7 @@ GUEST_UID: Final = 10_001
 
 _ACCOUNTS: Final = Path(__file__).parent / "etc"
 
-_INSTALL: Final = "install it: apt-get install bubblewrap (or your system's package of that name)"
+_INSTALL: Final = "apt-get install bubblewrap (or your system's package of that name)"
 ALLOW_BUBBLEWRAP: Final = (
     "printf '%s\\n' 'abi <abi/4.0>,' "
     "'profile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }' | "
@@ -66,25 +66,30 @@ class Bubblewrap:
         self._path = shutil.which("bwrap") or "" if path is None else path
 
     @cached_property
-    def reason(self) -> str:
-        """Why it cannot be used, with the fix; empty if it works. Tries it once."""
+    def trial(self) -> tuple[str, str]:
+        """Why it cannot be used, and what mends that; both empty if it works. Tries it once."""
         if not self._path:
-            return f"bubblewrap is not installed, so there is no shell; {_INSTALL}"
+            return "bubblewrap is not installed, so there is no shell", _INSTALL
         if unknown := prologue.unknown_machine():
-            return f"there is no shell: {unknown}; use another machine"
+            return f"there is no shell: {unknown}", "use another machine"
         if not shutil.which("prlimit"):
-            return "the command prlimit is missing, so there is no shell; install util-linux"
+            return "the command prlimit is missing, so there is no shell", "install util-linux"
         command = prologue.begun([self._path, *_namespaces(), *_system(), "true"])
         try:
             tried = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, timeout=_TRY_S, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bubblewrap cannot be run, so there is no shell: {error}"
+            return f"bubblewrap cannot be run, so there is no shell: {error}", _INSTALL
         if tried.returncode == 0:
-            return ""
+            return "", ""
         said = (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        return f"bubblewrap does not work here, so there is no shell ({said}); {_fix(said)}"
+        return f"bubblewrap does not work here, so there is no shell ({said})", _fix(said)
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot be used, with the fix; empty if it works."""
+        return "; fix: ".join(filter(None, self.trial))
 
     def command(self, spec: LaunchSpec) -> list[str]:
         """The command line that runs `spec` inside; `prologue.begun` makes it complete.
@@ -120,10 +125,10 @@ class Bubblewrap:
 
 def _fix(said: str) -> str:
     if "unknown option" in said.lower():
-        return "bubblewrap 0.8 or newer is needed"
+        return "install bubblewrap 0.8 or newer"
     if Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").exists():
-        return f"allow user namespaces to bubblewrap: {ALLOW_BUBBLEWRAP}"
-    return "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"
+        return ALLOW_BUBBLEWRAP
+    return "sysctl kernel.unprivileged_userns_clone=1"
 
 
 def _namespaces() -> list[str]:
