@@ -63,9 +63,9 @@ class Placeholders(dict[str, str]):
 
 
 def read_credentials(
-    credentials: Settings, placeholders: Placeholders, environ: Mapping[str, str]
+    credentials: Settings, placeholders: Placeholders, environ: Mapping[str, str] | None
 ) -> list[egress_pb2.EgressCredential]:
-    """The credentials with their values, for egress alone.
+    """The credentials with their values, for egress alone; without values if `environ` is None.
 
     Raises `ConfigError` that names the variable if it is missing, or its value cannot be a key.
     """
@@ -73,7 +73,7 @@ def read_credentials(
         egress_pb2.EgressCredential(
             name=name,
             placeholder=placeholders[name],
-            value=_value(name, each, environ),
+            value="" if environ is None else _value(name, each, environ),
             hosts=each.hosts,
             methods=each.methods,
             place=each.place,
@@ -129,12 +129,13 @@ def build(
     settings: UserSettings,
     secrets: Secrets,
     kept: StableSecrets,
-    environ: Mapping[str, str],
+    environ: Mapping[str, str] | None,
     memory_next: str = "",
 ) -> egress_pb2.EgressConfiguration:
     """All that may leave for one user, and the keys for it; see `part`.
 
-    `memory_next` is a token for the memory's server that the agent is to try.
+    `memory_next` is a token for the memory's server that the agent is to try. If `environ` is None,
+    no file and no variable is read: for `without_secrets`.
     Raises `ConfigError` for a file or variable that the settings name and that is not there.
     """
     egress = settings.egress
@@ -144,14 +145,14 @@ def build(
         shell_token=kept.shell_token,
         agent=policy(egress.agent, kept.grants.of("agent")),
         shell=policy(egress.shell, kept.grants.of("shell")),
-        upstreams=upstreams(settings, user_id, secrets, memory_next),
+        upstreams=upstreams(settings, user_id, secrets, memory_next, reads=environ is not None),
         limits=limits(egress.limits),
         credentials=read_credentials(egress.credentials, kept.placeholders, environ),
         private_networks=egress.private_networks,
         name_servers=egress.name_servers,
-        ca_pem=read_certificates(egress.ca_file, "egress.ca_file"),
+        ca_pem="" if environ is None else read_certificates(egress.ca_file, "egress.ca_file"),
         proxy=egress.proxy,
-        proxy_authorization=_proxy_authorization(egress, environ),
+        proxy_authorization="" if environ is None else _proxy_authorization(egress, environ),
         inspected=egress.inspect,
         own_addresses=_own_addresses(),
     )
@@ -215,11 +216,16 @@ MEMORY_NEXT: Final = "memory-next"
 
 
 def upstreams(
-    settings: UserSettings, user_id: str, secrets: Secrets, memory_next: str = ""
+    settings: UserSettings,
+    user_id: str,
+    secrets: Secrets,
+    memory_next: str = "",
+    *,
+    reads: bool = True,
 ) -> list[egress_pb2.EgressUpstream]:
     """The providers that are configured or have a key, the memory's server and the MCP servers
     that have an address. `secrets` are all of the user's; `memory_next` is a token for the memory's
-    server that the agent is to try.
+    server that the agent is to try. Without `reads`, no certificates are read.
 
     Raises `ConfigError` for a file of certificates that cannot be read.
     """
@@ -228,7 +234,7 @@ def upstreams(
         tokens = {MEMORY: secrets.memory_token}
         if memory_next:
             tokens[MEMORY_NEXT] = memory_next
-        ca_pem = read_certificates(settings.memory.ca_file)
+        ca_pem = read_certificates(settings.memory.ca_file) if reads else ""
         found += [_memory(name, url, token, ca_pem) for name, token in tokens.items()]
     return found
 

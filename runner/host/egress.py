@@ -230,7 +230,9 @@ class EgressGuests:
     def granted(self, role: str, grant: egress_pb2.EgressGrant) -> None:
         """Keep what a person has allowed. The running guest knows it already. Raises `HostError`
         if it cannot be kept, or the rules of now would not ask for it."""
-        now: egress_pb2.EgressPolicy = getattr(self.agents.launcher.configuration(), role)
+        now: egress_pb2.EgressPolicy = getattr(
+            self.agents.launcher.configuration(reads=False), role
+        )
         (rule, *_) = policy.rules_of(grant.rule)
         scheme: policy.Scheme = "http" if rule.scheme == "http" else "https"
         asked = policy.Attempt(
@@ -257,7 +259,7 @@ class EgressGuests:
 
     async def described(self) -> control_pb2.GetEgressReply:
         """What may leave and what has left, as far as the guests answer."""
-        configuration = self.agents.launcher.configuration()
+        configuration = self.agents.launcher.configuration(reads=False)
         reply = control_pb2.GetEgressReply(
             guest=await self.agents.status(),
             shell_guest=await self.commands.status(),

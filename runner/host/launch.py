@@ -427,14 +427,14 @@ class EgressLauncher(_Launcher):
             return None
         return handed(url, self._settings.egress.host_loopback)
 
-    def configuration(self) -> egress_pb2.EgressConfiguration:
-        """What may leave now, and the keys for it."""
+    def configuration(self, *, reads: bool = True) -> egress_pb2.EgressConfiguration:
+        """What may leave now, and the keys for it; without `reads` without what files hold."""
         built = build(
             self.workspace.user_id,
             self._settings,
             self.agent.secrets,
             self.kept,
-            self.agent.environ,
+            self.agent.environ if reads else None,
             self.memory_next,
         )
         seen = self._seen(Role.EGRESS)

@@ -8,6 +8,7 @@ from typing import Final, Literal, Self
 from wire.egress import hosts
 from wire.egress.policy import Attempt, Policy, Scheme, Verdict
 from wire.egress.rules import Rule
+from wire.envelope import Secrets
 from wire.errors import Code
 from wire.v1 import control_pb2, egress_pb2
 
@@ -15,7 +16,7 @@ from runner.audit.log import LogLocation
 from runner.cli.agent import connect_if_running
 from runner.cli.options import Options
 from runner.config.models import Config
-from runner.egress.configuration import limits, policy
+from runner.egress.configuration import StableSecrets, build, without_secrets
 from runner.egress.log import Spent
 from runner.errors import HostError
 
@@ -47,22 +48,10 @@ class Current:
     async def _read(cls, options: Options, config: Config) -> Self:
         control = await connect_if_running(config, options.user_id)
         if control is None:
-            settings = config.for_user(options.user_id).egress
-            return cls(
-                egress_pb2.EgressConfiguration(
-                    agent=policy(settings.agent),
-                    shell=policy(settings.shell),
-                    limits=limits(settings.limits),
-                    private_networks=settings.private_networks,
-                    inspected=settings.inspect,
-                    credentials=[
-                        egress_pb2.EgressCredential(
-                            name=name, hosts=each.hosts, methods=each.methods, place=each.place
-                        )
-                        for name, each in settings.credentials.items()
-                    ],
-                )
-            )
+            own = config.for_user(options.user_id)
+            built = build(options.user_id, own, Secrets(), StableSecrets(), None)
+            del built.upstreams[:]  # only a host knows which keys there are
+            return cls(without_secrets(built))
         async with control as host:
             found = await host.get_egress()
         counters = found.counters if found.HasField("counters") else None

@@ -57,6 +57,18 @@ def test_policy_limits_and_grants_are_in_it() -> None:
     assert made.limits.connections == 256
 
 
+def test_what_people_see_of_it_takes_no_file_and_no_variable() -> None:
+    egress = {"ca_file": "/none", "proxy_auth_env": "UNSET", "proxy": "http://proxy.example:3128"}
+    credentials = {"github": {"env": "UNSET", "hosts": ["github.com"], "variable": "T"}}
+    memory = {"remote_url": "https://db.example", "ca_file": "/none", "auth_token_env": "UNSET"}
+    settings = UserSettings.model_validate(
+        {"egress": {**egress, "credentials": credentials}, "memory": memory}
+    )
+    shown = without_secrets(build("alice", settings, Secrets(), StableSecrets(), None))
+    assert [each.name for each in shown.credentials] == ["github"]
+    assert [each.name for each in shown.upstreams] == ["memory"]
+
+
 def test_the_hosts_own_public_addresses_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"eth0": [(socket.AF_INET, "93.184.216.34"), (socket.AF_INET, "10.1.2.3")]}
     found["eth1"] = [(socket.AF_INET6, "2606:2800::1"), (socket.AF_INET6, "fe80::1%eth1")]
