@@ -6,7 +6,7 @@ from wire.errors import Code
 
 from runner.config.models import Config
 from runner.config.user_id import is_user_id
-from runner.errors import ConfigError
+from runner.errors import ConfigError, HostError
 
 
 def known_users(config: Config) -> list[str]:
@@ -19,6 +19,17 @@ def known_users(config: Config) -> list[str]:
             if is_user_id(path.name) and path.is_dir() and not path.is_symlink()
         }
     return sorted(names)
+
+
+def check_known(config: Config, user_id: str) -> None:
+    """Raise `HostError` (NOT_FOUND) if there is no such user."""
+    if user_id not in known_users(config):
+        raise HostError(
+            Code.NOT_FOUND,
+            f"there is no user {user_id}",
+            details=f"no workspace in {config.workspace_root} and no section [users.{user_id}]",
+            resolution=f"runner users list, or: runner --user {user_id} start --detach",
+        )
 
 
 def check_servers(config: Config, user_id: str) -> None:

@@ -17,7 +17,7 @@ from runner.cli.options import AsJson, Options
 from runner.cli.output import print_json, print_table, table_of
 from runner.client.access import ADDRESS, AccessFile
 from runner.config.models import Config
-from runner.config.users import known_users
+from runner.config.users import check_known
 from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.logs import printable
@@ -66,14 +66,7 @@ def create(
     options: Options = context.obj
     config = options.load()
     lifetime = lifetime_of(expires)
-    if options.user_id not in known_users(config):
-        raise HostError(
-            Code.NOT_FOUND,
-            f"there is no user {options.user_id}",
-            details=f"no workspace in {config.workspace_root} and no section "
-            f"[users.{options.user_id}]",
-            resolution=options.command("start", "--detach"),
-        )
+    check_known(config, options.user_id)
     files = [path for path in (file, header_file, access_file) if path is not None]
     for path in files:
         refuse_existing(path, force=False)
@@ -149,17 +142,6 @@ def revoke(context: typer.Context, name: Name) -> None:
             resolution=" or ".join(fixes) or "runner access list",
         )
     typer.echo(f"revoked: {options.user_id}/{name}")
-
-
-@access.command(hidden=True)
-def serve() -> None:
-    """Say which command lets people in."""
-    raise HostError(
-        Code.FAILED_PRECONDITION,
-        "people with access files are let in by the HTTP server",
-        details="it listens where [access] says, too; access files that are out stay valid",
-        resolution="runner serve",
-    )
 
 
 def _trusted(config: Config, tokens: Tokens) -> tuple[str, str]:

@@ -17,11 +17,11 @@ from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import Shape, confirm, print_table, table_of
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
-from runner.config.users import known_users
+from runner.config.users import check_known, known_users
 from runner.errors import HostError
 from runner.host.removal import UserData, belongings
-from runner.host.removal import remove as remove_all
 from runner.serve.login.links import Links
+from runner.serve.operator.people import remove_user
 from runner.tiers.drivers import tier_of
 from runner.workspace.workspace import Workspace
 
@@ -76,13 +76,7 @@ def remove(
     given: Options = context.obj
     theirs = replace(given, user_id=check_user_id(user))
     config = theirs.load()
-    if user not in known_users(config):
-        raise HostError(
-            Code.NOT_FOUND,
-            f"there is no user {user}",
-            details=f"no workspace in {config.workspace_root} and no section [users.{user}]",
-            resolution="runner users list",
-        )
+    check_known(config, user)
     asyncio.run(tier_of(config).require_active(config))
     if runs_now(config, user) and not end:
         raise HostError(
@@ -93,9 +87,10 @@ def remove(
             f"{given.command('users', 'remove', user, '--stop')}",
         )
     found = belongings(config, user)
-    tokens = [token.name for token in Tokens.locate(config).all() if token.user_id == user]
-    _show(given, user, config, found, tokens)
-    if not (found.parts or found.engine_objects or tokens):
+    tokens = Tokens.locate(config)
+    named = [token.name for token in tokens.all() if token.user_id == user]
+    _show(given, user, config, found, named)
+    if not (found.parts or found.engine_objects or named):
         return
     if not yes:
         confirm(
@@ -103,12 +98,12 @@ def remove(
             what=f"remove user {user}",
             command=given.command("users", "remove", user, *(["--stop"] if end else []), "--yes"),
         )
-    if runs_now(config, user):
-        asyncio.run(stop(theirs))
-    Links.locate(config).withdraw(user)
-    if tokens:  # first, so that nobody is left with a way to a later user of that name
-        Tokens.locate(config).revoke(user)
-    asyncio.run(remove_all(config, user))
+
+    async def end(_: str) -> None:
+        if runs_now(config, user):
+            await stop(theirs)
+
+    asyncio.run(remove_user(config, user, tokens, Links.locate(config), end))
     typer.echo(f"user {user} is removed")
 
 

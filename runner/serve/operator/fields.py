@@ -7,8 +7,7 @@ from wire.errors import Code, WireError
 
 from runner.config.models import Config
 from runner.config.user_id import DEFAULT_USER_ID, check_user_id
-from runner.config.users import known_users
-from runner.errors import HostError
+from runner.config.users import check_known
 
 Asked = Mapping[str, Any]
 """The fields of one request."""
@@ -34,11 +33,6 @@ def user_in(asked: Asked, config: Config) -> str:
     """The user that `user_id` names; that of commands which name none is known before the first
     start. Raises `WireError` for a bad id and an unknown user."""
     user_id = check_user_id(text_in(asked, "user_id"))
-    if user_id not in (DEFAULT_USER_ID, *known_users(config)):
-        raise HostError(
-            Code.NOT_FOUND,
-            f"there is no user {user_id}",
-            details=f"no workspace in {config.workspace_root} and no section [users.{user_id}]",
-            resolution=f"runner --user {user_id} start --detach",
-        )
+    if user_id != DEFAULT_USER_ID:
+        check_known(config, user_id)
     return user_id

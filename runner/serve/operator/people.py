@@ -92,11 +92,24 @@ class People:
                 details=f"accepted: {user_id}",
             )
         await tier_of(self._config).require_active(self._config)
-        self._links.withdraw(user_id)
-        self._tokens.revoke(user_id)  # first, so that nobody has a way to a later user of this name
-        await self._stop(user_id)
-        await asyncio.to_thread(lambda: asyncio.run(remove(self._config, user_id)))
+        await remove_user(self._config, user_id, self._tokens, self._links, self._stop)
         if user_id in self._config.users:
             await asyncio.to_thread(self._change, {("users", user_id): None}, True)
             self._config.users.pop(user_id)  # of all parts of the server
         return {}
+
+
+async def remove_user(
+    config: Config,
+    user_id: str,
+    tokens: Tokens,
+    links: Links,
+    stop: Callable[[str], Awaitable[None]],
+) -> None:
+    """Remove everything of a user on this machine, and end what gives access to it. `stop` stops
+    the user's host, if it runs."""
+    links.withdraw(user_id)
+    if any(token.user_id == user_id for token in tokens.all()):
+        tokens.revoke(user_id)  # first, so that nobody has a way to a later user of this name
+    await stop(user_id)
+    await asyncio.to_thread(lambda: asyncio.run(remove(config, user_id)))
