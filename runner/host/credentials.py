@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from wire.errors import Code
-from wire.providers import PROVIDERS
+from wire.providers import KEYED, PROVIDERS
 from wire.settings import AgentSettings
 from wire.v1 import control_pb2, gateway_pb2
 
@@ -81,5 +81,5 @@ def check_provider(provider: str) -> None:
             Code.INVALID_ARGUMENT,
             f"there are no keys for provider {provider!r}",
             details=f"accepted: {', '.join(PROVIDERS)}",
-            resolution=f"runner credentials set --provider {next(iter(PROVIDERS))}",
+            resolution=f"runner credentials set --provider {KEYED[0]}",
         )
