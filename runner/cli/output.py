@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any, Final, Generic, Protocol, TextIO, TypeVar
 
 import typer
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -450,14 +449,6 @@ def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:
 def _statistics(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, Any]:
     """Every field under its name in the contract, numbers as numbers; `vectors` by model;
     `replica_synced_at` null if there is no replica."""
-    values: dict[str, Any] = MessageToDict(
-        found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    numbers = {
-        field.name: getattr(found, field.name)
-        for field in found.DESCRIPTOR.fields
-        if isinstance(getattr(found, field.name), int)
-    }
     vectors = {each.model: each.vectors for each in found.vectors}
     replica = {"replica_synced_at": found.replica_synced_at or None}
-    return values | numbers | {"vectors": vectors} | replica
+    return _fields(found) | {"vectors": vectors} | replica

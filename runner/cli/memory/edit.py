@@ -56,10 +56,8 @@ def kept_if_refused(text: str) -> Iterator[None]:
         if not text:
             raise
         kept = f"your text is in {_kept(text)}"
-        resolution = f"{error.resolution}; {kept}" if error.resolution else kept
-        raise WireError(
-            error.code, error.brief, details=error.details, resolution=resolution
-        ) from None
+        error.resolution = "; ".join(filter(None, (error.resolution, kept)))
+        raise
     except BaseException:
         if text:
             typer.echo(f"your text is in {_kept(text)}", err=True)

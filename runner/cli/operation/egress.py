@@ -1,7 +1,7 @@
 """`runner egress show|test|allow|deny|log|reload`."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -121,7 +121,32 @@ def _granting(*, denied: bool) -> Callable[..., None]:
         session: InSession = "",
         withdraw: Withdraw = False,
     ) -> None:
-        _grant(context.obj, rule, role, session, denied=denied, withdraw=withdraw)
+        options: Options = context.obj
+        text = " ".join(rule)
+        try:
+            given = spelled(text)
+        except ValueError as error:
+            raise HostError(
+                Code.INVALID_ARGUMENT,
+                f"{text[:80]!r} is not a rule: {error}",
+                details=f"presets are {', '.join(PRESETS)}",
+                resolution="runner egress allow files.example.org, or: runner egress allow "
+                "preset pypi",
+            ) from None
+        wanted = egress_pb2.EgressGrant(rule=given, denied=denied, session_id=session)
+        changed = ask_host(options, lambda host: host.grant_egress(role, wanted, withdraw=withdraw))
+        verb = "denied to" if denied else "allowed to"
+        where = f"in session {session}" if session else "in all sessions"
+        if withdraw:
+            said = "is no longer" if changed else "was not"
+            typer.echo(f"{given} {said} {verb} {_WHO[role]} {where} by a grant")
+            return
+        typer.echo(f"{given} is {verb} {_WHO[role]} {where} until the host ends")
+        settings = options.load().for_user(options.user_id).egress
+        own = settings.agent if role == "agent" else settings.shell
+        typer.echo(options.mended("to keep it, in runner.toml, then: runner egress reload"))
+        prefix = "" if options.user_id == DEFAULT_USER_ID else f"users.{options.user_id}."
+        typer.echo(f"  [{prefix}egress.{role}]\n  {_setting(own, given, denied=denied)}")
 
     return grant
 
@@ -164,36 +189,6 @@ def reload(context: typer.Context) -> None:
     for notice in ask_host(context.obj, lambda host: host.reload_egress()):
         typer.echo(one_line(notice))
     typer.echo("egress settings reloaded; they apply to new requests")
-
-
-def _grant(
-    options: Options,
-    words: Sequence[str],
-    role: Role,
-    session: str,
-    *,
-    denied: bool,
-    withdraw: bool,
-) -> None:
-    text = " ".join(words)
-    try:
-        rule = spelled(text)
-    except ValueError as error:
-        raise _no_rule(text, str(error)) from None
-    grant = egress_pb2.EgressGrant(rule=rule, denied=denied, session_id=session)
-    changed = ask_host(options, lambda host: host.grant_egress(role, grant, withdraw=withdraw))
-    verb = "denied to" if denied else "allowed to"
-    where = f"in session {session}" if session else "in all sessions"
-    if withdraw:
-        said = "is no longer" if changed else "was not"
-        typer.echo(f"{rule} {said} {verb} {_WHO[role]} {where} by a grant")
-        return
-    typer.echo(f"{rule} is {verb} {_WHO[role]} {where} until the host ends")
-    settings = options.load().for_user(options.user_id).egress
-    own = settings.agent if role == "agent" else settings.shell
-    typer.echo(options.mended("to keep it, in runner.toml, then: runner egress reload"))
-    prefix = "" if options.user_id == DEFAULT_USER_ID else f"users.{options.user_id}."
-    typer.echo(f"  [{prefix}egress.{role}]\n  {_setting(own, rule, denied=denied)}")
 
 
 def _setting(own: EgressRoleSettings, rule: str, *, denied: bool) -> str:
@@ -264,15 +259,6 @@ def _openable(attempt: Attempt, verdict: Verdict) -> str:
     if verdict.rule or hosts.is_address(host) or "no rule allows" not in verdict.reason:
         return ""
     return hosts.shown(host, 0 if attempt.port == DEFAULT_PORTS[attempt.scheme] else attempt.port)
-
-
-def _no_rule(text: str, why: str) -> HostError:
-    return HostError(
-        Code.INVALID_ARGUMENT,
-        f"{text[:80]!r} is not a rule: {why}",
-        details=f"presets are {', '.join(PRESETS)}",
-        resolution="runner egress allow files.example.org, or: runner egress allow preset pypi",
-    )
 
 
 ROLES: tuple[Role, ...] = ("agent", "shell")
@@ -368,25 +354,24 @@ def _opened(text: str, *, expanded: bool) -> tuple[str, ...]:
 def limit_rows(current: Current) -> Iterator[tuple[str, ...]]:
     """Each limit in words, how much it is, and what each role has taken of it today."""
     most = current.configuration.limits
-    requests = [f"{_today(current, role, 'requests'):,}" for role in ROLES]
-    moved = [amount(_today(current, role, "bytes")) for role in ROLES]
-    for what, count, used in (
-        ("connections at once", most.connections, ()),
-        ("requests a turn", most.turn_requests, ()),
-        ("requests to one host a day", most.host_day_requests, ()),
-        ("requests a day", most.day_requests, requests),
-    ):
-        yield what, f"{count:,}" if count else "no limit", *(used or ("", ""))
-    for what, count, used in (
-        ("data a turn", most.turn_bytes, ()),
-        ("data with one host a day", most.host_day_bytes, ()),
-        ("data a day", most.day_bytes, moved),
-    ):
-        yield what, amount(count) if count else "no limit", *(used or ("", ""))
 
+    def used(unit: Literal["requests", "bytes"], shown: Callable[[int], str]) -> list[str]:
+        return [
+            shown(sum(getattr(each, unit) for each in current.today if each.role == role))
+            for role in ROLES
+        ]
 
-def _today(current: Current, role: Role, unit: Literal["requests", "bytes"]) -> int:
-    return sum(getattr(each, unit) for each in current.today if each.role == role)
+    requests, moved = used("requests", "{:,}".format), used("bytes", amount)
+    for what, shown, count, taken in (
+        ("connections at once", "{:,}".format, most.connections, None),
+        ("requests a turn", "{:,}".format, most.turn_requests, None),
+        ("requests to one host a day", "{:,}".format, most.host_day_requests, None),
+        ("requests a day", "{:,}".format, most.day_requests, requests),
+        ("data a turn", amount, most.turn_bytes, None),
+        ("data with one host a day", amount, most.host_day_bytes, None),
+        ("data a day", amount, most.day_bytes, moved),
+    ):
+        yield what, shown(count) if count else "no limit", *(taken or ("", ""))
 
 
 def amount(count: int) -> str:
