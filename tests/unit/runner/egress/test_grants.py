@@ -86,7 +86,9 @@ def test_a_yes_is_kept_only_for_what_is_still_asked(
 ) -> None:
     grant.session_id, grants = "one", Grants()
     told = EgressConfiguration(shell=now)
-    launcher = SimpleNamespace(configuration=lambda *, reads: told, kept=SimpleNamespace(grants=grants))
+    launcher = SimpleNamespace(
+        configuration=lambda *, reads: told, kept=SimpleNamespace(grants=grants)
+    )
     egress_guests = EgressGuests(cast(Any, SimpleNamespace(launcher=launcher)), cast(Any, None))
     if kept is None:
         with pytest.raises(WireError, match="have changed"):
