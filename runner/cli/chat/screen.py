@@ -51,7 +51,7 @@ class Screen(Protocol):
 
     def receipted(self, note_id: str) -> None:
         """A receipt of the running turn names this note."""
-        ...
+        return
 
     async def unchanged(self) -> None:
         """Show that memory is as it was, until the next line: not part of what stays on a
@@ -66,11 +66,11 @@ class Screen(Protocol):
     async def activity(self, text: str) -> None:
         """Show what happens now, until it is called again; nothing if `text` is empty. Not part of
         a transcript."""
-        ...
+        return
 
     async def aside(self, text: str) -> None:
         """Show whole lines that are not part of a transcript."""
-        ...
+        return
 
     async def table(self, table: RenderableType) -> None:
         """Show a rich renderable on its own lines."""

@@ -99,11 +99,11 @@ def remove(
             command=given.command("users", "remove", user, *(["--stop"] if end else []), "--yes"),
         )
 
-    async def end(_: str) -> None:
+    async def stop_host(_: str) -> None:
         if runs_now(config, user):
             await stop(theirs)
 
-    asyncio.run(remove_user(config, user, tokens, Links.locate(config), end))
+    asyncio.run(remove_user(config, user, tokens, Links.locate(config), stop_host))
     typer.echo(f"user {user} is removed")
 
 
