@@ -49,7 +49,7 @@ class Screen(Protocol):
         """Show whole lines, which begin on a new line."""
         ...
 
-    def receipted(self, note_id: str) -> None:
+    def receipted(self, note_id: str) -> None:  # noqa: ARG002
         """A receipt of the running turn names this note."""
         return
 
@@ -63,12 +63,12 @@ class Screen(Protocol):
         """Where what was said earlier is shown."""
         ...
 
-    async def activity(self, text: str) -> None:
+    async def activity(self, text: str) -> None:  # noqa: ARG002
         """Show what happens now, until it is called again; nothing if `text` is empty. Not part of
         a transcript."""
         return
 
-    async def aside(self, text: str) -> None:
+    async def aside(self, text: str) -> None:  # noqa: ARG002
         """Show whole lines that are not part of a transcript."""
         return
 
