@@ -144,6 +144,17 @@ def revoke(context: typer.Context, name: Name) -> None:
     typer.echo(f"revoked: {options.user_id}/{name}")
 
 
+@access.command(hidden=True)
+def serve() -> None:
+    """Say which command lets people in."""
+    raise HostError(
+        Code.FAILED_PRECONDITION,
+        "people with access files are let in by the HTTP server",
+        details="it listens where [access] says, too; access files that are out stay valid",
+        resolution="runner serve",
+    )
+
+
 def _trusted(config: Config, tokens: Tokens) -> tuple[str, str]:
     """The authority that clients trust, and the name that they expect in its certificate; see
     `AccessFile`."""

@@ -153,6 +153,11 @@ def test_an_access_file_and_a_user_are_not_named_together(run: RunCommand) -> No
     assert "cannot read the access file laptop.json" in missing.err
 
 
+def test_who_knows_the_old_command_is_told_the_new_one(run: RunCommand) -> None:
+    refused = run("access", "serve")
+    assert (refused.code, "fix: runner serve\n" in refused.err) == (1, True)
+
+
 def test_an_access_file_is_no_way_to_the_host(run: RunCommand) -> None:
     for words in (
         ("status",),
