@@ -1088,7 +1088,7 @@ Key = tuple[str, ...]
 _TABLE: Final = "a table of settings"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
-_MAY_HOLD_SECRETS: Final = ("env", "url")
+_MAY_HOLD_SECRETS: Final = ("args", "env", "proxy", "url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
 _GONE: Final = {
     ("shell", "network"): "[egress.shell] says what commands may reach: presets, allow, ask",
@@ -1166,7 +1166,8 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
     accepted = _accepted(found) or item["msg"]
     if item["type"] == "missing":
         return key, f"is not set; accepted: {accepted}"
-    if any(name.endswith(_MAY_HOLD_SECRETS) for name in key[-2:]):
+    is_whole = isinstance(item["input"], Mapping | list)  # and may hold all that is below it
+    if is_whole or any(name.endswith(_MAY_HOLD_SECRETS) for name in key[-2:]):
         return key, f"the value is not shown; accepted: {accepted}"
     return key, f"{_shown(item['input'])}; accepted: {accepted}"
 
