@@ -1,4 +1,5 @@
-"""What the guide has from the code: commands, settings, extras, images, probes, errors, presets.
+"""What the guide has from the code: commands, settings, extras, images, probes, errors, presets,
+directories, metrics.
 
 `python tools/guide_tables.py` rewrites `docs/guide/commands.md` and the tables between marks in
 other pages. In tables of settings it rewrites the key, the default and what is
@@ -8,6 +9,7 @@ there by hand. A test refuses pages that differ.
 
 import json
 import re
+import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import man_page
 import typer
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
@@ -22,7 +25,12 @@ from wire.boundary import CHECKS
 from wire.egress.rules import PRESETS
 from wire.errors import Code
 from wire.network_probe import WAYS
-from wire.settings import EgressCredentialSettings, McpServerSettings, _accepted
+from wire.settings import (
+    EgressCredentialSettings,
+    McpServerSettings,
+    TelemetrySettings,
+    _accepted,
+)
 from wire.v1 import gateway_pb2
 
 from guest.memory.transfer import format as transfer
@@ -32,6 +40,8 @@ from runner.cli.chat.commands import COMMANDS as SLASH
 from runner.cli.output import HIT, as_json
 from runner.config.models import Config
 from runner.images.naming import USUAL_ROLES, ImageRole
+from runner.telemetry import Telemetry
+from runner.workspace.mounts import MOUNTS, Access, Role
 from shell_daemon.probe.report import PROBES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +66,7 @@ _FORMAT: dict[str, type[BaseModel]] = {
     "counts": transfer.Counts,
 }
 """The kinds of lines of an export, and what is in them."""
+_GUESTS = (Role.AGENT, Role.SHELL, Role.EGRESS, Role.SHELL_EGRESS)
 _FREE = {"workspace_root": "your data directory", "runtime_dir": '`"auto"`'}
 """Defaults that depend on the machine."""
 
@@ -64,7 +75,8 @@ def pages() -> dict[Path, str]:
     """Each page with the tables as they must be."""
     read = {name: (GUIDE / f"{name}.md").read_text() for name in ("mcp-servers", "egress")}
     marked = [
-        GUIDE / f"{name}.md" for name in ("reference", "chat", "memory-for-integrators", "moving")
+        *(GUIDE / f"{name}.md" for name in ("reference", "chat", "memory-for-integrators")),
+        *(GUIDE / f"{name}.md" for name in ("moving", "tiers", "observability")),
     ]
     return {
         GUIDE / "commands.md": _commands(),
@@ -135,8 +147,8 @@ def _values(field: FieldInfo) -> str:
 
 
 def _marked(page: str) -> str:
-    """The tables between marks that a page has. The last column of extras, images and the agent's
-    probes is kept.
+    """The tables between marks that a page has. The last column of extras, images, metrics and the
+    agent's probes is kept.
 
     Raises `SystemExit` for a name without words.
     """
@@ -158,6 +170,8 @@ def _marked(page: str) -> str:
         "chat": (("command", "what it does"), [(each.usage, each.help) for each in SLASH.values()]),
         "shapes": (("shape", "keys"), _shapes()),
         "format": (("part", "fields"), [(name, _fields(part)) for name, part in _FORMAT.items()]),
+        "directories": (("directory", *_GUESTS), _directories()),
+        "metrics": (("metric", "by", "what"), [(*each, "") for each in _metrics()]),
         "presets": (("preset", "hosts"), [(name, ", ".join(PRESETS[name])) for name in PRESETS]),
     }
     for name, (head, rows) in made.items():
@@ -168,7 +182,7 @@ def _marked(page: str) -> str:
         filled = [(f"`{row[0]}`", *row[1:-1], row[-1] or kept.get(row[0], "")) for row in rows]
         for row in filled:
             if not row[-1]:
-                raise SystemExit(f"docs/guide/reference.md: say in a row what {row[0]} is")
+                raise SystemExit(f"docs/guide: say in a row of {name} what {row[0]} is")
         page = f"{before}{begin}\n\n{_table(head, filled)}\n{end}{rest.partition(end)[2]}"
     return page
 
@@ -191,6 +205,39 @@ def _shapes() -> list[tuple[str, ...]]:
         "receipt": as_json(gateway_pb2.MemoryReceipt()),
     }
     return [(name, ", ".join(f"`{key}`" for key in keys)) for name, keys in shapes.items()]
+
+
+def _directories() -> list[tuple[str, ...]]:
+    """Each directory of a workspace: where each guest sees it."""
+    found: dict[str, dict[Role, str]] = {}
+    for role, mounts in MOUNTS.items():
+        for mount in mounts:
+            only = "" if mount.access is Access.READ_WRITE else ", read only"
+            found.setdefault(mount.directory, {})[role] = f"`{mount.virtual}`{only}"
+    return [(name, *(seen.get(each, "–") for each in _GUESTS)) for name, seen in found.items()]
+
+
+def _metrics() -> Iterator[tuple[str, str]]:
+    """The name and the labels of each metric, as Prometheus reads them."""
+    telemetry = Telemetry(
+        TelemetrySettings(prometheus="127.0.0.1:9464"), "alice", "process", environ={}
+    )
+    telemetry.restarts = lambda: {"agent": 1}
+    now = time.time_ns()
+    ids = {"trace_id": b"x" * 16, "span_id": b"x" * 8}
+    steps = [
+        gateway_pb2.Span(name=each, start_unix_nano=now, end_unix_nano=now + 1, **ids)
+        for each in ("turn", "model", "tool", "memory", "shell")
+    ]
+    steps[1].counts["input_tokens"] = 1
+    telemetry.take(gateway_pb2.SpanBatch(spans=steps, lost=1))
+    telemetry.left("shell", "allowed")
+    telemetry.moved("shell", 1, 1)
+    for family in text_string_to_metric_families(telemetry.exposition()):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = {label for sample in family.samples for label in sample.labels}
+        if name.startswith("oxydra_"):
+            yield name, ", ".join(f"`{each}`" for each in sorted(labels - {"le", "oxydra_user"}))
 
 
 def _extras() -> list[str]:
