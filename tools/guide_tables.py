@@ -224,10 +224,15 @@ def _metrics() -> Iterator[tuple[str, str]]:
     )
     telemetry.restarts = lambda: {"agent": 1}
     now = time.time_ns()
-    ids = {"trace_id": b"x" * 16, "span_id": b"x" * 8}
     steps = [
-        gateway_pb2.Span(name=each, start_unix_nano=now, end_unix_nano=now + 1, **ids)
-        for each in ("turn", "model", "tool", "memory", "shell")
+        gateway_pb2.Span(
+            name=name,
+            trace_id=b"x" * 16,
+            span_id=b"x" * 8,
+            start_unix_nano=now,
+            end_unix_nano=now + 1,
+        )
+        for name in ("turn", "model", "tool", "memory", "shell")
     ]
     steps[1].counts["input_tokens"] = 1
     telemetry.take(gateway_pb2.SpanBatch(spans=steps, lost=1))
