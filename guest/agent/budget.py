@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Final, cast
 
 from wire.errors import Code
 from wire.settings import AgentSettings
@@ -11,16 +11,6 @@ from wire.text import dollars
 from guest.errors import BudgetError
 from guest.memory.usage import UNITS_PER_DOLLAR, Cap, CapReached, Kind, Scope, Unit
 
-_SETTINGS: Final[tuple[tuple[str, Scope, Unit], ...]] = (
-    ("session_usd", "session", "usd"),
-    ("session_tokens", "session", "tokens"),
-    ("day_usd", "day", "usd"),
-    ("day_tokens", "day", "tokens"),
-    ("month_usd", "month", "usd"),
-    ("month_tokens", "month", "tokens"),
-    ("background_day_usd", "background_day", "usd"),
-    ("background_day_tokens", "background_day", "tokens"),
-)
 _WHOSE: Final[dict[Scope, str]] = {
     "session": "this session",
     "day": "the day",
@@ -49,11 +39,12 @@ class Limits:
         self.turn: dict[Unit, int] = {"tokens": settings.max_tokens}
         if settings.budget.turn_usd:
             self.turn["usd"] = _most("usd", settings.budget.turn_usd)
-        self._caps = {
-            setting: Cap(scope, unit, _most(unit, most))
-            for setting, scope, unit in _SETTINGS
-            if (most := getattr(settings.budget, setting))
-        }
+        self._caps: dict[str, Cap] = {}
+        for setting, most in settings.budget:
+            scope, _, of = setting.rpartition("_")
+            if most and scope in _WHOSE:
+                unit = cast(Unit, of)
+                self._caps[setting] = Cap(scope, unit, _most(unit, most))
 
     @property
     def all(self) -> dict[str, Cap]:

@@ -222,9 +222,7 @@ class Run:
             return await self._refuse(call_id, tool, refusal)
         with self.clock.stopped():
             result = await result_of(self._asked, self._redact, call_id, tool, arguments)
-        await self._record_call(call_id, tool, arguments, result)
-        await self._emit(finished(call_id, tool, result))
-        return result
+        return await self._record_call(call_id, tool, arguments, result)
 
     async def _asked(self, call: pb.ClientCall) -> Answer | None:
         """Have the client run a call; it says how the model's answer must be then."""
@@ -279,7 +277,6 @@ class Run:
     async def _call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         result = await self.ledger.call(self._context(), tool, arguments)
         await self._record_call(call_id, tool, arguments, result)
-        await self._emit(finished(call_id, tool, result))
         for receipt in result.receipts:
             await self._tell(receipt)
         return result
@@ -289,7 +286,8 @@ class Run:
 
     async def _record_call(
         self, call_id: str, tool: str, arguments: Any, result: ToolResult
-    ) -> None:
+    ) -> ToolResult:
+        """Store what a call brought and tell the watcher."""
         self._calls.append(Call(tool, parsed(arguments), result))
         self._material |= dict.fromkeys(result.material)
         self._vouched |= dict.fromkeys(result.vouched)
@@ -302,6 +300,8 @@ class Run:
             told=self._told.pop(call_id, ""),
         )
         await self._append("tool", history.event_text(tool, result), history.to_payload(message))
+        await self._emit(finished(call_id, tool, result))
+        return result
 
     async def _record_refused(self, call_id: str, tool: str, text: str) -> None:
         tool = history.storable(tool)
@@ -313,9 +313,7 @@ class Run:
         result = ToolResult(
             text=text, is_error=True, summary=text.split("\n", 1)[0][:_SUMMARY_CHARS], duration_ms=0
         )
-        await self._record_call(call_id, tool, None, result)
-        await self._emit(finished(call_id, tool, result))
-        return result
+        return await self._record_call(call_id, tool, None, result)
 
     def _context(self) -> ToolContext:
         """The context of the next call, with all material and all of the user's own words that the

@@ -9,7 +9,7 @@ them, the client runs them, and nobody vouches for what they give back.
 import functools
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,25 +50,26 @@ class AsWritten:
         return {ARGUMENTS: input}
 
 
-class PipelineToolset(AbstractToolset[TurnDeps]):
-    """Every tool that the pipeline offers."""
+class _Toolset(AbstractToolset[TurnDeps]):
+    """Tools whose calls are made with the arguments as the model wrote them."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def definitions(self) -> Iterable[ToolDefinition]:
+        """The tools that are offered now."""
+        raise NotImplementedError
 
-    @property
-    def id(self) -> str:
-        return "oxydra"
+    async def run(self, turn: TurnDeps, call_id: str, name: str, arguments: Any) -> ToolResult:
+        """Run one call of a tool."""
+        raise NotImplementedError
 
     async def get_tools(self, ctx: RunContext[TurnDeps]) -> dict[str, ToolsetTool[TurnDeps]]:
         return {
-            tool.name: ToolsetTool(
+            each.name: ToolsetTool(
                 toolset=self,
-                tool_def=definition(tool),
+                tool_def=each,
                 max_retries=ctx.max_retries,
                 args_validator=AsWritten(),
             )
-            for tool in self._pipeline.tools()
+            for each in self.definitions()
         }
 
     async def call_tool(
@@ -76,10 +77,26 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
         name: str,
         tool_args: dict[str, Any],
         ctx: RunContext[TurnDeps],
-        tool: ToolsetTool[TurnDeps],  # noqa: ARG002 - the pipeline looks it up itself
+        tool: ToolsetTool[TurnDeps],  # noqa: ARG002 - it is looked up by its name
     ) -> str:
-        turn, call_id = ctx.deps, ctx.tool_call_id or ""
-        arguments = tool_args[ARGUMENTS]
+        result = await self.run(ctx.deps, ctx.tool_call_id or "", name, tool_args[ARGUMENTS])
+        if result.is_error:
+            raise ToolFailed(result.text)
+        return result.text
+
+
+class PipelineToolset(_Toolset):
+    """Every tool that the pipeline offers."""
+
+    id = "oxydra"
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def definitions(self) -> Iterable[ToolDefinition]:
+        return map(definition, self._pipeline.tools())
+
+    async def run(self, turn: TurnDeps, call_id: str, name: str, arguments: Any) -> ToolResult:
         text = (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
@@ -94,10 +111,7 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
                 told=told(shown, telling),
             )
         )
-        result = await turn.call(call_id, name, arguments)
-        if result.is_error:
-            raise ToolFailed(result.text)
-        return result.text
+        return await turn.call(call_id, name, arguments)
 
     def _telling(self, name: str) -> str:
         """The argument by which a person recognises a call."""
@@ -140,44 +154,27 @@ def finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished
 _SUMMARY_CHARS = 200
 
 
-class ClientToolset(AbstractToolset[TurnDeps]):
+class ClientToolset(_Toolset):
     """The tools of one turn's client."""
+
+    id = "client"
 
     def __init__(self, tools: Sequence[ClientTool]) -> None:
         self._tools = tools
 
-    @property
-    def id(self) -> str:
-        return "client"
-
-    async def get_tools(self, ctx: RunContext[TurnDeps]) -> dict[str, ToolsetTool[TurnDeps]]:
-        return {
-            tool.name: ToolsetTool(
-                toolset=self,
-                tool_def=ToolDefinition(
-                    name=tool.name,
-                    description=tool.description,
-                    parameters_json_schema=tool.schema,
-                    sequential=True,
-                ),
-                max_retries=ctx.max_retries,
-                args_validator=AsWritten(),
+    def definitions(self) -> Iterable[ToolDefinition]:
+        return [
+            ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters_json_schema=tool.schema,
+                sequential=True,
             )
             for tool in self._tools
-        }
+        ]
 
-    async def call_tool(
-        self,
-        name: str,
-        tool_args: dict[str, Any],
-        ctx: RunContext[TurnDeps],
-        tool: ToolsetTool[TurnDeps],  # noqa: ARG002 - the client has it
-    ) -> str:
-        turn, call_id = ctx.deps, ctx.tool_call_id or ""
-        result = await turn.call_client(call_id, name, tool_args[ARGUMENTS])
-        if result.is_error:
-            raise ToolFailed(result.text)
-        return result.text
+    async def run(self, turn: TurnDeps, call_id: str, name: str, arguments: Any) -> ToolResult:
+        return await turn.call_client(call_id, name, arguments)
 
 
 async def result_of(

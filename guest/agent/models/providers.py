@@ -6,7 +6,7 @@ read from the environment.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wire.errors import Code
 from wire.installation import adding
@@ -61,7 +61,9 @@ def build_model(
             resolution=f"runner credentials set --provider {settings.provider}",
         )
     try:
-        return _BUILDERS[PROVIDERS[settings.provider].protocol](settings, api_key, door)
+        url, client = _place(settings, api_key, door)
+        build = _BUILDERS[PROVIDERS[settings.provider].protocol]
+        return build(settings, base_url=url, api_key=api_key, http_client=client)
     except ImportError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -71,43 +73,32 @@ def build_model(
         ) from error
 
 
-def _openai(settings: AgentSettings, api_key: str, door: EgressClient | None) -> "Model":
+def _openai(settings: AgentSettings, **asked: Any) -> "Model":
     from guest.agent.models.openai_model import OpenAIModel
 
-    url, client = _place(settings, api_key, door)
     if settings.base_url or settings.provider != "openai":
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
         name = "openai-compatible" if settings.provider == "openai" else settings.provider
-        return OpenAIModel(
-            settings.model,
-            provider=OpenAICompatibleProvider(
-                name, base_url=url, api_key=api_key or None, http_client=client
-            ),
-        )
+        asked["api_key"] = asked["api_key"] or None
+        return OpenAIModel(settings.model, provider=OpenAICompatibleProvider(name, **asked))
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    return OpenAIModel(
-        settings.model, provider=OpenAIProvider(base_url=url, api_key=api_key, http_client=client)
-    )
+    return OpenAIModel(settings.model, provider=OpenAIProvider(**asked))
 
 
-def _anthropic(settings: AgentSettings, api_key: str, door: EgressClient | None) -> "Model":
+def _anthropic(settings: AgentSettings, **asked: Any) -> "Model":
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    url, client = _place(settings, api_key, door)
-    provider = AnthropicProvider(api_key=api_key, base_url=url, http_client=client)
-    return AnthropicModel(settings.model, provider=provider)
+    return AnthropicModel(settings.model, provider=AnthropicProvider(**asked))
 
 
-def _google(settings: AgentSettings, api_key: str, door: EgressClient | None) -> "Model":
+def _google(settings: AgentSettings, **asked: Any) -> "Model":
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
-    url, client = _place(settings, api_key, door)
-    provider = GoogleProvider(api_key=api_key, base_url=url, http_client=client)
-    return GoogleModel(settings.model, provider=provider)
+    return GoogleModel(settings.model, provider=GoogleProvider(**asked))
 
 
 def _place(

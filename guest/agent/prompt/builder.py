@@ -20,7 +20,7 @@ from guest.agent import history
 from guest.agent.calls import begun
 from guest.agent.events import by_turn
 from guest.agent.prompt.recall import PromptContent, Relevant
-from guest.agent.prompt.summary import Rolled, Summaries, Summarizer
+from guest.agent.prompt.summary import Rolled, Summaries
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Working, marked, quoted
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
@@ -244,7 +244,7 @@ class ContextBuilder:
         self._window = Window.of(settings)
         self._offered = frozenset(tool.name for tool in pipeline.tools())
         self._redact = redact
-        self._summaries = Summaries(memory.state_of, Summarizer(model, self._window), settings)
+        self._summaries = Summaries(memory.state_of, model, settings)
         budget = min(context_tokens, self._window.note) if self._offered & _FINDING else 0
         wait_s = memory.patience.turn_s
         self._relevant = Relevant(memory, budget, redact, timeout_s=wait_s)

@@ -7,7 +7,7 @@ import asyncio
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
@@ -21,32 +21,13 @@ OPEN_MAX: Final = 256
 """How many calls may wait at once."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What became of a call that waited. `channel` is the person's, if a person decided."""
-
-    approved: bool
-    by: Literal["person", "expiry", "cancelled"]
-    channel: str = ""
-
-
 @dataclass(eq=False)
 class Approval:
-    """A call that waits. `request` is what a person is shown, `decided` what comes of it."""
+    """A call that waits. `request` is what a person is shown, `decided` what came of it, and what
+    those who follow are shown then."""
 
     request: pb.ApprovalRequested
-    decided: "asyncio.Future[Decision]" = field(default_factory=asyncio.Future)
-
-    @property
-    def event(self) -> pb.ApprovalDecided:
-        """What those who follow are told once it is decided."""
-        decision = self.decided.result()
-        return pb.ApprovalDecided(
-            approval_id=self.request.approval_id,
-            approved=decision.approved,
-            by=decision.by,
-            channel=decision.channel,
-        )
+    decided: "asyncio.Future[pb.ApprovalDecided]" = field(default_factory=asyncio.Future)
 
 
 class Approvals:
@@ -90,7 +71,7 @@ class Approvals:
         )
         self._open[approval.request.approval_id] = approval
         loop = asyncio.get_running_loop()
-        expiry = loop.call_later(self.wait_s, self._settle, approval, Decision(False, "expiry"))
+        expiry = loop.call_later(self.wait_s, self._settle, approval, "expiry")
         approval.decided.add_done_callback(lambda _: expiry.cancel())
         return approval
 
@@ -100,23 +81,30 @@ class Approvals:
         if approval is None:
             return False
         if now() >= approval.request.expires_at:  # timers stand while a machine sleeps
-            self._settle(approval, Decision(False, "expiry"))
+            self._settle(approval, "expiry")
             return False
-        self._settle(approval, Decision(approved, "person", channel))
+        self._settle(approval, "person", approved=approved, channel=channel)
         return True
 
     def withdraw(self, approval: Approval) -> None:
         """Nobody waits for this approval any more. Changes nothing once it is decided."""
-        self._settle(approval, Decision(False, "cancelled"))
+        self._settle(approval, "cancelled")
 
     def list(self) -> list[pb.ApprovalRequested]:
         """What waits, oldest first."""
         return [approval.request for approval in self._open.values()]
 
-    def _settle(self, approval: Approval, decision: Decision) -> None:
-        self._open.pop(approval.request.approval_id, None)
+    def _settle(
+        self, approval: Approval, by: str, *, approved: bool = False, channel: str = ""
+    ) -> None:
+        approval_id = approval.request.approval_id
+        self._open.pop(approval_id, None)
         if not approval.decided.done():
-            approval.decided.set_result(decision)
+            approval.decided.set_result(
+                pb.ApprovalDecided(
+                    approval_id=approval_id, approved=approved, by=by, channel=channel
+                )
+            )
 
 
 class ClientCalls:

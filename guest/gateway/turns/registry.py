@@ -24,7 +24,7 @@ from guest.agent.turn import (
 from guest.egress_client import on_behalf_of
 from guest.errors import GuestError, ToolError
 from guest.gateway import convert
-from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls, Decision
+from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, state_of
 from guest.memory.conversations.sessions import InUse
@@ -231,7 +231,7 @@ class Turns:
 
     async def ask(
         self, tool: str, arguments_json: str, question: str, *, session_id: str, turn_id: str
-    ) -> Decision:
+    ) -> pb.ApprovalDecided:
         """Ask a person for something that a turn needs, while it goes on; those who follow it see
         the question. Without a `turn_id` the question is the session's alone.
 
@@ -368,7 +368,7 @@ class Turns:
             outcome = task.result()
         for approval in tuple(turn.asked):
             self._approvals.withdraw(approval)
-            turn.events.add(approval.event)
+            turn.events.add(approval.decided.result())
         turn.outcome, turn.ended, turn.ended_at = outcome, time.monotonic(), now()
         turn.events.finish(outcome)
         turn.request = replace(turn.request, attachments=())
@@ -398,7 +398,7 @@ class Turns:
             del self._ended[turn_id]
             total -= turn.events.bytes
 
-    async def _decided(self, turn: Turn, approval: Approval) -> Decision:
+    async def _decided(self, turn: Turn, approval: Approval) -> pb.ApprovalDecided:
         """Wait for a person on behalf of a turn; whoever waits no more withdraws the approval."""
         turn.waiting += 1
         turn.events.add(approval.request)
@@ -407,7 +407,7 @@ class Turns:
         finally:
             self._approvals.withdraw(approval)
             turn.waiting -= 1
-            turn.events.add(approval.event)
+            turn.events.add(approval.decided.result())
         return approval.decided.result()
 
     def _asker(self, turn: Turn) -> AskClient:

@@ -14,8 +14,7 @@ from wire.settings import AgentSettings
 
 from guest.agent import history
 from guest.agent.models.offline import OfflineModel
-from guest.agent.prompt.summary import HEADINGS, Rolled, Summaries, Summarizer, Summary
-from guest.agent.prompt.window import Window
+from guest.agent.prompt.summary import HEADINGS, Rolled, Summaries, Summary
 from guest.errors import StorageError
 from guest.memory.models import Event
 from guest.memory.search.tokens import tokens_of
@@ -50,10 +49,11 @@ def speaking(*texts: Any) -> FunctionModel:
     return FunctionModel(stream_function=stream, model_name="scripted")
 
 
-def summaries(state: FakeState, model: Model | None = None, **settings: Any) -> Summaries:
+def summaries(
+    state: FakeState, model: Model | None = None, timeout_s: float = 30.0, **settings: Any
+) -> Summaries:
     agent = AgentSettings.model_construct(**settings)
-    summarizer = Summarizer(lambda: model or OfflineModel(), Window.of(agent))
-    return Summaries(state, summarizer, agent)  # type: ignore[arg-type]
+    return Summaries(state, lambda: model or OfflineModel(), agent, timeout_s)  # type: ignore[arg-type]
 
 
 def stored(state: FakeState) -> Summary:
@@ -238,10 +238,9 @@ async def test_a_model_that_takes_too_long_is_done_without() -> None:
         yield ""
 
     model = FunctionModel(stream_function=stream)
-    made = await Summarizer(lambda: model, Window.of(AgentSettings()), timeout_s=0.01).summarise(
-        "", talk(3)
-    )
-    assert made.made_by == "extract"
+    state = FakeState()
+    await roll(summaries(state, model, timeout_s=0.01), talk(30))
+    assert stored(state).made_by == "extract"
 
 
 async def test_a_summary_is_bounded_whatever_the_model_says() -> None:
