@@ -97,7 +97,7 @@ def store_key(provider: str, base_url: str, key: str, user_id: str = "") -> dict
     if not user_id and _put_into_keyring(provider, origin, key):
         return {"api_key_keyring": True}
     name = "@".join(filter(None, (user_id, provider, origin.partition("://")[2])))
-    path = platformdirs.user_config_path("oxydra") / "keys" / name.replace("/", "_")
+    path = _stored_keys() / name.replace("/", "_")
     with file_errors(
         f"cannot write the key file {path}", f"ls -ld {path.parent}", kind=ConfigError
     ):
@@ -105,6 +105,16 @@ def store_key(provider: str, base_url: str, key: str, user_id: str = "") -> dict
         with whole_file(path) as file:
             file.write(f"{key}\nfor {origin}\n".encode())
     return {"api_key_file": str(path)}
+
+
+def stored_file(agent: AgentSettings) -> Path | None:
+    """The file with the key of these settings, if `store_key` has written it."""
+    path = agent.api_key_file
+    return path if path is not None and path.parent == _stored_keys() else None
+
+
+def _stored_keys() -> Path:
+    return platformdirs.user_config_path("oxydra") / "keys"
 
 
 def read_keyring(provider: str, origin: str) -> str:

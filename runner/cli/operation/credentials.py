@@ -31,6 +31,7 @@ from runner.workspace.keys import (
     read_keyring,
     read_variable,
     store_key,
+    stored_file,
     usable_key,
 )
 
@@ -129,11 +130,25 @@ def list_keys(context: typer.Context, json: AsJson = False) -> None:
 
 @credentials.command("clear")
 def clear(context: typer.Context, provider: OfProvider = None) -> None:
-    """Make the running agent forget a key that was set; the configured one counts again."""
+    """Forget a key that was set: the running agent's, and the file where a typed one is stored.
+
+    Settings that name the file stay, and so does what the system's keyring holds.
+    """
     options: Options = context.obj
     chosen = provider or _configured(options)
-    cleared = ask_host(options, lambda host: host.clear_credential(chosen))
-    typer.echo(f"the key of {chosen} is forgotten" if cleared else f"no key of {chosen} was set")
+    loaded = options.load_settings()
+    agent = loaded.config.for_user(options.user_id).agent
+    path = stored_file(agent) if chosen == agent.provider else None
+    if path is None or asyncio.run(host_runs(loaded.config, options.user_id)):
+        cleared = ask_host(options, lambda host: host.clear_credential(chosen))
+        typer.echo(
+            f"the key of {chosen} is forgotten" if cleared else f"no key of {chosen} was set"
+        )
+    if path is not None:
+        path.unlink(missing_ok=True)
+        typer.echo(f"the key file {path} is deleted")
+        typer.echo(options.mended("another key is stored there by: runner credentials set"))
+        typer.echo(options.mended("an agent that runs has the old one until: runner restart"))
 
 
 def _source(each: control_pb2.Credential) -> str:

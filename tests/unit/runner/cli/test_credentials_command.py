@@ -133,6 +133,28 @@ def test_the_settings_name_a_stored_key_in_the_section_that_named_one(
     assert host.given == [("openai", KEY, f"the file {stored}", OPENAI)]
 
 
+def test_a_stored_key_is_deleted_and_one_of_the_person_is_not(
+    host: Host, run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_command("credentials", "set", stdin=KEY.encode())
+    stored = tmp_path / "config" / "oxydra" / "keys" / "openai@api.openai.com"
+    (mine := tmp_path / "mine").write_text(KEY)
+    monkeypatch.delenv("OXYDRA_AGENT__API_KEY_ENV")
+    monkeypatch.setenv("OXYDRA_AGENT__API_KEY_FILE", str(mine))
+    assert run_command("credentials", "clear").out == "the key of openai is forgotten\n"
+    monkeypatch.setenv("OXYDRA_AGENT__API_KEY_FILE", str(stored))
+    other = run_command("credentials", "clear", "--provider", "anthropic")
+    assert other.out == "no key of anthropic was set\n"
+    assert mine.exists()
+    assert stored.exists()
+    done = run_command("credentials", "clear")
+    told = ["the key of openai is forgotten", f"the key file {stored} is deleted"]
+    assert done.out.splitlines()[:2] == told
+    assert not stored.exists()
+    monkeypatch.setattr(credentials, "host_runs", no_host)
+    assert "is deleted" in run_command("credentials", "clear").out
+
+
 @pytest.mark.parametrize(
     ("words", "stdin", "why"),
     [
