@@ -581,6 +581,14 @@ def plain_address(url: str) -> str:
     return parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/")
 
 
+def shown_address(url: str) -> str:
+    """An address for people: that there is a user, a password or a query shows, but not which."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    shown = host if host == parts.netloc else f"…@{host}"
+    return parts._replace(netloc=shown, query="…" if parts.query else "").geturl()
+
+
 class ShellSettings(Section):
     """`[shell]`: whether commands run at all, which, and what they may use.
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mappi
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx2
@@ -23,6 +23,7 @@ import psutil
 from wire.egress.loopback import is_loopback
 from wire.errors import Code
 from wire.providers import COMPATIBLE, PROVIDERS, Provider
+from wire.settings import shown_address
 from wire.text import bounded_json, parsed_json, refusal_words, shortened, visible_name
 
 from runner.errors import HostError
@@ -109,6 +110,11 @@ class Server:
     account: str = ""
     is_foreign: bool = False
 
+    @classmethod
+    def at(cls, provider: str, url: str, models: tuple[Model, ...] = ()) -> Self:
+        """The one at `url`, whose program is not known."""
+        return cls(provider, urlsplit(url).netloc.rpartition("@")[2], url, models)
+
     @property
     def is_local(self) -> bool:
         """Whether it listens on this machine."""
@@ -129,9 +135,7 @@ async def local_servers(
     deadline = asyncio.get_running_loop().time() + within_s
     timeout = httpx2.Timeout(speak_s, connect=LOOK_S)
     async with httpx2.AsyncClient(timeout=timeout, trust_env=False) as client:
-        looking = (
-            _listed(client, f"http://127.0.0.1:{port}/v1", deadline=deadline) for port in wanted
-        )
+        looking = (_listed(client, f"http://127.0.0.1:{port}/v1", deadline) for port in wanted)
         found = await _answers(looking, within_s * 1.1)
     return [_with_account(each) for each in found if isinstance(each, Server)]
 
@@ -164,7 +168,7 @@ async def server_at(
         headers[row.key_header] = row.key_form.format(key)
     urls = addresses(address, row, with_key=bool(key))
     if not row.list_path:
-        return Server(provider, urlsplit(urls[0]).netloc.rpartition("@")[2], urls[0])
+        return Server.at(provider, urls[0])
     for url in urls:
         scheme = urlsplit(url).scheme
         if scheme == silent:
@@ -175,16 +179,25 @@ async def server_at(
         ) as client:
             try:
                 async with asyncio.timeout(_WHOLE * within_s):
-                    found = await _listed(client, url, provider, within_s)
+                    deadline = asyncio.get_running_loop().time() + within_s
+                    found = await _listed(client, url, deadline, provider)
                 return _with_account(found) if local else found
             except httpx2.InvalidURL as error:
                 raise _no_address(address, str(error)) from None
             except (httpx2.RequestError, TimeoutError) as error:
-                tried.append(_unreachable(url, error))
+                tried.append(
+                    HostError(
+                        Code.UNAVAILABLE,
+                        f"nothing answers at {shown_address(url)}",
+                        details=_cause(error),
+                        resolution="start that server, or check the address and the network",
+                    )
+                )
                 silent = scheme
             except _Refused as refused:
                 tried.append(refused.error(who, url, key))
-    raise min(tried, key=lambda error: _TELLING.index(error.code))
+    telling = (Code.FAILED_PRECONDITION, Code.NOT_FOUND, Code.UNAVAILABLE)
+    raise min(tried, key=lambda error: telling.index(error.code))
 
 
 def addresses(address: str, row: Provider, *, with_key: bool = False) -> list[str]:
@@ -319,26 +332,17 @@ class _Refused(Exception):  # noqa: N818 - an answer
 
     def error(self, who: str, url: str, key: str) -> HostError:
         words = _own_words(self.body, key) or "no reason"
-        details = f"{_plain(url)} answered {self.status}: {words}"
+        details = f"{shown_address(url)} answered {self.status}: {words}"
         if self.status in (401, 403):
             what = f"{who} refused the API key" if key else f"{who} asks for an API key"
             fix = "give the key of that provider"
             return HostError(Code.FAILED_PRECONDITION, what, details=details, resolution=fix)
         return HostError(
             Code.NOT_FOUND,
-            f"{who} lists no models at {_plain(url)}",
+            f"{who} lists no models at {shown_address(url)}",
             details=details,
             resolution="check the address: that of OpenAI's API usually ends in /v1",
         )
-
-
-_TELLING: Final = (Code.FAILED_PRECONDITION, Code.NOT_FOUND, Code.UNAVAILABLE)
-"""Of several failures the first of these says most."""
-
-
-def _plain(url: str) -> str:
-    """An address without the user and password that it may hold."""
-    return re.sub(r"//[^/]*@", "//…@", url)
 
 
 def _no_address(address: str, why: str) -> HostError:
@@ -348,19 +352,6 @@ def _no_address(address: str, why: str) -> HostError:
         f"not an address: {shown!r}",
         details=why,
         resolution="give one as 127.0.0.1:11434 or https://api.example.org/v1",
-    )
-
-
-def _unreachable(url: str, error: Exception) -> HostError:
-    return HostError(
-        Code.UNAVAILABLE,
-        f"nothing answers at {_plain(url)}",
-        details=_cause(error),
-        resolution=(
-            "check the network and the address"
-            if url.startswith("https:")
-            else "start that server, or check the address and the network"
-        ),
     )
 
 
@@ -432,10 +423,8 @@ async def _answers(asked: Iterable[Coroutine[Any, Any, Any]], within_s: float) -
 async def _listed(
     client: httpx2.AsyncClient,
     url: str,
+    deadline: float,
     provider: str = "",
-    within_s: float = 0,
-    *,
-    deadline: float | None = None,
 ) -> Server:
     """The server at `url` with its models, as far as it has said more of them by then."""
     row = PROVIDERS[provider or COMPATIBLE]
@@ -443,13 +432,9 @@ async def _listed(
     items = _items(listing, "data") or _items(listing, "models")
     if not items and not (isinstance(listing, dict) and {"data", "models"} & listing.keys()):
         raise _Refused(200, str(listing)[:_WORDS_MAX_CHARS].encode())
-    listed = tuple(_of_list(items))
-    server = Server(provider or COMPATIBLE, urlsplit(url).netloc.rpartition("@")[2], url, listed)
-    if provider not in _DESCRIBED:
-        return server
-    if deadline is None:
-        deadline = asyncio.get_running_loop().time() + within_s
-    return await _described(client, server, items, deadline)
+    server = Server.at(provider or COMPATIBLE, url, tuple(_of_list(items)))
+    described = provider in _DESCRIBED
+    return await _described(client, server, items, deadline) if described else server
 
 
 _DESCRIBED: Final = ("", COMPATIBLE, "openai", "ollama", "lmstudio")

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import typer
 from pydantic import BaseModel
 from rich.text import Text
 from wire.errors import Code, WireError
 from wire.providers import OFFLINE, PROVIDERS
-from wire.settings import Key, dotted
+from wire.settings import Key, dotted, shown_address
 
 from runner.cli.files import decoded, edited, written
 from runner.cli.options import AsJson, Options
@@ -162,13 +161,7 @@ def _without_secrets(key: Key, value: Any, environ: Mapping[str, str]) -> tuple[
             return value, "(not set)"
         return "…", "(not shown: it does not look like the name of a variable, and none is set)"
     if isinstance(value, str) and "://" in value:
-        parts = urlsplit(value)
-        bare = parts.netloc.rpartition("@")[2]
-        hidden = parts._replace(
-            netloc=f"…@{bare}" if bare != parts.netloc else bare,
-            query="…" if parts.query else "",
-        )
-        return hidden.geturl(), ""
+        return shown_address(value), ""
     return value, ""
 
 

@@ -4,9 +4,10 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 from wire.errors import Code, WireError
 from wire.providers import COMPATIBLE, NAMES, OFFLINE, PROVIDERS
+from wire.settings import shown_address
 
 from runner.cli.output import clip, neutralise, one_line, plain_console, say, without_padding
 from runner.errors import ConfigError
@@ -70,30 +72,31 @@ def ask(so_far: str = "") -> Choice:
     say("How do you want to talk?" + (f" (so far: {one_line(so_far)})" if so_far else ""))
     if not servers:
         say("No server of models answers here (Ollama, LM Studio, llama.cpp and vLLM would).")
-    _listed(
-        [
-            *((model.name, _facts(server, model)) for server, model in local),
-            *((name, f"with the key in {PROVIDERS[name].key_variable}") for name in keyed),
-            ("demo", "no model: understands ten sentences, needs nothing"),
-        ]
-    )
+    choices: list[tuple[str, str, Callable[[], Choice]]] = [
+        *(
+            (model.name, _facts(server, model), partial(_of, server, model))
+            for server, model in local
+        ),
+        *(
+            (name, f"with the key in {PROVIDERS[name].key_variable}", partial(complete, name))
+            for name in keyed
+        ),
+        ("demo", "no model: understands ten sentences, needs nothing", lambda: DEMO),
+    ]
+    _listed([(name, facts) for name, facts, _ in choices])
     say(f"Or type an address (192.168.1.5:11434), a key, or a provider: {', '.join(PROVIDERS)}.")
-    count = len(local) + len(keyed) + 1
-    usual = count if cannot else 1
+    usual = len(choices) if cannot else 1
     while True:
         typed = _prompt(f"Enter takes {usual}") or str(usual)
+        number = int(typed) if typed.isdecimal() else 0
         try:
-            if typed.isdecimal() and 1 <= int(typed) <= len(local):
-                return _of(*local[int(typed) - 1])
-            if typed.isdecimal() and len(local) < int(typed) < count:
-                return complete(keyed[int(typed) - len(local) - 1])
-            if typed in (str(count), "demo", OFFLINE):
-                return DEMO
+            if 1 <= number <= len(choices):
+                return choices[number - 1][2]()
             if typed.isdecimal():
-                say(f"the numbers are 1 to {count}")
+                say(f"the numbers are 1 to {len(choices)}")
                 continue
-            named = [each for each in local if each[1].name == typed]
-            return _of(*named[0]) if named else _typed(typed)
+            named = next((make for name, _, make in choices if name == typed), None)
+            return named() if named else _typed(typed)
         except WireError as error:
             say(neutralise(str(error)))
 
@@ -129,7 +132,7 @@ def complete(
             raise
         say(neutralise(str(error)))
         url = addresses(address, row, with_key=bool(value))[0]
-        server = Server(provider or COMPATIBLE, urlsplit(url).netloc, url)
+        server = Server.at(provider or COMPATIBLE, url)
     _require_own(server)
     provider = provider or server.provider
     known = {each.name: each for each in server.models}
@@ -160,6 +163,8 @@ def _of(server: Server, model: Model) -> Choice:
 
 def _typed(text: str) -> Choice:
     """What is no number: a provider, a key or an address."""
+    if text == OFFLINE:
+        return DEMO
     if text in NAMES:
         return complete(text)
     if _KEY.fullmatch(text) and not re.search(r"[:/]|\.[a-z]", text):
@@ -190,7 +195,10 @@ def _which(server: Server, usual: str) -> str:
     if len(names) == 1:
         return names[0]
     shown = sorted(models, key=lambda each: each.name != usual)[:_SHOWN]
-    say(f"{len(names) or 'No'} models at {server.base_url}" + (":" if names else " are listed."))
+    say(
+        f"{len(names) or 'No'} models at {shown_address(server.base_url)}"
+        + (":" if names else " are listed.")
+    )
     _listed([(each.name, _facts(server, each)) for each in shown])
     default = usual if usual in names else ""
     question = f"Model, by number or name; Enter takes {default}" if default else "Model"
