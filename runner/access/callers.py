@@ -28,7 +28,7 @@ from wire.status import from_rpc_error
 
 from runner.access.agents import Agents, away
 from runner.access.scopes import METHODS, OWN, Method, Scope
-from runner.access.tokens import EXPIRES_DAYS, Token, Tokens
+from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, digest
 from runner.client.calls import CallChannel
 from runner.config.models import Config
 
@@ -210,11 +210,7 @@ class Callers:
         Raises `WireError`: UNAUTHENTICATED for a token that is unknown or has expired,
         RESOURCE_EXHAUSTED for too many of those, UNAVAILABLE if tokens cannot be read.
         """
-        try:
-            token = self.tokens.find(secret)
-        except WireError as error:
-            log.error("%s", error)
-            raise _CLOSED() from error
+        token = self._found(digest(secret))
         if token is None:
             raise self._refusals.note(address)
         if token.lifetime_s() <= 0:
@@ -225,15 +221,16 @@ class Callers:
     def with_key(self, key: str) -> Caller:
         """Who was let in by a token, as the caller of that `key`. Raises `WireError`:
         UNAUTHENTICATED if it was revoked, UNAVAILABLE if tokens cannot be read."""
+        if (token := self._found(key)) is None:
+            raise _REVOKED()
+        return self._of(token)
+
+    def _found(self, key: str) -> Token | None:
         try:
-            tokens = self.tokens.all()
+            return self.tokens.find(key)
         except WireError as error:
             log.error("%s", error)
             raise _CLOSED() from error
-        for token in tokens:
-            if token.digest == key:
-                return self._of(token)
-        raise _REVOKED()
 
     def invited(self, user_id: str) -> Caller:
         """Somebody who was let in as `user_id` without a token: by a new one, whose secret nobody
@@ -317,9 +314,9 @@ class Callers:
         if token.lifetime_s() <= 0:
             return _EXPIRED()
         try:
-            kept = any(each.digest == token.digest for each in self.tokens.all())
+            kept = self.tokens.find(token.digest)
         except (WireError, OSError):
-            kept = False
+            kept = None
         return None if kept else _REVOKED()
 
     async def _watch(self) -> None:

@@ -125,9 +125,8 @@ class Tokens:
             self._seen = stamp
         return self._known
 
-    def find(self, secret: str) -> Token | None:
-        """The token that `secret` is, also if it has expired; None if it is none."""
-        given = digest(secret)
+    def find(self, given: str) -> Token | None:
+        """The token with this digest, also if it has expired; None if there is none."""
         found = None
         for token in self.all():
             if hmac.compare_digest(token.digest, given):

@@ -1,5 +1,6 @@
 """The options before the command, and the settings that follow from them."""
 
+import itertools
 import os
 import re
 import shlex
@@ -218,18 +219,15 @@ class Options:
         return [*tier, *self._words(insecure=self.insecure)]
 
     def _words(self, *, insecure: bool) -> list[str]:
-        words = ["--insecure"] if insecure else []
-        if self.connect is not None:
-            words += ["--connect", os.fspath(self.connect)]
-        if self.config_file is not None:
-            words += ["--config", os.fspath(self.config_file)]
-        if self.user_id != DEFAULT_USER_ID:
-            words += ["--user", self.user_id]
-        if self.workspace_root is not None:
-            words += ["--workspace-root", self.workspace_root]
-        if self.log_level is not None:
-            words += ["--log-level", self.log_level]
-        return words
+        given = {
+            "--connect": self.connect,
+            "--config": self.config_file,
+            "--user": None if self.user_id == DEFAULT_USER_ID else self.user_id,
+            "--workspace-root": self.workspace_root,
+            "--log-level": self.log_level,
+        }
+        named = ((option, str(value)) for option, value in given.items() if value is not None)
+        return [*(["--insecure"] if insecure else []), *itertools.chain.from_iterable(named)]
 
 
 def warn_unconfined(config: "Config", options: Options) -> None:

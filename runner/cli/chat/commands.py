@@ -39,6 +39,10 @@ _TEMPORARY = (
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
+_ALONE: Final = frozenset({"temporary", "edit", "details", "cancel", "help", "quit"})
+"""Commands that do not wait for an agent which went away."""
+
+
 class EndOfChat(Exception):  # noqa: N818 - not an error
     """The user wants to leave."""
 
@@ -67,14 +71,12 @@ class Command:
 
 
 async def _new(chat: Chat, title: str) -> None:
-    await chat.conversation.ensure_connected()
     session = await chat.conversation.new_session(title)
     shown = f"session {brief_session(session.session_id)}"
     await chat.screen.line(f"{shown}: {one_line(title)}" if title else shown, Style.NOTICE)
 
 
 async def _sessions(chat: Chat, _: str) -> None:
-    await chat.conversation.ensure_connected()
     sessions = await chat.conversation.client.list_sessions(_LISTED_SESSIONS)
     if sessions:
         shape = session_shape(chat.conversation.session_id, brief=True)
@@ -86,7 +88,6 @@ async def _sessions(chat: Chat, _: str) -> None:
 async def _switch(chat: Chat, session_id: str) -> bool:
     if not session_id:
         raise WireError(Code.INVALID_ARGUMENT, "/switch needs a session id", resolution="/sessions")
-    await chat.conversation.ensure_connected()
     try:
         session_id = await find_session(chat.conversation.client, session_id)
     except WireError as error:
@@ -99,7 +100,6 @@ async def _switch(chat: Chat, session_id: str) -> bool:
 
 async def _turns(chat: Chat, _: str) -> None:
     conversation = chat.conversation
-    await conversation.ensure_connected()
     turns = await conversation.client.list_turns()
     if not turns:
         await chat.screen.line("no turns yet", Style.NOTICE)
@@ -149,7 +149,6 @@ async def _retry(chat: Chat, _: str) -> bool:
 
 
 async def _tools(chat: Chat, _: str) -> None:
-    await chat.conversation.ensure_connected()
     offered = await chat.conversation.client.list_tools()
     if not offered:
         await chat.screen.line("the model is offered no tools", Style.NOTICE)
@@ -177,7 +176,6 @@ async def _memory(chat: Chat, query: str) -> None:
             "/memory needs words to look for",
             resolution="/memory WORDS; `runner memory list` lists all notes",
         )
-    await chat.conversation.ensure_connected()
     reply = await chat.conversation.client.search_notes(
         gateway_pb2.SearchNotesRequest(query=query, top_k=_FOUND_NOTES)
     )
@@ -202,7 +200,6 @@ async def _edit(chat: Chat, _: str) -> None:
 
 async def _model(chat: Chat, name: str) -> None:
     conversation = chat.conversation
-    await conversation.ensure_connected()
     found = await conversation.client.resolve_model(name or conversation.model)
     if name:
         conversation.model = found.model
@@ -219,7 +216,6 @@ async def _model(chat: Chat, name: str) -> None:
 
 
 async def _usage(chat: Chat, _: str) -> None:
-    await chat.conversation.ensure_connected()
     table, notes = await overview(chat.conversation.client, chat.conversation.session_id)
     await chat.screen.table(table)
     for note in notes:
@@ -232,7 +228,6 @@ async def _cancel(chat: Chat, _: str) -> None:
 
 
 async def _status(chat: Chat, _: str) -> None:
-    await chat.conversation.ensure_connected()
     conversation = chat.conversation
     host = await chat.host_status()
     await chat.screen.table(status_table(conversation.client.hello, host, conversation.session_id))
@@ -304,4 +299,6 @@ class SlashCommands:
                 f"unknown command /{name}",
                 resolution=f"{meant}/help lists all commands",
             )
+        if name not in _ALONE:
+            await self._chat.conversation.ensure_connected()
         return await command.run(self._chat, argument) is not False
