@@ -158,14 +158,6 @@ def test_a_bad_user_id_is_one_error_everywhere(command: Command, words: list[str
     assert "bad user id: '../bob'" in done.err
 
 
-def test_a_bad_setting_is_one_error(command: Command) -> None:
-    Path("runner.toml").write_text("[memory]\nvector_wieght = 1")
-    done = command("status")
-    assert done.code == 1
-    assert three_lines(done.err)
-    assert "did you mean memory.vector_weight?" in done.err
-
-
 def test_terminal_tricks_in_errors_are_shown_and_not_sent(command: Command) -> None:
     done = command("--user", "\x1b[31mred", "status")
     assert "\x1b" not in done.err
@@ -221,12 +213,6 @@ def test_a_missing_credential_is_named_before_anything_is_made(command: Command)
     assert f"{warning}--boundary".split() == for_the_same(UNCONFINED, ["--insecure"]).split()
     assert three_lines(rest.rstrip())
     assert "NO_SUCH_KEY_HERE is not set" in done.err
-
-
-def test_a_choice_that_is_none_names_the_choices(command: Command) -> None:
-    done = command("init", "--provider", "ollma")
-    assert done.code == 2
-    assert "'--provider': 'ollma' is not one of 'offline', 'ollama'" in done.err
 
 
 def test_ctrl_c_is_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,12 +58,6 @@ def test_an_option_of_every_command_means_the_same_before_and_behind_it(line: st
     assert "bad user id: '../bob'" in str(done.exception)
 
 
-def test_an_option_without_its_value_is_named() -> None:
-    done = CliRunner().invoke(app, ["users", "list", "--user"])
-    assert done.exit_code == 2
-    assert "--user" in done.output
-
-
 def test_every_command_is_in_a_group_and_the_most_used_come_first() -> None:
     listed = tree().list_commands(Context(tree()))
     assert listed == [name for names in PANELS.values() for name in names]
