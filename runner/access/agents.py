@@ -22,6 +22,14 @@ _Launch = tuple[int, int]
 class NoAgent(WireError):  # noqa: N818 - a condition, not a bug
     """No host runs for a user."""
 
+    def __init__(self, user_id: str) -> None:
+        super().__init__(
+            Code.FAILED_PRECONDITION,
+            f"no agent runs for {user_id}",
+            resolution="ask the person who runs this host to start it: "
+            f"runner --user {user_id} start --detach",
+        )
+
 
 @dataclass(frozen=True)
 class _Connection:
@@ -56,12 +64,7 @@ class Agents:
                 log.warning("the agent of %s cannot be reached: %s", user_id, error)
                 raise away(user_id) from error
             if launch is None or channel is None:
-                raise NoAgent(
-                    Code.FAILED_PRECONDITION,
-                    f"no agent runs for {user_id}",
-                    resolution="ask the person who runs this host to start it: "
-                    f"runner --user {user_id} start --detach",
-                )
+                raise NoAgent(user_id)
             self._connections[user_id] = _Connection(launch, channel)
             return channel
 

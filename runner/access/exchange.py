@@ -75,9 +75,11 @@ def answer(error: WireError) -> JSONResponse:
     return JSONResponse(told(error), status, headers)
 
 
-def plain(message: Message) -> dict[str, Any]:
-    """A message of the gateway as JSON has it."""
-    return MessageToDict(message, preserving_proto_field_name=True)
+def plain(message: Message, *, whole: bool = False) -> dict[str, Any]:
+    """A message as JSON has it; `whole`: with the fields that have their default, too."""
+    return MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=whole
+    )
 
 
 def bearer(request: Request) -> str | None:

@@ -103,13 +103,13 @@ class Method:
                 f"{self.name} is for the account that runs the agents",
                 resolution="ask the person who runs this host",
             )
-        _check(self.name, self.needed, scopes)
+        check_scopes(self.name, self.needed, scopes)
 
     def through(self, channel: str, scopes: frozenset[Scope], request: Message) -> Message:
         """The request with `channel` as the channel that somebody acts through, whatever it says.
         Raises `WireError` (PERMISSION_DENIED) for a tool that `scopes` do not open."""
         if isinstance(request, gateway_pb2.CallToolRequest):
-            _check("this tool", needed_by(request), scopes)
+            check_scopes("this tool", needed_by(request), scopes)
         if self.has_channel:
             asked = type(request)()
             asked.CopyFrom(request)
@@ -129,7 +129,7 @@ class Method:
         return gateway_pb2.ListToolsReply(tools=opened)
 
 
-def _check(what: str, needed: frozenset[Scope], scopes: frozenset[Scope]) -> None:
+def check_scopes(what: str, needed: frozenset[Scope], scopes: frozenset[Scope]) -> None:
     if missing := needed - scopes:
         raise WireError(
             Code.PERMISSION_DENIED,

@@ -21,7 +21,7 @@ from runner.config.models import Config
 from runner.config.tiers import installed
 from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
-from runner.host.runtime import LastStart, Runtime
+from runner.host.runtime import LastStart
 from runner.tiers.drivers import tier_of
 from runner.workspace.mounts import Role
 
@@ -158,8 +158,7 @@ def start_command(options: Options, config: Config) -> str:
 
 def tier_in_use(options: Options, config: Config) -> str:
     """The tier that the command line names, else the one that was used last."""
-    last = LastStart.load(Runtime.locate(config, options.user_id))
-    return options.asked_tier or (last.tier if last else config.tier)
+    return options.asked_tier or LastStart.tier_of(config, options.user_id)
 
 
 def short_id(note_id: str) -> str:

@@ -27,6 +27,7 @@ from runner.cli.options import Options
 from runner.cli.setup.config import change_settings, settings_file
 from runner.config.loading import LoadedSettings
 from runner.config.models import Config
+from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import packages
 from runner.logs import printable
 from runner.serve.login.links import LINK_S, Links
@@ -85,7 +86,9 @@ async def _serving(
         return change_settings(options, settings_file(options), changes, write=write)
 
     file = SettingsFile(options.load_settings, change)
-    async with HttpServer(config, Commands(options.load, start, file)) as server:
+    everybodys = replace(options, user_id=DEFAULT_USER_ID).command().strip()
+    commands = Commands(options.load, start, file, everybodys)
+    async with HttpServer(config, commands) as server:
         gc.freeze()  # so that what connections leave behind is looked for more often
         if with_link:
             _show_link(links, server.url, options.user_id)

@@ -1,10 +1,13 @@
 """One real request to a model's provider, made by the agent's own program."""
 
+import asyncio
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +18,14 @@ from wire.limits import ENVELOPE_VERSION
 from wire.logs import find_startup_failure
 from wire.settings import AgentSettings, UserSettings, to_json
 from wire.v1 import bootstrap_pb2
+from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
 
+from runner.config.models import Config
+from runner.config.tiers import installed
 from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError, TierError
 from runner.host.launch import guest_environment
+from runner.host.maintenance import run_job
 from runner.tiers.process.packages import check_packages
 from runner.workspace.keys import read_api_key
 
@@ -27,8 +34,34 @@ _WITHIN_S: Final = 90.0
 _LAST_CHARS: Final = 500
 
 
+@dataclass(frozen=True)
+class Trial:
+    """How many seconds a model took, and, where it was not asked by a guest, why."""
+
+    took_s: float
+    why_from_here: str = ""
+
+
 class CannotTry(HostError):  # noqa: N818 - a condition, not a bug
     """This installation has no agent, or not what the provider needs; its guests may have it."""
+
+
+def try_as_agent(config: Config, user_id: str, key: str = "", *, until: str = "tool") -> Trial:
+    """Ask the model by the way that the guests will take: in the process tier from this machine, in
+    another one by guests that do nothing else, or, if they cannot run now, from this machine too.
+
+    Raises what `try_provider` does.
+    """
+    agent, why = config.for_user(user_id).agent, ""
+    if installed(config.tier).images:
+        job = MaintenanceJob(try_model=TryModel(until=until))
+        keys = {agent.provider: key} if key else None
+        try:
+            done = asyncio.run(run_job(config, user_id, job, lambda *_: None, keys=keys))
+            return Trial(float(done["took_s"]))
+        except (TierError, HostError) as error:
+            why = error.brief
+    return Trial(try_provider(agent, os.environ, key, until=until), why)
 
 
 def try_provider(

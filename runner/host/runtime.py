@@ -151,6 +151,11 @@ def lock_holder(path: Path) -> Holder | None:
     return None
 
 
+def is_running(config: Config, user_id: str) -> bool:
+    """Whether a user's host holds its lock, that is runs, starts or ends."""
+    return lock_holder(Runtime.locate(config, user_id).lock) is not None
+
+
 def _read(fd: int) -> Holder:
     try:
         content = json.loads(os.pread(fd, 4096, 0))
@@ -211,3 +216,10 @@ class LastStart:
             return cls(str(content["tier"]), Path(content["embedder"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    @classmethod
+    def tier_of(cls, config: Config, user_id: str) -> str:
+        """The tier of a user's last start; that of the settings where it is not known."""
+        runtime = Runtime.locate(config, user_id)
+        last = cls.load(runtime) if runtime.directory.exists() else None
+        return last.tier if last else config.tier

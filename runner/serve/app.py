@@ -27,6 +27,7 @@ from runner.serve.mcp import Mcp
 from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
+from runner.serve.safety import Safety
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
             Route(REPORTS_PATH, reports.show, methods=["GET"]),
             *serving.door.routes,
             *Files(serving.door, serving.callers).routes,
+            *Safety(serving.config, serving.door, serving.callers).routes,
             *Bridge(serving.door, serving.callers).routes,
             Mount("/v1", routes=openai.routes),
             *HostApi(

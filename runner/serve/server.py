@@ -121,7 +121,7 @@ class HttpServer:
             settings.idle_hours * _HOUR_S,
             settings.session_hours * _HOUR_S,
         )
-        door = Authenticator(self._config, callers, sessions, self._links)
+        door = Authenticator(self._config, callers, sessions, self._links, self._commands.program)
         places = list(self._places(stack, callers.tokens))
         origins = origins_of(
             settings, places[0].listening.getsockname()[1] if settings.listen else 0

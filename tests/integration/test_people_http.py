@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from runner.access.scopes import Scope
 from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from runner.config.loading import LoadedSettings
@@ -77,6 +78,31 @@ async def test_a_person_is_added_and_lets_themself_in_by_a_link(
         assert token["bearer"].startswith("Whoever has this is dora")
         await ask(client, "RevokeToken", user_id="dora", name=token["name"])
         assert (await theirs.get("/api/me")).status_code == 401
+
+
+async def test_a_person_sees_what_their_own_agent_can_reach_and_nobody_elses(
+    front: Front, server: HttpServer
+) -> None:
+    async with operator(front, server) as client, page(server) as theirs:
+        await ask(client, "AddUser", user_id="fred")
+        link = (await ask(client, "Invite", user_id="fred"))["links"][0].partition("#link=")[2]
+        assert (await theirs.post("/api/login", json={"link": link})).json()["program"] == ""
+        mine = (await theirs.get("/api/users/fred/safety")).json()
+        assert mine.keys() == {"tier", "week"}
+        assert mine["week"]["calls"] == 0
+        seen = (await client.get("/api/users/fred/safety")).json()
+        assert seen["workspace"].endswith("/fred")
+        no_agent = await theirs.post("/api/users/fred/safety", json={})
+        assert (no_agent.status_code, "no agent runs" in no_agent.text) == (412, True)
+        for method in ("GET", "POST"):
+            other = await theirs.request(method, "/api/users/alice/safety")
+            assert (other.status_code, "another user" in other.text) == (403, True)
+        _, secret = front.tokens.create(
+            "fred", "reader", frozenset({Scope.MEMORY}), timedelta(days=1)
+        )
+        headers = {"Authorization": f"Bearer {secret}"}
+        few = await theirs.get("/api/users/fred/safety", headers=headers)
+        assert (few.status_code, "scope chat" in few.text) == (403, True)
 
 
 async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: HttpServer) -> None:

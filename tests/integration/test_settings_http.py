@@ -13,6 +13,8 @@ import pytest_asyncio
 from wire.tools import OFF_BY_DEFAULT
 
 from runner.config.loading import LoadedSettings, load_settings
+from runner.config.models import Config
+from runner.doctor.provider import Trial
 from runner.serve.operator import settings as settings_api
 from runner.serve.operator.host import Commands
 from runner.serve.operator.settings import SETTINGS, SettingsFile
@@ -210,15 +212,16 @@ async def test_one_model_is_tried_at_a_time(
     begun, end = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def attempt(agent: Any, *_: object) -> float:
+    def attempt(config: Config, user_id: str, _: str) -> Trial:
         loop.call_soon_threadsafe(begun.set)
         asyncio.run_coroutine_threadsafe(end.wait(), loop).result()
-        return 0.5 if agent.model == "tried" else 0.0
+        agent = config.for_user(user_id).agent
+        return Trial(0.5 if agent.model == "tried" else 0.0, "an agent runs")
 
-    monkeypatch.setattr(settings_api, "try_provider", attempt)
+    monkeypatch.setattr(settings_api, "try_as_agent", attempt)
     first = asyncio.create_task(ask(client, "TryModel", values={"agent.model": "tried"}))
     await begun.wait()
     reply = await client.post("/api/host/TryModel", json={"values": {}})
     assert (reply.status_code, "being tried already" in reply.text) == (429, True)
     end.set()
-    assert await first == {"took_s": 0.5}
+    assert await first == {"took_s": 0.5, "why_from_here": "an agent runs"}

@@ -16,10 +16,9 @@ from runner.access.callers import REFUSALS_MAX
 from runner.access.scopes import Scope
 from runner.serve.login import links
 from runner.serve.login.links import Links
-from runner.serve.operator.host import METHODS
 from runner.serve.server import HttpServer
 from tests.support.gateway.front import Front, open_front
-from tests.support.gateway.http_front import open_http, operator, page
+from tests.support.gateway.http_front import METHODS, open_http, operator, page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

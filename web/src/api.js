@@ -15,6 +15,7 @@ import { connection, signedOut, unanswered } from "./connection.js";
  * @property {string[]} scopes
  * @property {boolean} operator
  * @property {string} version
+ * @property {string} program what begins a command in a terminal of the operator
  */
 
 /** What a person is told when a request fails. */
@@ -60,6 +61,17 @@ export const call = (user, method, request = {}, signal) =>
  * @throws {Failure}
  */
 export const host = (method, request = {}) => post(`/api/host/${method}`, request);
+
+/**
+ * What an agent can reach and did. Not for the operator alone.
+ *
+ * @param {string} user
+ * @param {"GET" | "POST"} [method] POST probes the boundary now
+ * @returns {Promise<Message>}
+ * @throws {Failure}
+ */
+export const safety = async (user, method = "GET") =>
+  (await send(method, `/api/users/${encodeURIComponent(user)}/safety`, method === "POST" ? {} : undefined)).json();
 
 /**
  * A call of the gateway that answers a stream. Leaving the loop closes it.
@@ -170,7 +182,7 @@ function away(error) {
     code: AWAY,
     brief,
     details: error ? String(error.message || error) : "",
-    resolution: "check that `runner serve` runs and that this device has a network",
+    resolution: "check that this device has a network; the page comes back by itself once the server answers",
   });
 }
 

@@ -8,6 +8,9 @@ export const connection = new Store("");
 /** Whether the session has ended, so that one has to log in again. */
 export const signedOut = new Store(false);
 
+/** Who looks: `user`, who is acted for, and of the operator `program`, which begins commands in a terminal. */
+export const here = new Store({ operator: false, program: "", user: "" });
+
 /** Counts the times that this page has added or removed a person. */
 export const people = new Store(0);
 

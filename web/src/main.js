@@ -4,7 +4,7 @@ import { AWAY, Failure, login, me as askMe } from "./api.js";
 import { Layout } from "./components/layout.js";
 import { Login } from "./components/login.js";
 import { FailureNotice, Loading } from "./components/notices.js";
-import { backOff, people, signedOut } from "./connection.js";
+import { backOff, here, people, signedOut } from "./connection.js";
 import { pagesOf } from "./pages.js";
 import { go, route } from "./router.js";
 import { useStore } from "./store.js";
@@ -71,6 +71,7 @@ function Console({ me }) {
   const [chosen, setUser] = useState(kept);
   const user = me.users.includes(chosen) ? chosen : me.user_id || me.users[0];
   const current = useStore(route);
+  useEffect(() => here.set({ operator: me.operator, program: me.program, user }), [me, user]);
   const pages = pagesOf(me);
   const page = pages.find((each) => each.name === current.page) || pages[0];
   const choose = (/** @type {string} */ other) => {

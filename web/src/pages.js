@@ -14,6 +14,7 @@
  * @property {string} [key] pressed after g to go there; none: the first letter of its name
  * @property {string} [scope] that the session must have; none: any session will do
  * @property {boolean} [operator] for the account that runs the agents
+ * @property {boolean} [own] for the user and the operator; it needs no agent that runs
  * @property {() => Promise<{default: PageComponent}>} load
  */
 
@@ -24,7 +25,7 @@ export const PAGES = [
   { name: "usage", title: "Usage", key: "u", scope: "chat", load: () => import("./pages/usage.js") },
   { name: "activity", title: "Activity", operator: true, load: () => import("./pages/activity.js") },
   { name: "users", title: "Users and guests", key: "p", operator: true, load: () => import("./pages/users/page.js") },
-  { name: "safe", title: "Is it safe?", operator: true, load: () => import("./pages/safe.js") },
+  { name: "safe", title: "Is it safe?", own: true, load: () => import("./pages/safe.js") },
   { name: "settings", title: "Settings", key: "t", operator: true, load: () => import("./pages/settings.js") },
   { name: "doctor", title: "Doctor", operator: true, load: () => import("./pages/doctor.js") },
 ];
@@ -35,5 +36,6 @@ export const PAGES = [
  */
 export const pagesOf = (me) =>
   PAGES.filter(
-    (page) => (!page.operator || me.operator) && (!page.scope || me.scopes.includes(page.scope)),
+    ({ operator, own, scope }) =>
+      (!operator || me.operator) && [...(own ? ["chat", "memory"] : []), ...(scope ? [scope] : [])].every((each) => me.scopes.includes(each)),
   );

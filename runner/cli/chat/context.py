@@ -17,7 +17,7 @@ HOW: Final = {
     "keyword": "by words",
     "semantic": "by meaning",
     "both": "by words and meaning",
-    "weak": "as the nearest, though unlike",
+    "weak": "as the closest match, though not a close one",
 }
 _WRONG: Final = re.compile(r"wrong\s+(\d+)(?:\s+(.+))?", re.DOTALL)
 _USAGE: Final = "/why wrong 1 WHAT IS RIGHT corrects note 1; /why wrong 1 alone forgets it"
@@ -51,7 +51,7 @@ async def why(conversation: Conversation, screen: Screen, argument: str) -> None
         await _mend(conversation, screen, used, int(wrong[1]), wrong[2] or "")
         return
     if not used:
-        await screen.line("no note was in the request for the last answer", Style.NOTICE)
+        await screen.line("the model saw no note for the last answer", Style.NOTICE)
         return
     for number, each in enumerate(used, 1):
         lead = f"{number:>2}  "
@@ -75,7 +75,7 @@ def _how(used: gateway_pb2.UsedNote) -> str:
     how = HOW.get(used.matched_by, "")
     if used.tool:
         return f"{one_line(used.tool)} {f'found it {how}' if how else 'showed it'}"
-    return f"found {how}" if how else "working memory, always there"
+    return f"found {how}" if how else "working memory, in every request"
 
 
 async def _mend(

@@ -27,7 +27,7 @@ from runner.cli.output import plain_console
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.runtime import LastStart, Runtime, host_lock, lock_holder
+from runner.host.runtime import LastStart, Runtime, host_lock, is_running, lock_holder
 from runner.tiers.drivers import driver_for, tier_of
 from runner.workspace.workspace import Workspace
 
@@ -323,7 +323,7 @@ async def _stay(
     loop = asyncio.get_running_loop()
     next_try = loop.time() + _AGAIN_S
     while not ended.is_set():
-        idle = [user_id for user_id in users if not runs_now(config, user_id)]
+        idle = [user_id for user_id in users if not is_running(config, user_id)]
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
         for user_id in killed:
             typer.echo(f"{user_id}: the host was killed and is started again", err=True)
@@ -338,11 +338,6 @@ async def _stay(
                 await ended.wait()
         except TimeoutError:
             continue
-
-
-def runs_now(config: Config, user_id: str) -> bool:
-    """Whether a host runs for the user, by its lock."""
-    return lock_holder(Runtime.locate(config, user_id).lock) is not None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from wire.errors import Code
 
 from runner.access.tokens import Tokens
 from runner.cli.command_tree import user_names
-from runner.cli.operation.lifecycle import runs_now, stop
+from runner.cli.operation.lifecycle import stop
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import Shape, confirm, print_table, table_of
 from runner.config.models import Config
@@ -20,6 +20,7 @@ from runner.config.user_id import check_user_id
 from runner.config.users import check_known, known_users
 from runner.errors import HostError
 from runner.host.removal import UserData, belongings
+from runner.host.runtime import is_running
 from runner.serve.login.links import Links
 from runner.serve.operator.people import remove_user
 from runner.tiers.drivers import tier_of
@@ -55,7 +56,7 @@ def list_(context: typer.Context, json: AsJson = False) -> None:
     found = []
     for user_id in known_users(config):
         path = Workspace.locate(config, user_id).path
-        found.append(User(user_id, str(path), path.is_dir(), runs_now(config, user_id)))
+        found.append(User(user_id, str(path), path.is_dir(), is_running(config, user_id)))
     if not any(each.running for each in found):
         asyncio.run(tier_of(config).require_active(config))
     USERS.show(found, json=json, none=f"no users yet: {config.workspace_root}")
@@ -78,7 +79,7 @@ def remove(
     config = theirs.load()
     check_known(config, user)
     asyncio.run(tier_of(config).require_active(config))
-    if runs_now(config, user) and not end:
+    if is_running(config, user) and not end:
         raise HostError(
             Code.FAILED_PRECONDITION,
             f"the agent of user {user} runs",
@@ -100,7 +101,7 @@ def remove(
         )
 
     async def stop_host(_: str) -> None:
-        if runs_now(config, user):
+        if is_running(config, user):
             await stop(theirs)
 
     asyncio.run(remove_user(config, user, tokens, Links.locate(config), stop_host))

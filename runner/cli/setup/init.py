@@ -16,7 +16,6 @@ from wire.egress.loopback import handed, is_loopback
 from wire.errors import Code, WireError
 from wire.providers import OFFLINE, PROVIDERS
 from wire.settings import KEY_SETTINGS, AgentSettings, Key, problems
-from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
 
 from runner.cli.agent import ask_host, host_runs, tier_in_use
 from runner.cli.options import Options
@@ -27,9 +26,8 @@ from runner.config.loading import ENV_CONFIG
 from runner.config.models import Config
 from runner.config.tiers import installed
 from runner.config.users import known_users
-from runner.doctor.provider import CannotTry, try_provider
-from runner.errors import ConfigError, HostError, TierError
-from runner.host.maintenance import run_job
+from runner.doctor.provider import CannotTry, try_as_agent
+from runner.errors import ConfigError
 from runner.tiers.drivers import driver_for
 from runner.workspace.keys import store_key
 
@@ -205,8 +203,12 @@ def _test(options: Options, config: Config, choice: Choice) -> None:
         "take a minute) ..."
     )
     try:
-        took_s = _tried(config, options.user_id, choice)
+        until = "answer" if choice.calls_tools else "tool"
+        trial = try_as_agent(config, options.user_id, choice.key, until=until)
     except WireError as error:
+        if isinstance(error, CannotTry) and installed(config.tier).images:
+            typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
+            return
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
             raise
@@ -214,30 +216,9 @@ def _test(options: Options, config: Config, choice: Choice) -> None:
         if not typer.confirm("Take it all the same?", err=True):
             raise _NotWanted from None
         return
-    if took_s is not None:
-        typer.echo(f"it answered in {took_s:.1f} s", err=True)
-
-
-def _tried(config: Config, user_id: str, choice: Choice) -> float | None:
-    """How many seconds the model took, asked by the way that the guests will take: in the process
-    tier from this machine, in another one by guests that do nothing else, if they can run now. None
-    if nobody here can ask it."""
-    until = "answer" if choice.calls_tools else "tool"
-    agent = config.for_user(user_id).agent
-    if not installed(config.tier).images:
-        return try_provider(agent, os.environ, choice.key, until=until)
-    job = MaintenanceJob(try_model=TryModel(until=until))
-    keys = {choice.provider: choice.key} if choice.key else None
-    try:
-        done = asyncio.run(run_job(config, user_id, job, lambda *_: None, keys=keys))
-        return float(done["took_s"])
-    except (TierError, HostError) as error:
-        typer.echo(f"asked from here and not by a guest: {error.brief}", err=True)
-    try:
-        return try_provider(agent, os.environ, choice.key, until=until)
-    except CannotTry as error:
-        typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
-        return None
+    if trial.why_from_here:
+        typer.echo(f"asked from here and not by a guest: {trial.why_from_here}", err=True)
+    typer.echo(f"it answered in {trial.took_s:.1f} s", err=True)
 
 
 def _restart(options: Options) -> None:

@@ -38,10 +38,14 @@ _NOBODY: Final = partial(
 
 
 class Authenticator:
-    """Finds out who makes a request, and begins and ends sessions."""
+    """Finds out who makes a request, and begins and ends sessions. `program` is that of
+    `Commands`."""
 
-    def __init__(self, config: Config, callers: Callers, sessions: Sessions, links: Links) -> None:
+    def __init__(
+        self, config: Config, callers: Callers, sessions: Sessions, links: Links, program: str
+    ) -> None:
         self._config = config
+        self._program = program
         self._callers = callers
         self._sessions = sessions
         self._links = links
@@ -92,7 +96,7 @@ class Authenticator:
     def _by_link(self, secret: str, where: str) -> Caller:
         link = self._links.take(secret)
         if link is None or not (link.operator or link.user_id in known_users(self._config)):
-            raise self._callers.refuse(where, not_known())
+            raise self._callers.refuse(where, not_known(self._program))
         if link.operator:
             return Caller.at_terminal(link.user_id, CHANNEL)
         log.info("%s is let in by a link, from %s", link.user_id, where)
@@ -115,6 +119,7 @@ class Authenticator:
             "scopes": sorted(caller.scopes),
             "operator": caller.operator,
             "version": version("oxydra"),
+            "program": self._program if caller.operator else "",
         }
 
     def _said_by_proxy(self, request: Request) -> str | None:

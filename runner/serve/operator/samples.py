@@ -16,7 +16,7 @@ from wire.errors import WireError
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.host.control import connect_control
-from runner.host.runtime import Runtime, lock_holder
+from runner.host.runtime import is_running
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Samples:
                 self.note(user_id, await self._pids_of(user_id))
 
     async def _pids_of(self, user_id: str) -> dict[str, int]:
-        if lock_holder(Runtime.locate(self._config, user_id).lock) is None:
+        if not is_running(self._config, user_id):
             return {}
         control = await connect_control(self._config, user_id, appear_s=_APPEAR_S)
         if control is None:

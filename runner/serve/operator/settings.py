@@ -6,7 +6,7 @@ They are those of everybody (an empty `user_id`) or of one user alone. A key is 
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -19,7 +19,8 @@ from runner.config.loading import LoadedSettings
 from runner.config.models import Config
 from runner.config.user_id import DEFAULT_USER_ID
 from runner.config.users import known_users
-from runner.doctor.provider import try_provider
+from runner.doctor.provider import try_as_agent
+from runner.host.runtime import LastStart, is_running
 from runner.providers.servers import Server, local_servers, server_at
 from runner.serve.operator.fields import Asked, text_in, user_in
 from runner.tiers.drivers import driver_for
@@ -61,21 +62,11 @@ class SettingsApi:
     Args:
         config: What the server was started with, whose users it shares.
         file: The configuration file.
-        runs: Whether a user's host runs.
-        tier: In which tier a user's host is started.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        file: SettingsFile,
-        runs: Callable[[str], Awaitable[bool]],
-        tier: Callable[[str], str],
-    ) -> None:
+    def __init__(self, config: Config, file: SettingsFile) -> None:
         self._config = config
         self._file = file
-        self._runs = runs
-        self._tier = tier
         self._trying = asyncio.Lock()
 
     async def get(self, asked: Asked) -> dict[str, Any]:
@@ -114,7 +105,7 @@ class SettingsApi:
         changed = await asyncio.to_thread(self._file.change, changes, True)
         self._config.users.update(changed.config.users)  # of all parts of the server
         affected = [user_id] if user_id else known_users(self._config)
-        return {"restart": [each for each in affected if await self._runs(each)]}
+        return {"restart": [each for each in affected if is_running(self._config, each)]}
 
     async def list_models(self, asked: Asked) -> dict[str, Any]:
         """`ListModels`: what a provider has at an address, by a `key` or the one that is set; or
@@ -133,7 +124,8 @@ class SettingsApi:
         return {"servers": [_shown(await server_at(base_url, key, provider))]}
 
     async def try_model(self, asked: Asked) -> dict[str, Any]:
-        """`TryModel`: asks the model one thing, with the settings as they would be."""
+        """`TryModel`: asks the model one thing, with the settings as they would be, by the way that
+        the agent takes; `why_from_here` says why, where this server has asked itself."""
         if self._trying.locked():
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
@@ -142,18 +134,22 @@ class SettingsApi:
             )
         async with self._trying:
             _, after = await asyncio.to_thread(self._drafted, asked)
-            agent = after.config.for_user(self._whose(asked)).agent
-            _check_keyed(agent)
-            key = text_in(asked, "key")
-            took_s = await asyncio.to_thread(try_provider, agent, os.environ, key)
-        return {"took_s": round(took_s, 1)}
+            _check_keyed(after.config.for_user(self._whose(asked)).agent)
+            whose = self._whose(asked) or DEFAULT_USER_ID
+            config = self._in_tier(after.config, whose)
+            trial = await asyncio.to_thread(try_as_agent, config, whose, text_in(asked, "key"))
+        return {"took_s": round(trial.took_s, 1), "why_from_here": trial.why_from_here}
 
     def _hands_loopback(self, user_id: str) -> bool:
         """Whether egress needs leave to reach servers on this machine's loopback, and can have
         it."""
-        tier = self._tier(user_id or DEFAULT_USER_ID)
-        config = self._config.model_copy(update={"tier": tier})
+        config = self._in_tier(self._config, user_id or DEFAULT_USER_ID)
         return driver_for(config).capabilities.host_loopback
+
+    def _in_tier(self, config: Config, user_id: str) -> Config:
+        """`config`, in the tier in which a user's host is started."""
+        tier = LastStart.tier_of(self._config, user_id)
+        return config.model_copy(update={"tier": tier})
 
     def _whose(self, asked: Asked) -> str:
         return user_in(asked, self._config) if text_in(asked, "user_id") else ""

@@ -53,7 +53,7 @@ def set_up(page: Page, console: Console) -> None:
     expect(page.get_by_role("button", name="nomic")).to_have_count(0)
     page.get_by_role("button", name=MODEL).click()
     page.get_by_role("button", name="List the models").click()
-    expect(page.get_by_text("1 models; the field offers them.")).to_be_visible()
+    expect(page.get_by_text("1 model found: choose in the field above.")).to_be_visible()
     page.get_by_role("button", name="Try it").click()
     expect(page.get_by_role("status").get_by_text("It answered in")).to_be_visible()
     page.get_by_label("US dollars a day").fill("-1")

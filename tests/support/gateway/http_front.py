@@ -7,18 +7,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 
 from runner.config.loading import LoadedSettings
 from runner.config.models import Config
 from runner.serve.login.links import Links
-from runner.serve.operator.host import Commands
+from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.settings import SettingsFile
 from runner.serve.server import HttpServer
 from runner.workspace.configuration_file import Changes
 from tests.support.gateway.front import Front
 
+_NOTHING: Any = MagicMock()
+METHODS = HostApi(*[_NOTHING] * 8).methods
+"""Those of the host's API, by their names."""
 PAGE = {"X-Oxydra": "1"}
 """What a page of the server sends."""
 

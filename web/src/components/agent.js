@@ -3,7 +3,8 @@
 import { host } from "../api.js";
 import { unanswered } from "../connection.js";
 import { announce } from "./announcer.js";
-import { FailureNotice, Loading } from "./notices.js";
+import { useDoing } from "./doing.js";
+import { Loading } from "./notices.js";
 import { html, useCallback, useEffect, useState } from "../view.js";
 
 /** @typedef {import("../api.js").Message} Message */
@@ -45,25 +46,18 @@ export function useStopped(user, operator) {
  * @param {{user: string, tier: string, onStarted: () => void}} props `tier`: in which it is started
  */
 export function Start({ user, tier, onStarted }) {
-  const [failed, setFailed] = useState(/** @type {import("../api.js").Failure | null} */ (null));
-  const [busy, setBusy] = useState(false);
-  const start = async () => {
-    setBusy(true);
-    setFailed(null);
-    try {
+  const { busy, failure, run } = useDoing();
+  const start = () =>
+    run(async () => {
       await host("Start", { user_id: user });
       announce(`The agent of ${user} runs.`);
       onStarted();
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
-    setBusy(false);
-  };
+    });
   return html`<section class="notice" aria-label="The agent">
     <p><strong>No agent runs for ${user}.</strong> It starts ${
       tier === "process" ? "without a container around it, as the last time" : `in the ${tier} tier`
     }. What was saved is there.</p>
-    ${failed && html`<${FailureNotice} failure=${failed} />`}
+    ${failure}
     ${busy
       ? html`<${Loading} what="Starting; this can take a minute" />`
       : html`<p class="actions"><button type="button" class="primary" onClick=${start}>Start</button></p>`}

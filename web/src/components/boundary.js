@@ -1,13 +1,12 @@
 /** Each probe of a host's boundary, and the button that makes them again. */
 
-import { host } from "../api.js";
+import { safety } from "../api.js";
 import { announce } from "./announcer.js";
-import { FailureNotice } from "./notices.js";
+import { useDoing } from "./doing.js";
 import { fullTime } from "../text.js";
 import { html, useState } from "../view.js";
 
 /** @typedef {import("../api.js").Message} Message */
-/** @typedef {import("../api.js").Failure} Failure */
 
 /**
  * Each probe of the boundary, as the shell guest found it from inside.
@@ -17,21 +16,14 @@ import { html, useState } from "../view.js";
  */
 export function Boundary({ userId, first, open = false }) {
   const [again, setAgain] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  const [busy, setBusy] = useState(false);
+  const { busy, failure, run } = useDoing();
   const report = again || first;
-  const check = async () => {
-    setBusy(true);
-    setFailed(null);
-    try {
-      setAgain((await host("CheckBoundary", { user_id: userId })).boundary);
+  const check = () =>
+    run(async () => {
+      setAgain((await safety(userId, "POST")).boundary);
       announce("The boundary was probed.");
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
-    setBusy(false);
-  };
-  return html`${failed && html`<${FailureNotice} failure=${failed} />`}
+    });
+  return html`${failure}
     ${!report && html`<p>There is no shell guest, so nothing was probed.</p>`}
     ${report &&
     html`<p><span class="badge ${report.passed ? "good" : "bad"}">${report.passed ? "the boundary holds" : "the boundary does not hold"}</span>

@@ -15,6 +15,8 @@ export function Dialog({ title, onClose, children, wide = false }) {
     const dialog = /** @type {HTMLDialogElement} */ (element.current);
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     dialog.showModal();
+    const first = "a, button, input, select, summary, textarea";
+    /** @type {HTMLElement | null} */ (dialog.querySelector("[autofocus]") || dialog.querySelector(`:scope > :not(header) :is(${first}), :scope > :is(${first})`))?.focus();
     return () => {
       dialog.close();
       before?.focus();

@@ -40,7 +40,7 @@ export function Login({ problem, over, onLogin }) {
       Somebody else runs this host? Ask them for a link. It logs you in once, and this browser stays logged in.
     </p>
     <p>
-      You run it? <code>runner serve --open</code> on that machine prints such a link for you.
+      You run it? The terminal where it was started shows the command that prints such a link.
     </p>
   </main>`;
 }

@@ -1,8 +1,9 @@
 /** What is wrong with this machine and the settings, and what mends it. */
 
 import { host } from "../api.js";
-import { FailureNotice, Loading } from "../components/notices.js";
-import { html, useCallback, useEffect, useState } from "../view.js";
+import { useRead } from "../components/doing.js";
+import { Advice, FailureNotice, Loading } from "../components/notices.js";
+import { html } from "../view.js";
 
 /** @typedef {import("../api.js").Message} Message */
 
@@ -16,14 +17,14 @@ const ORDER = ["problem", "warning", "ok"];
 
 /** @param {import("../pages.js").PageProps} props */
 export default function Doctor({ user }) {
-  const [findings, setFindings] = useState(/** @type {Message[] | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {import("../api.js").Failure | null} */ (null));
-  const examine = useCallback(() => {
-    setFailed(null);
-    setFindings(null);
-    host("Doctor", { user_id: user }).then((reply) => setFindings(reply.findings || []), setFailed);
-  }, [user]);
-  useEffect(examine, [examine]);
+  const { found: findings, set, failed, read } = useRead(
+    async () => /** @type {Message[]} */ ((await host("Doctor", { user_id: user })).findings || []),
+    [user],
+  );
+  const examine = () => {
+    set(null);
+    read();
+  };
 
   const sorted = [...(findings || [])].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state));
   const problems = sorted.filter((each) => each.state === "problem").length;
@@ -39,7 +40,7 @@ export default function Doctor({ user }) {
           (each) => html`<li key=${`${each.name} ${each.what}`}>
             <p><span class="badge ${STATES[each.state]?.badge || ""}">${STATES[each.state]?.text || each.state}</span>
               <strong>${each.name}</strong> ${each.what}</p>
-            ${each.fix && html`<p>To fix it: <code>${each.fix}</code></p>`}
+            ${each.fix && html`<${Advice} before="To fix it: " text=${each.fix} />`}
           </li>`,
         )}
       </ul>

@@ -1,11 +1,12 @@
 /** Is it safe? What an agent can reach, whether its boundary holds, and what it did this week. */
 
-import { call, host } from "../api.js";
+import { call, safety } from "../api.js";
 import { Boundary } from "../components/boundary.js";
+import { useRead } from "../components/doing.js";
 import { FailureNotice, Loading } from "../components/notices.js";
 import { href } from "../router.js";
 import { bytes, count, money } from "../text.js";
-import { html, useCallback, useEffect, useState } from "../view.js";
+import { html, useEffect, useState } from "../view.js";
 
 /** @typedef {import("../api.js").Message} Message */
 
@@ -23,45 +24,34 @@ const TIERS = {
 };
 
 /** @param {import("../pages.js").PageProps} props */
-export default function Safe({ user }) {
-  const [status, setStatus] = useState(/** @type {Message | null} */ (null));
-  const [reach, setReach] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {import("../api.js").Failure | null} */ (null));
-  const read = useCallback(() => {
-    setFailed(null);
-    const asked = { user_id: user };
-    Promise.all([host("Status", asked), host("Reach", asked)]).then(([now, found]) => {
-      setStatus(now);
-      setReach(found);
-    }, setFailed);
-  }, [user]);
-  useEffect(read, [read]);
+export default function Safe({ user, me }) {
+  const { found, failed, read } = useRead(() => safety(user), [user]);
   return html`<div class="page">
     <h1>Is it safe?</h1>
     ${failed && html`<${FailureNotice} failure=${failed} onRetry=${read} />`}
-    ${!reach && !failed && html`<${Loading} what="Looking" />`}
-    ${status && reach &&
+    ${!found && !failed && html`<${Loading} what="Looking" />`}
+    ${found &&
     html`<div class="beside">
       <div>
-        <section aria-label="Reach"><h2>What ${user}’s agent can reach</h2>
-          <p>${TIERS[status.tier] || ""}</p>
-          <${Reach} egress=${reach.egress} workspace=${status.workspace} /></section>
-        ${status.state === "running" &&
+        <section aria-label="Reach"><h2>What ${me.operator ? `${user}’s` : "your"} agent can reach</h2>
+          <p>${TIERS[found.tier] || ""}</p>
+          <${Reach} egress=${found.egress} workspace=${found.workspace} /></section>
+        ${found.egress &&
         html`<section aria-label="Boundary"><h2>Does the boundary hold?</h2>
           <p>Each probe is an attempt to get out of where commands run, with the rights that a command has.
             All are made at every start. If one gets through, the agent does not start.</p>
-          <${Boundary} userId=${user} first=${status.boundary} open=${true} /></section>`}
+          <${Boundary} userId=${user} first=${found.boundary} open=${true} /></section>`}
       </div>
-      <section aria-label="This week"><h2>The last seven days</h2><${Week} user=${user} week=${reach.week} /></section>
+      <section aria-label="This week"><h2>The last seven days</h2><${Week} user=${user} week=${found.week} operator=${me.operator} /></section>
     </div>`}
   </div>`;
 }
 
-/** @param {{egress?: Message, workspace: string}} props `egress`: none where no agent runs */
+/** @param {{egress?: Message, workspace?: string}} props `egress`: none where no agent runs; `workspace`: for the operator */
 const Reach = ({ egress, workspace }) =>
   html`<dl class="facts">
     <div><dt>Files</dt><dd>It reads and writes <code>/shared</code> and <code>/tmp</code>, and reads${" "}
-      <code>/vault</code>. They lie in <code>${workspace}</code>.</dd></div>
+      <code>/vault</code>.${workspace && html` They lie in <code>${workspace}</code>.`}</dd></div>
     <div><dt>Commands</dt><dd>They see <code>/shared</code> and <code>/tmp</code>. They do not see notes,
       conversations, keys and <code>/vault</code>.</dd></div>
     ${egress &&
@@ -97,8 +87,8 @@ const Policy = ({ policy }) => {
     policy.deny ? html`; never <code>${policy.deny.join(", ")}</code>` : ""}.`;
 };
 
-/** @param {{user: string, week: Message}} props */
-function Week({ user, week }) {
+/** @param {{user: string, week: Message, operator: boolean}} props */
+function Week({ user, week, operator }) {
   const [spent, setSpent] = useState(/** @type {Message | null} */ (null));
   const [kept, setKept] = useState(/** @type {Message | null} */ (null));
   useEffect(() => {
@@ -129,7 +119,7 @@ function Week({ user, week }) {
     <li class="card"><h3>Asked</h3><p class="figure">${many(week.asked, "question")}</p>
       <p class="muted">before a call of a tool; ${week.refused ? `${count(week.refused)} refused` : "none refused"}${" "}
         (${many(week.calls, "call")} in all)</p>
-      <p><a href=${href("activity")}>Activity</a></p></li>
+      ${operator && html`<p><a href=${href("activity")}>Activity</a></p>`}</li>
   </ul>`;
 }
 

@@ -81,8 +81,9 @@ export default function Settings({ me }) {
   const asking = (/** @type {string} */ what, /** @type {() => Promise<void>} */ act) => doing(what, act, "model");
   const attempt = () =>
     asking("Asking the model", async () => {
-      const { took_s } = await host("TryModel", { user_id: userId, values, key });
-      setDone(`It answered in ${took_s} seconds. Nothing is saved yet.`);
+      const { took_s, why_from_here } = await host("TryModel", { user_id: userId, values, key });
+      const how = why_from_here && ` The server of this page asked it, and not the agent’s own egress: ${why_from_here}.`;
+      setDone(`It answered in ${took_s} seconds.${how} Nothing is saved yet.`);
     });
   const outcome = [
     failed && html`<${FailureNotice} failure=${failed} />`,
@@ -94,8 +95,8 @@ export default function Settings({ me }) {
     <h1>Settings</h1>
     ${me.users.length > 1 &&
     html`<p class="fields"><label>For <select value=${userId} onChange=${(/** @type {any} */ event) => setUserId(event.target.value)}>
-      <option value="">everybody who has no others</option>
-      ${me.users.map((each) => html`<option key=${each} value=${each}>${each} alone</option>`)}
+      <option value="">everybody</option>
+      ${me.users.map((each) => html`<option key=${each} value=${each}>${each} only</option>`)}
     </select></label></p>`}
     ${!held && (failed ? html`<${FailureNotice} failure=${failed} onRetry=${look} />` : html`<${Loading} />`)}
     ${held &&
@@ -106,22 +107,22 @@ export default function Settings({ me }) {
       <${Model} userId=${userId} held=${held} values=${values} set=${set} secret=${key} setSecret=${setKey}
         busy=${Boolean(busy)} onTry=${attempt} doing=${asking}>${about === "model" && outcome}<//>
       <fieldset class="fields"><legend>Budget</legend>
-        <p>A request that could exceed a limit is not sent. 0 sets no limit.</p>
+        <p>A request that could go over a limit is not sent. 0 means no limit.</p>
         ${BUDGETS.map(
           (each) => html`<${Field} key=${each.name} name=${each.name} says=${each.says} held=${held} values=${values}
             type="number" min="0" step=${each.step} onValue=${(/** @type {string} */ typed) => set({ [each.name]: Number(typed) })} />`,
         )}
       </fieldset>
-      <fieldset class="fields"><legend>Calls of tools</legend>
+      <fieldset class="fields"><legend>Tools</legend>
         ${[
-          ["auto", "The agent runs commands without asking."],
-          ["ask", "Commands, and other calls that reach far, wait until a person allows them."],
+          ["auto", "The agent uses all its tools without asking."],
+          ["ask", "The agent asks you before it runs a command or uses another powerful tool."],
         ].map(
           ([value, says]) => html`<label class="check" key=${value}><input type="radio" name="approval"
             checked=${now(held, values, "tools.approval") === value} disabled=${held.values["tools.approval"].fixed}
             onChange=${() => set({ "tools.approval": value })} /> ${says}</label>`,
         )}
-        <p>Which tools the agent has:</p>
+        <p>Tools that the agent has:</p>
         <${Tools} families=${held.families} off=${now(held, values, "tools.off")} disabled=${held.values["tools.off"].fixed}
           onOff=${(/** @type {string[]} */ off) => set({ "tools.off": off })} />
       </fieldset>
@@ -129,10 +130,10 @@ export default function Settings({ me }) {
       ${old.length > 0 && !busy &&
       html`<p class="notice">Saved. ${old.join(", ")}: the agent still runs with the old settings.
         ${" "}<button type="button" onClick=${() => doing("Restarting the agent", () => restart(old))}>Restart now</button></p>`}
-      <p class="muted">To restart cuts off what an agent is doing. Nothing that was saved is lost.</p>
+      <p class="muted">A restart cuts off what an agent is doing. Nothing that was saved is lost.</p>
       <p class="actions">
         ${own && html`<button type="button" disabled=${Boolean(busy)} onClick=${() =>
-          save(true, Object.fromEntries(Object.keys(held.values).map((name) => [name, null])))}>Take everybody’s settings</button>`}
+          save(true, Object.fromEntries(Object.keys(held.values).map((name) => [name, null])))}>Use everybody’s settings</button>`}
         <button type="button" disabled=${Boolean(busy)} onClick=${() => save(false)}>Save only</button>
         <button type="submit" class="primary" disabled=${Boolean(busy)}>Save and restart</button>
       </p>
@@ -204,22 +205,22 @@ function Model({ userId, held, values, set, secret, setSecret, busy, onTry, doin
   const stored = !("agent.provider" in values || "agent.base_url" in values) && held.key;
   return html`<fieldset class="fields"><legend>Model</legend>
     ${found.length > 0 && !fixed &&
-    html`<p>On this machine:</p><p class="actions">
+    html`<p>Models on the machine that runs Oxydra:</p><p class="actions">
       ${found.slice(0, 12).map(
         ({ server, model }) => html`<button type="button" key=${`${server.base_url} ${model.name}`}
           aria-pressed=${provider === server.provider && now(held, values, "agent.model") === model.name}
           onClick=${() => choose(server.provider, server.base_url, model.name)}>${model.name}
           <span class="muted"> ${server.program}${model.tools === false ? ", calls no tools" : ""}</span></button>`,
       )}</p>`}
-    ${!here && html`<${Loading} what="Looking for servers of models on this machine" />`}
-    ${here && !found.length && html`<p class="muted">No server of models was found on this machine.</p>`}
+    ${!here && html`<${Loading} what="Looking for model servers on this machine" />`}
+    ${here && !found.length && html`<p class="muted">No model server, such as Ollama, was found on the machine that runs Oxydra.</p>`}
     <label>Provider <select value=${provider} disabled=${fixed}
         onChange=${(/** @type {any} */ event) => choose(event.target.value)}>
-        <option value=${DEMO}>demo: a small built-in program, no model</option>
+        <option value=${DEMO}>demo: no real model</option>
         ${held.providers.map((/** @type {Message} */ each) => html`<option key=${each.name} value=${each.name}>${each.name}</option>`)}
       </select></label>
     ${provider !== DEMO &&
-    html`<${Field} name="agent.base_url" says="Address (empty: the provider’s own)" held=${held} values=${values}
+    html`<${Field} name="agent.base_url" says="Address (leave it empty for the provider’s own)" held=${held} values=${values}
         placeholder=${row?.url || "https://models.example.com/v1"} onValue=${(/** @type {string} */ url) => {
           setSecret("");
           set({ "agent.base_url": url.trim() });
@@ -231,12 +232,12 @@ function Model({ userId, held, values, set, secret, setSecret, busy, onTry, doin
       <${Field} name="agent.model" says="Model" held=${held} values=${values} list="models"
         placeholder="as the provider calls it" onValue=${(/** @type {string} */ name) => set({ "agent.model": name.trim() })} />
       <datalist id="models">${(models || []).map((each) => html`<option key=${each.name} value=${each.name}></option>`)}</datalist>
-      ${models && html`<p class="muted" role="status">${models.length} models; the field offers them.</p>`}
+      ${models && html`<p class="muted" role="status">${models.length === 1 ? "1 model" : `${models.length} models`} found: choose in the field above.</p>`}
       ${held.hands_loopback && LOOPBACK.test(address) &&
       html`<label class="check"><input type="checkbox" checked=${reach.includes(address)} disabled=${held.values[REACH].fixed}
         onChange=${(/** @type {any} */ event) =>
           set({ [REACH]: event.target.checked ? [...reach, address] : reach.filter((each) => each !== address) })} />
-        ${" "}The agent’s egress may reach ${address} on this machine: this address and path alone.</label>`}
+        ${" "}Let the agent reach ${address} on the machine that runs Oxydra, and nothing else there.</label>`}
       <p class="actions">
         <button type="button" disabled=${busy} onClick=${list}>List the models</button>
         <button type="button" disabled=${busy} onClick=${onTry}>Try it</button>

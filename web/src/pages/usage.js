@@ -2,11 +2,12 @@
 
 import { call } from "../api.js";
 import { Bars } from "../components/chart.js";
+import { useRead } from "../components/doing.js";
 import { Empty, FailureNotice, Loading } from "../components/notices.js";
 import { Table } from "../components/table.js";
 import { go, href } from "../router.js";
 import { count, fullTime, money } from "../text.js";
-import { html, useCallback, useEffect, useState } from "../view.js";
+import { html } from "../view.js";
 
 /** @typedef {import("../api.js").Message} Message */
 
@@ -27,13 +28,7 @@ const SPANS = [
 export default function Usage({ user, route }) {
   const by = route.query.by || "day";
   const days = route.query.days ?? "30";
-  const [found, setFound] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {import("../api.js").Failure | null} */ (null));
-  const read = useCallback(() => {
-    setFailed(null);
-    call(user, "GetUsage", { by, since: dayAgo(days) }).then(setFound, setFailed);
-  }, [user, by, days]);
-  useEffect(read, [read]);
+  const { found, failed, read } = useRead(() => call(user, "GetUsage", { by, since: dayAgo(days) }), [user, by, days]);
 
   const choose = (/** @type {string} */ name) => (/** @type {any} */ event) =>
     go("usage", "", { query: { by, days, [name]: event.target.value }, replace: true });

@@ -40,7 +40,7 @@ async def test_the_notes_of_the_last_answer_with_how_each_was_found(gateway: Fak
         " 2  (forgotten since)",
         "    note-2ce87c40 · memory_search found it by meaning",
         " 3  (forgotten since)",
-        "    note-scratchpad · working memory, always there",
+        "    note-scratchpad · working memory, in every request",
         "/why wrong 1 WHAT IS RIGHT corrects note 1; /why wrong 1 alone forgets it",
     ]
 

@@ -17,6 +17,7 @@ from wire.providers import PROVIDERS
 from runner.cli.options import Options
 from runner.cli.setup import init as module
 from runner.cli.setup import question
+from runner.doctor import provider
 from runner.doctor.provider import CannotTry
 from runner.errors import HostError
 from runner.providers import servers
@@ -38,7 +39,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append((settings, key, until))
         return 0.5
 
-    monkeypatch.setattr(module, "try_provider", try_provider)
+    monkeypatch.setattr(provider, "try_provider", try_provider)
     return seen
 
 
@@ -55,7 +56,7 @@ def file(run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise HostError(Code.UNAVAILABLE, "there is no engine")
 
     monkeypatch.setattr(module, "host_runs", nothing_runs)
-    monkeypatch.setattr(module, "run_job", no_engine)
+    monkeypatch.setattr(provider, "run_job", no_engine)
     return tmp_path / "config" / "oxydra" / "runner.toml"
 
 
@@ -362,7 +363,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: WireError) -> None:
     def try_provider(*_: object, **__: object) -> float:
         raise error
 
-    monkeypatch.setattr(module, "try_provider", try_provider)
+    monkeypatch.setattr(provider, "try_provider", try_provider)
 
 
 def test_a_request_that_fails_leaves_no_file_unless_it_is_wanted(
@@ -403,7 +404,7 @@ def test_in_containers_guests_try_the_model_with_the_settings_to_come(
         jobs.append((config.agent.model, config.tier, user, job.try_model.until, keys))
         return {"took_s": 1.5}
 
-    monkeypatch.setattr(module, "run_job", run_job)
+    monkeypatch.setattr(provider, "run_job", run_job)
     done = run_command("init", *OPENAI, "--tier", "container")
     assert "it answered in 1.5 s" in done.err
     assert jobs == [("m", "container", "default", "tool", None)]

@@ -2,6 +2,7 @@
 
 import { call } from "../../api.js";
 import { Dialog } from "../../components/dialog.js";
+import { useDoing } from "../../components/doing.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
 import { Table } from "../../components/table.js";
 import { href } from "../../router.js";
@@ -17,7 +18,7 @@ const HOW = {
   keyword: "found by its words",
   semantic: "found by meaning",
   both: "found by words and meaning",
-  weak: "the nearest, though unlike",
+  weak: "the closest match, though not a close one",
 };
 
 const PARTS = {
@@ -61,7 +62,7 @@ export function Why({ user, session, turn, onClose }) {
     ${!found && !problem && html`<${Loading} />`}
     ${found &&
     html`<h3>Notes that the model saw</h3>
-      ${!notes.length && html`<p class="empty">No note was in the request for this answer.</p>`}
+      ${!notes.length && html`<p class="empty">The model saw no note for this answer.</p>`}
       <ol class="plain-list">
         ${notes.map(
           (each) => html`<li key=${each.used.note_id}><${Note} user=${user} of=${each}
@@ -78,23 +79,18 @@ export function Why({ user, session, turn, onClose }) {
  */
 function Note({ user, of, onChanged, onForget }) {
   const [right, setRight] = useState(/** @type {string | null} */ (null));
-  const [problem, setProblem] = useState(/** @type {any} */ (null));
+  const { failure, run } = useDoing();
   const { used, note, receipt } = of;
   const how = HOW[/** @type {keyof typeof HOW} */ (used.matched_by)];
-  const by = used.tool ? `${how || "shown"} for ${used.tool}` : how || "working memory, always there";
-  const correct = async (/** @type {Event} */ event) => {
+  const by = used.tool ? `${how || "shown"} by the tool ${used.tool}` : how || "working memory, in every request";
+  const correct = (/** @type {Event} */ event) => {
     event.preventDefault();
-    setProblem(null);
-    try {
-      const request = {
-        note_id: used.note_id, text: right, expected_version: note?.version, channel: "web",
-      };
+    void run(async () => {
+      const request = { note_id: used.note_id, text: right, expected_version: note?.version, channel: "web" };
       const saved = await call(user, "EditNote", request);
       onChanged({ note: saved, receipt: `✓ Updated this note, by you (version ${saved.version})` });
       setRight(null);
-    } catch (error) {
-      setProblem(error);
-    }
+    });
   };
   return html`
     <p>${note ? html`<${Words} text=${note.text || ""} />` : html`<span class="muted">(forgotten, or not for you to read)</span>`}</p>
@@ -104,7 +100,7 @@ function Note({ user, of, onChanged, onForget }) {
       html`<button type="button" class="plain" onClick=${() => setRight(note.text || "")}>This is wrong</button>`}
     </p>
     ${receipt && html`<p class="good" role="status">${receipt}</p>`}
-    ${problem && html`<${FailureNotice} failure=${problem} />`}
+    ${failure}
     ${right !== null &&
     html`<form onSubmit=${correct}>
       <p>
@@ -128,21 +124,21 @@ function Size({ found }) {
   const known = Number(found.window_known || 0);
   const set = Number(found.window_set || 0);
   const counted = Number(found.counted || 0);
-  return html`<h3>What it took of the model's window</h3>
-    <${Table} label="Parts of the request" columns=${[{ title: "Part" }, { title: "Tokens, by estimate", number: true }]}
+  return html`<h3>How much of the model’s context window it took</h3>
+    <${Table} label="Parts of the request" columns=${[{ title: "Part" }, { title: "Tokens (estimate)", number: true }]}
       rows=${[...taken, { name: "Free", tokens: Math.max(window - whole, 0) }].map(({ name, tokens }) => ({
         key: name,
         cells: [name, count(tokens)],
       }))} />
     <p>
       <meter min="0" max=${window || 1} value=${whole} aria-label="Part of the window that is taken"></meter>${" "}
-      ${count(whole)} of ${count(window)} tokens${counted ? `; the provider has counted ${count(counted)}` : ""}.
+      ${count(whole)} of ${count(window)} tokens${counted ? `; the provider counted ${count(counted)}` : ""}.
     </p>
     ${counted > 0 && whole > 3000 && counted * 2 < whole &&
-    html`<p class="bad">The server may cut what its window does not hold: with Ollama, start it with
-      OLLAMA_CONTEXT_LENGTH=${window}, or set context_window to what the server takes.</p>`}
+    html`<p class="bad">The model server seems to have cut off a part of it. With Ollama, start the server with
+      OLLAMA_CONTEXT_LENGTH=${window}, or set context_window to what the server can take.</p>`}
     ${window < set &&
-    html`<p class="muted">The model takes less than context_window (${count(set)}): set that to ${count(window)}.</p>`}
+    html`<p class="muted">The model can take less than the setting context_window (${count(set)}). Set it to ${count(window)}.</p>`}
     ${window >= set && known > 0 && known !== window &&
-    html`<p class="muted">The model's own window is ${count(known)}; context_window is ${count(set)}.</p>`}`;
+    html`<p class="muted">The model itself can take ${count(known)}; the setting context_window limits it to ${count(set)}.</p>`}`;
 }

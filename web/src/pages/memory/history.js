@@ -1,14 +1,13 @@
 /** What was written, superseded and taken back: of one note, or of all, newest first. */
 
-import { call } from "../../api.js";
 import { ForeignText } from "../../components/foreign-text.js";
+import { usePages } from "../../components/doing.js";
 import { Empty, FailureNotice, Loading } from "../../components/notices.js";
 import { href } from "../../router.js";
-import { html, useCallback, useEffect, useState } from "../../view.js";
+import { html } from "../../view.js";
 import { Difference, Origin } from "./text.js";
 
 /** @typedef {import("../../api.js").Message} Message */
-/** @typedef {import("../../api.js").Failure} Failure */
 
 const PAGE = 30;
 
@@ -17,27 +16,9 @@ const PAGE = 30;
  *   `version`: of the note, so that a change of it is seen
  */
 export function History({ user, noteId = "", version = "" }) {
-  const [changes, setChanges] = useState(/** @type {Message[] | null} */ (null));
-  const [cursor, setCursor] = useState("");
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { items: changes, failed, more, next } = usePages(user, "ListChanges", { note_id: noteId, limit: PAGE }, "changes", [noteId, version]);
 
-  const fetchPage = useCallback(
-    async (/** @type {Message[]} */ before, /** @type {string} */ from) => {
-      setFailed(null);
-      try {
-        const request = { note_id: noteId, limit: PAGE, cursor: from };
-        const page = await call(user, "ListChanges", request);
-        setChanges([...before, ...(page.changes || [])]);
-        setCursor(page.next_cursor || "");
-      } catch (error) {
-        setFailed(/** @type {Failure} */ (error));
-      }
-    },
-    [user, noteId],
-  );
-  useEffect(() => void fetchPage([], ""), [fetchPage, version]);
-
-  if (failed) return html`<${FailureNotice} failure=${failed} onRetry=${() => fetchPage(changes || [], cursor)} />`;
+  if (failed) return html`<${FailureNotice} failure=${failed} onRetry=${next} />`;
   if (!changes) return html`<${Loading} what="Reading the history" />`;
   if (!changes.length) return html`<${Empty}>Nothing was written yet.<//>`;
   return html`<ol class="history wide" aria-label="Changes, newest first">
@@ -56,8 +37,8 @@ export function History({ user, noteId = "", version = "" }) {
         </li>`;
       })}
     </ol>
-    ${cursor &&
-    html`<p class="actions"><button type="button" onClick=${() => fetchPage(changes, cursor)}>Show older changes</button></p>`}`;
+    ${more &&
+    html`<p class="actions"><button type="button" onClick=${next}>Show older changes</button></p>`}`;
 }
 
 /**

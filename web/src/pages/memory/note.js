@@ -2,8 +2,8 @@
 
 import { call } from "../../api.js";
 import { announce } from "../../components/announcer.js";
-import { Confirm } from "../../components/dialog.js";
 import { ForeignText } from "../../components/foreign-text.js";
+import { Act } from "../../components/doing.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
 import { go, href } from "../../router.js";
 import { count, fullTime } from "../../text.js";
@@ -128,32 +128,6 @@ export function Vouch({ user, note, onDone, onClose }) {
     <blockquote class="note-text short"><${ForeignText} text=${note.text || ""} /></blockquote>
     <p>The same text is saved as your word, in a new version. From then on the agent takes it for what
       you said. Where it came from stays in the history.</p>
-  <//>`;
-}
-
-/**
- * A question with one deed, and what went wrong with it.
- *
- * @param {{title: string, action: string, act: () => Promise<void>, onClose: () => void,
- *   danger?: boolean, children?: import("../../view.js").Children}} props
- */
-export function Act({ title, action, act, onClose, danger, children }) {
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  const [busy, setBusy] = useState(false);
-  const confirm = async () => {
-    setBusy(true);
-    setFailed(null);
-    try {
-      await act();
-    } catch (error) {
-      setFailed(/** @type {Failure} */ (error));
-    }
-    setBusy(false);
-  };
-  return html`<${Confirm} title=${title} action=${action} danger=${danger} busy=${busy}
-    onConfirm=${confirm} onClose=${onClose}>
-    ${children}
-    ${failed && html`<${FailureNotice} failure=${failed} />`}
   <//>`;
 }
 

@@ -1,48 +1,29 @@
 /** What the agent kept of pages, files and tools, by where it comes from. */
 
-import { call } from "../../api.js";
 import { ForeignText } from "../../components/foreign-text.js";
+import { usePages } from "../../components/doing.js";
 import { Empty, FailureNotice, Loading } from "../../components/notices.js";
 import { href } from "../../router.js";
-import { html, useCallback, useEffect, useState } from "../../view.js";
+import { html, useState } from "../../view.js";
 import { Forget } from "./forget.js";
 import { Vouch } from "./note.js";
 import { Origin } from "./text.js";
 
 /** @typedef {import("../../api.js").Message} Message */
-/** @typedef {import("../../api.js").Failure} Failure */
 
 const PAGE = 100;
 
 /** @param {{user: string, onCount: () => void}} props `onCount`: notes changed or went */
 export function Planted({ user, onCount }) {
-  const [notes, setNotes] = useState(/** @type {Message[] | null} */ (null));
-  const [cursor, setCursor] = useState("");
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { items: notes, set: setNotes, failed, more, next } = usePages(user, "ListNotes", { material_only: true, limit: PAGE }, "notes");
   const [doing, setDoing] = useState(/** @type {{vouch?: Message, forget?: Message}} */ ({}));
-
-  const fetchPage = useCallback(
-    async (/** @type {Message[]} */ before, /** @type {string} */ from) => {
-      setFailed(null);
-      try {
-        const request = { material_only: true, limit: PAGE, cursor: from };
-        const page = await call(user, "ListNotes", request);
-        setNotes([...before, ...(page.notes || [])]);
-        setCursor(page.next_cursor || "");
-      } catch (error) {
-        setFailed(/** @type {Failure} */ (error));
-      }
-    },
-    [user],
-  );
-  useEffect(() => void fetchPage([], ""), [fetchPage]);
 
   const done = (/** @type {Message} */ note) => () => {
     setDoing({});
     setNotes((notes || []).filter((each) => each.note_id !== note.note_id));
     onCount();
   };
-  if (failed) return html`<${FailureNotice} failure=${failed} onRetry=${() => fetchPage(notes || [], cursor)} />`;
+  if (failed) return html`<${FailureNotice} failure=${failed} onRetry=${next} />`;
   if (!notes) return html`<${Loading} />`;
   return html`<div class="page">
     <p>The agent made these notes from pages, files and tools that it read. Nobody has said that they are
@@ -64,8 +45,8 @@ export function Planted({ user, onCount }) {
         )}
       </section>`,
     )}
-    ${cursor &&
-    html`<p class="actions"><button type="button" onClick=${() => fetchPage(notes, cursor)}>Show more</button></p>`}
+    ${more &&
+    html`<p class="actions"><button type="button" onClick=${next}>Show more</button></p>`}
     ${doing.vouch &&
     html`<${Vouch} user=${user} note=${doing.vouch} onDone=${done(doing.vouch)} onClose=${() => setDoing({})} />`}
     ${doing.forget &&

@@ -3,28 +3,21 @@
 import { call } from "../../api.js";
 import { announce } from "../../components/announcer.js";
 import { ForeignText } from "../../components/foreign-text.js";
+import { useRead } from "../../components/doing.js";
 import { Empty, FailureNotice, Loading } from "../../components/notices.js";
 import { href } from "../../router.js";
-import { html, useCallback, useEffect, useState } from "../../view.js";
+import { html, useState } from "../../view.js";
 import { Editor } from "./editor.js";
 import { Forget } from "./forget.js";
 import { Difference, Marks, Origin } from "./text.js";
 
 /** @typedef {import("../../api.js").Message} Message */
-/** @typedef {import("../../api.js").Failure} Failure */
 /** @typedef {{merge?: Message, forget?: Message, pair?: Message}} Doing */
 
 /** @param {{user: string, onCount: () => void}} props `onCount`: notes went */
 export function Review({ user, onCount }) {
-  const [found, setFound] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { found, set: setFound, failed, read } = useRead(() => call(user, "ReviewMemory", {}), [user]);
   const [doing, setDoing] = useState(/** @type {Doing} */ ({}));
-
-  const read = useCallback(() => {
-    setFailed(null);
-    call(user, "ReviewMemory", {}).then(setFound, setFailed);
-  }, [user]);
-  useEffect(read, [read]);
 
   if (failed) return html`<${FailureNotice} failure=${failed} onRetry=${read} />`;
   if (!found) return html`<${Loading} what="Comparing all notes" />`;

@@ -2,6 +2,7 @@
 
 import { call, stream } from "../../api.js";
 import { announce } from "../../components/announcer.js";
+import { useDoing } from "../../components/doing.js";
 import { FailureNotice } from "../../components/notices.js";
 import { count } from "../../text.js";
 import { html, useState } from "../../view.js";
@@ -29,14 +30,11 @@ export const Transfer = ({ user, onCount }) =>
 /** @param {{user: string}} props */
 function Export({ user }) {
   const [done, setDone] = useState("");
-  const [busy, setBusy] = useState(false);
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { busy, failure, run } = useDoing();
   const [leftOut, setLeftOut] = useState(/** @type {string[]} */ ([]));
-  const run = async () => {
-    setBusy(true);
-    setFailed(null);
-    setLeftOut([]);
-    try {
+  const write = () =>
+    run(async () => {
+      setLeftOut([]);
       const parts = [];
       const tooLong = /** @type {string[]} */ ([]);
       for await (const part of stream(user, "ExportMemory", {})) {
@@ -47,18 +45,14 @@ function Export({ user }) {
       setLeftOut(tooLong);
       download(new Blob(parts, { type: "application/jsonl" }), `memory-${user}.jsonl`);
       announce("The export is in your downloads.");
-    } catch (error) {
-      setFailed(/** @type {Failure} */ (error));
-    }
-    setBusy(false);
-  };
+    });
   return html`<section>
     <h2>Export</h2>
     <p>Writes the notes with their history, and the conversations, into one file of JSON lines. Receipts
       are not in it. It is not encrypted: keep it where only you can read it.</p>
-    ${failed && html`<${FailureNotice} failure=${failed} />`}
+    ${failure}
     <p class="actions">
-      <button type="button" disabled=${busy} onClick=${run}>Export to a file</button>
+      <button type="button" disabled=${busy} onClick=${write}>Export to a file</button>
       <span role="status">${done}</span>
     </p>
     ${leftOut.length > 0 &&

@@ -1,10 +1,11 @@
 /** All users of this machine: whose agents run, and what can be done about it. */
 
 import { host } from "../../api.js";
+import { useRead } from "../../components/doing.js";
 import { Empty, FailureNotice, Loading } from "../../components/notices.js";
 import { people } from "../../connection.js";
 import { href } from "../../router.js";
-import { html, useCallback, useEffect, useState } from "../../view.js";
+import { html, useState } from "../../view.js";
 import { AddPerson } from "./person.js";
 import { UserView } from "./user.js";
 
@@ -16,26 +17,13 @@ const STATES = { running: "runs", stopped: "stopped", stuck: "does not answer" }
 
 /** @param {import("../../pages.js").PageProps} props */
 export default function Users({ user, route }) {
-  const [users, setUsers] = useState(/** @type {Message[] | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {import("../../api.js").Failure | null} */ (null));
+  const { found, failed, read: look } = useRead(() => host("ListUsers"), [], LOOK_MS);
+  const users = /** @type {Message[] | null} */ (found && (found.users || []));
   const [adding, setAdding] = useState(false);
-  const look = useCallback(async () => {
-    try {
-      setUsers((await host("ListUsers")).users || []);
-      setFailed(null);
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
-  }, []);
-  useEffect(() => {
-    void look();
-    const timer = setInterval(() => document.hidden || look(), LOOK_MS);
-    return () => clearInterval(timer);
-  }, [look]);
   const shown = route.id || user;
   const changed = () => {
     people.set(people.value + 1);
-    void look();
+    look();
   };
   return html`<div class="page">
     <h1>Users and guests</h1>

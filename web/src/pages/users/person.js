@@ -4,42 +4,36 @@ import { host } from "../../api.js";
 import { announce } from "../../components/announcer.js";
 import { Copy } from "../../components/copy.js";
 import { Dialog } from "../../components/dialog.js";
+import { useDoing, useRead } from "../../components/doing.js";
 import { FailureNotice, Loading } from "../../components/notices.js";
 import { go } from "../../router.js";
 import { bytes, fullTime } from "../../text.js";
 import { html, useEffect, useState } from "../../view.js";
 
 /** @typedef {import("../../api.js").Message} Message */
-/** @typedef {import("../../api.js").Failure} Failure */
 
 const HERE = /^(localhost|127\.|\[::1\])/;
 
 /** @param {{insecure: boolean, onAdded: () => void, onClose: () => void}} props */
 export function AddPerson({ insecure, onAdded, onClose }) {
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { busy, failure, run } = useDoing();
   const [added, setAdded] = useState("");
-  const [busy, setBusy] = useState(false);
   const add = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = new FormData(/** @type {HTMLFormElement} */ (event.target));
     const user_id = String(form.get("name"));
-    setFailed(null);
-    setBusy(true);
-    try {
+    await run(async () => {
       await host("AddUser", { user_id });
       go("users", user_id);
       await host("Start", { user_id, insecure: form.get("insecure") !== null });
       setAdded(user_id);
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
-    setBusy(false);
+    });
     onAdded();
   };
   if (added) return html`<${Invitation} userId=${added} onClose=${onClose} />`;
   return html`<${Dialog} title="Add a person" onClose=${onClose}>
     <form class="fields" onSubmit=${add}>
-      ${failed && html`<${FailureNotice} failure=${failed} />`}
+      ${failure}
       <p>They get an agent of their own. They see their own conversations and notes, and nothing of anybody else.
         You run this host, and can see everything.</p>
       <label>Name <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]{0,31}" autocomplete="off"
@@ -61,15 +55,11 @@ export function AddPerson({ insecure, onAdded, onClose }) {
  * @param {{userId: string, onClose: () => void}} props
  */
 export function Invitation({ userId, onClose }) {
-  const [made, setMade] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  useEffect(() => {
-    host("Invite", { user_id: userId }).then(setMade, setFailed);
-  }, [userId]);
+  const { found: made, failed } = useRead(() => host("Invite", { user_id: userId }), [userId]);
+  if (!made && !failed) return null; // the dialog comes with what its focus goes to
   const link = made?.links[0] || "";
   return html`<${Dialog} title=${`A link for ${userId}`} onClose=${onClose}>
     ${failed && html`<${FailureNotice} failure=${failed} />`}
-    ${!made && !failed && html`<${Loading} />`}
     ${made &&
     html`<p>Whoever opens it first is ${userId}: they see all of ${userId}’s conversations and notes, and nothing
         else. It works once, until ${fullTime(made.until)}. An earlier link does not work any more.</p>
@@ -78,8 +68,8 @@ export function Invitation({ userId, onClose }) {
       html`<p class="notice">This address leads here from this machine only. To let in other machines,
         set <code>[serve] listen</code> and a certificate: see “From a phone, or another machine” in the guide.</p>`}
       <p class="actions">
-        <${Copy} text=${link} />
-        <button type="button" class="primary" onClick=${onClose}>I have it</button>
+        <${Copy} text=${link} title="Copy the link" kind="primary" />
+        <button type="button" onClick=${onClose}>I have it</button>
       </p>`}
   <//>`;
 }
@@ -87,24 +77,18 @@ export function Invitation({ userId, onClose }) {
 /** @param {{userId: string, onRemoved: () => void, onClose: () => void}} props */
 export function Remove({ userId, onRemoved, onClose }) {
   const [found, setFound] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { busy, failure, run } = useDoing();
   const [typed, setTyped] = useState("");
-  const [busy, setBusy] = useState(false);
   useEffect(() => {
-    host("ListBelongings", { user_id: userId }).then(setFound, setFailed);
+    void run(async () => setFound(await host("ListBelongings", { user_id: userId })));
   }, [userId]);
-  const remove = async (/** @type {SubmitEvent} */ event) => {
+  const remove = (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
-    setBusy(true);
-    setFailed(null);
-    try {
+    void run(async () => {
       await host("RemoveUser", { user_id: userId, confirm: typed });
       announce(`${userId} is removed.`);
       onRemoved();
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-      setBusy(false);
-    }
+    });
   };
   const also = [
     ...(found?.engine_objects || []),
@@ -112,8 +96,8 @@ export function Remove({ userId, onRemoved, onClose }) {
     ...(found?.settings ? [`the settings of ${userId} alone`] : []),
   ];
   return html`<${Dialog} title=${`Remove ${userId}?`} onClose=${onClose}>
-    ${failed && html`<${FailureNotice} failure=${failed} />`}
-    ${!found && !failed && html`<${Loading} />`}
+    ${failure}
+    ${!found && busy && html`<${Loading} />`}
     ${found &&
     html`<form class="fields" onSubmit=${remove}>
       <p>The agent of ${userId} ends, and ${userId} is logged out everywhere. <strong>Deleted for good:</strong></p>

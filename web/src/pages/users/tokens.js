@@ -3,14 +3,14 @@
 import { host } from "../../api.js";
 import { announce } from "../../components/announcer.js";
 import { Copy } from "../../components/copy.js";
-import { Confirm, Dialog } from "../../components/dialog.js";
+import { Dialog } from "../../components/dialog.js";
+import { Act, useDoing, useRead } from "../../components/doing.js";
 import { Empty, FailureNotice } from "../../components/notices.js";
 import { Table } from "../../components/table.js";
 import { fullTime } from "../../text.js";
-import { html, useCallback, useEffect, useState } from "../../view.js";
+import { html, useState } from "../../view.js";
 
 /** @typedef {import("../../api.js").Message} Message */
-/** @typedef {import("../../api.js").Failure} Failure */
 
 const SCOPES = [
   { name: "chat", says: "conversations: sessions, turns, approvals" },
@@ -20,38 +20,25 @@ const SCOPES = [
 
 /** @param {{userId: string}} props */
 export function Tokens({ userId }) {
-  const [tokens, setTokens] = useState(/** @type {Message[]} */ ([]));
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { found, failed, read } = useRead(() => host("ListTokens"), [userId]);
+  const tokens = (found?.tokens || []).filter((/** @type {Message} */ each) => each.user_id === userId);
   const [making, setMaking] = useState(false);
   const [revoking, setRevoking] = useState(/** @type {Message | null} */ (null));
-  const read = useCallback(() => {
-    setFailed(null);
-    host("ListTokens").then(
-      (reply) => setTokens(reply.tokens.filter((/** @type {Message} */ each) => each.user_id === userId)),
-      setFailed,
-    );
-  }, [userId]);
-  useEffect(read, [read]);
 
   const revoke = async () => {
-    const name = revoking?.name;
+    await host("RevokeToken", { user_id: userId, name: revoking?.name });
+    announce(`The token ${revoking?.name} is revoked.`);
     setRevoking(null);
-    try {
-      await host("RevokeToken", { user_id: userId, name });
-      announce(`The token ${name} is revoked.`);
-      read();
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
+    read();
   };
   return html`<section aria-label="Access tokens">
     <h2>Access tokens</h2>
     ${failed && html`<${FailureNotice} failure=${failed} onRetry=${read} />`}
     <p>A token is for a device or a program of ${userId}: whoever has it is ${userId}. For another person, add a person.</p>
-    ${!tokens.length && !failed && html`<${Empty}>Nobody has one.<//>`}
+    ${found && !tokens.length && html`<${Empty}>Nobody has one.<//>`}
     ${tokens.length > 0 &&
     html`<${Table} label="Tokens" columns=${["Name", "For", "Until", "Last used", ""].map((title) => ({ title }))}
-      rows=${tokens.map((token) => ({
+      rows=${tokens.map((/** @type {Message} */ token) => ({
         key: token.name,
         cells: [
           token.name,
@@ -69,8 +56,8 @@ export function Tokens({ userId }) {
       read();
     }} />`}
     ${revoking &&
-    html`<${Confirm} title=${`Revoke the token ${revoking.name}?`} action="Revoke" danger=${true}
-      onConfirm=${revoke} onClose=${() => setRevoking(null)}>
+    html`<${Act} title=${`Revoke the token ${revoking.name}?`} action="Revoke" danger=${true}
+      act=${revoke} onClose=${() => setRevoking(null)}>
       <p>Whoever has it is let out at once, and what they have open ends. It cannot be given back; a new
         token can be made.</p>
     <//>`}
@@ -81,34 +68,31 @@ export function Tokens({ userId }) {
 function Make({ userId, onClose }) {
   const [secret, setSecret] = useState("");
   const [bearer, setBearer] = useState("");
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  const make = async (/** @type {SubmitEvent} */ event) => {
+  const { failure, run } = useDoing();
+  const make = (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = new FormData(/** @type {HTMLFormElement} */ (event.target));
-    setFailed(null);
-    try {
+    void run(async () => {
       const wanted = { user_id: userId, name: form.get("name"), scopes: form.getAll("scope"), expires: form.get("expires") };
       const made = await host("CreateToken", wanted);
       setBearer(made.token.bearer);
       setSecret(made.secret);
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
+    });
   };
   if (secret)
-    return html`<${Dialog} title="The token, this once" onClose=${onClose}>
+    return html`<${Dialog} key="made" title="The token, this once" onClose=${onClose}>
       <p>Nobody can show it again, this server neither. Give it to whom it is for, in a way that nobody
         else reads.</p>
       <p><strong>${bearer}</strong></p>
       <p><code class="secret">${secret}</code></p>
       <p class="actions">
-        <${Copy} text=${secret} />
-        <button type="button" class="primary" onClick=${onClose}>I have it</button>
+        <${Copy} text=${secret} title="Copy the token" kind="primary" />
+        <button type="button" onClick=${onClose}>I have it</button>
       </p>
     <//>`;
   return html`<${Dialog} title=${`Make a token for ${userId}`} onClose=${onClose}>
     <form class="fields" onSubmit=${make}>
-      ${failed && html`<${FailureNotice} failure=${failed} />`}
+      ${failure}
       <p>Whoever has it is ${userId}, and sees everything of ${userId} that it is for.</p>
       <label>Name of the device or program <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]{0,31}"
         autocomplete="off" title="small letters, digits, - and _" /></label>

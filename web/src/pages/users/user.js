@@ -4,17 +4,16 @@ import { host } from "../../api.js";
 import { announce } from "../../components/announcer.js";
 import { Boundary } from "../../components/boundary.js";
 import { Line } from "../../components/chart.js";
-import { Confirm } from "../../components/dialog.js";
-import { FailureNotice, Loading } from "../../components/notices.js";
+import { Act, useRead } from "../../components/doing.js";
+import { Advice, FailureNotice, Loading } from "../../components/notices.js";
 import { go } from "../../router.js";
 import { Table } from "../../components/table.js";
 import { bytes, fullTime } from "../../text.js";
-import { html, useCallback, useEffect, useState } from "../../view.js";
+import { html, useState } from "../../view.js";
 import { Invitation, Remove } from "./person.js";
 import { Tokens } from "./tokens.js";
 
 /** @typedef {import("../../api.js").Message} Message */
-/** @typedef {import("../../api.js").Failure} Failure */
 
 const LOOK_MS = 3000;
 /** @typedef {{title: string, method: string, says: string, done: string}} DeedText */
@@ -44,26 +43,11 @@ const BADGES = { ready: "good", starting: "warn", unhealthy: "bad", backing_off:
 
 /** @param {{userId: string, onChanged: () => void}} props */
 export function UserView({ userId, onChanged }) {
-  const [status, setStatus] = useState(/** @type {Message | null} */ (null));
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const { found: status, failed, read: look } = useRead(() => host("Status", { user_id: userId }), [userId], LOOK_MS);
   const [doing, setDoing] = useState("");
-  const look = useCallback(async () => {
-    try {
-      setStatus(await host("Status", { user_id: userId }));
-      setFailed(null);
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-    }
-  }, [userId]);
-  useEffect(() => {
-    void look();
-    const timer = setInterval(() => document.hidden || look(), LOOK_MS);
-    return () => clearInterval(timer);
-  }, [look]);
-
   const done = () => {
     setDoing("");
-    void look();
+    look();
     onChanged();
   };
   const running = status?.state === "running";
@@ -78,7 +62,7 @@ export function UserView({ userId, onChanged }) {
       <button type="button" onClick=${() => setDoing("invite")}>Make a link …</button>
       <button type="button" class="danger" onClick=${() => setDoing("remove")}>Remove …</button>
     </p>
-    ${status.reason && html`<p class="notice">${status.reason}</p>`}
+    ${status.reason && html`<div class="notice"><${Advice} text=${status.reason} user=${userId} /></div>`}
     ${running
       ? html`<${Running} status=${status} userId=${userId} />`
       : html`<p>No agent runs for ${userId}. Workspace: <code>${status.workspace}</code></p>`}`}
@@ -99,29 +83,18 @@ export function UserView({ userId, onChanged }) {
  */
 function Deed({ deed, userId, tier, onDone, onClose }) {
   const [insecure, setInsecure] = useState(tier === "process");
-  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
-  const [busy, setBusy] = useState(false);
   const act = async () => {
-    setBusy(true);
-    setFailed(null);
-    try {
-      await host(deed.method, { user_id: userId, ...(deed.method === "Start" && { insecure }) });
-      announce(deed.done);
-      onDone();
-    } catch (error) {
-      setFailed(/** @type {any} */ (error));
-      setBusy(false);
-    }
+    await host(deed.method, { user_id: userId, ...(deed.method === "Start" && { insecure }) });
+    announce(deed.done);
+    onDone();
   };
-  return html`<${Confirm} title=${`${deed.title} ${userId}?`} action=${deed.title} busy=${busy}
-    danger=${deed.method === "Stop"} onConfirm=${act} onClose=${onClose}>
+  return html`<${Act} title=${`${deed.title} ${userId}?`} action=${deed.title} act=${act} wait="This can take a minute"
+    danger=${deed.method === "Stop"} onClose=${onClose}>
     <p>${deed.says}</p>
     ${deed.method === "Start" &&
     html`<p><label class="check"><input type="checkbox" checked=${insecure}
       onChange=${(/** @type {any} */ event) => setInsecure(event.target.checked)} />
       without containers: guests are processes of this machine, which confine less</label></p>`}
-    ${busy && html`<${Loading} what="This can take a minute" />`}
-    ${failed && html`<${FailureNotice} failure=${failed} />`}
   <//>`;
 }
 
@@ -134,7 +107,7 @@ const Running = ({ status, userId }) =>
       <div><dt>Runs since</dt><dd>${fullTime(status.started_at)}, version ${status.version}</dd></div>
       <div><dt>Workspace</dt><dd><code>${status.workspace}</code></dd></div>
     </dl>
-    ${(status.notices || []).map((/** @type {string} */ each) => html`<p class="notice">${each}</p>`)}
+    ${(status.notices || []).map((/** @type {string} */ each) => html`<div class="notice"><${Advice} text=${each} user=${userId} /></div>`)}
     <h2>Guests</h2>
     <${Table} label="Guests" columns=${["Guest", "State", "Memory", "Processor", "Restarts"].map((title) => ({ title }))}
       rows=${(status.guests || []).map((/** @type {Message} */ guest) => ({

@@ -8,7 +8,7 @@ import pytest
 
 from runner.audit import log as audit_log
 from runner.audit.log import AuditLog, LogLocation
-from runner.serve.operator.week import DAYS, week
+from runner.serve.safety import DAYS, week
 
 
 def call(log: AuditLog, number: int, **end: Any) -> None:

@@ -1,0 +1,165 @@
+"""What an agent can reach, whether its boundary holds, and what it did in the last seven days:
+`GET /api/users/{user}/safety`. `POST` there probes the boundary now.
+
+For the user whose agent it is, and the operator.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from wire.errors import Code, WireError
+
+from runner.access.agents import NoAgent, away
+from runner.access.callers import Caller, Callers
+from runner.access.exchange import plain
+from runner.access.scopes import Scope, check_scopes
+from runner.audit.calls import LIMIT_MAX, Calls, Filter
+from runner.audit.log import LogLocation
+from runner.config.models import Config
+from runner.egress.log import Requests
+from runner.host.control import ControlClient, connect_control
+from runner.host.runtime import LastStart
+from runner.serve.login.authenticator import Authenticator
+from runner.workspace.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+DAYS: Final = 7
+READ_MAX: Final = 50_000
+"""Requests, and calls, that are counted; what is older is left out."""
+HOSTS_MAX: Final = 50
+
+_NEEDED: Final = frozenset({Scope.CHAT, Scope.MEMORY})
+
+
+class Safety:
+    """Answers for the agent of whoever is let in."""
+
+    def __init__(self, config: Config, door: Authenticator, callers: Callers) -> None:
+        self._config = config
+        self._door = door
+        self._callers = callers
+        self._probing: set[str] = set()
+
+    @property
+    def routes(self) -> list[Route]:
+        path = "/api/users/{user}/safety"
+        return [
+            Route(path, self._look, methods=["GET"]),
+            Route(path, self._probe, methods=["POST"]),
+        ]
+
+    async def _look(self, request: Request) -> Response:
+        """The `tier`, the `week` and, while a host runs, its `boundary` and `egress`; for the
+        operator also where the files lie."""
+        caller, user_id = self._asked(request)
+        found: dict[str, Any] = {"tier": LastStart.tier_of(self._config, user_id)}
+        if caller.operator:
+            found["workspace"] = str(Workspace.locate(self._config, user_id).path)
+        async with self._callers.large(caller):
+            log = LogLocation.locate(self._config, user_id)
+            found["week"] = await asyncio.to_thread(week, log)
+        with contextlib.suppress(NoAgent):
+            async with self._control(user_id) as control:
+                status = await control.status()
+                found["egress"] = plain((await control.get_egress()).configuration)
+            found["tier"] = status.tier
+            if status.HasField("boundary"):
+                found["boundary"] = plain(status.boundary, whole=True)
+        return JSONResponse(found)
+
+    async def _probe(self, request: Request) -> Response:
+        """The `boundary`, as probes find it now."""
+        _, user_id = self._asked(request)
+        if user_id in self._probing:
+            raise WireError(
+                Code.RESOURCE_EXHAUSTED,
+                "the boundary is being probed already",
+                resolution="wait until that has ended",
+            )
+        self._probing.add(user_id)
+        try:
+            async with self._control(user_id) as control:
+                report = await control.check_boundary()
+        finally:
+            self._probing.remove(user_id)
+        return JSONResponse({"boundary": plain(report, whole=True)})
+
+    def _asked(self, request: Request) -> tuple[Caller, str]:
+        """Who asks, and about whose agent. Raises `WireError`."""
+        caller, user_id = self._door.caller(request), request.path_params["user"]
+        caller.check_user(user_id)
+        check_scopes("this page", _NEEDED, caller.scopes)
+        return caller, user_id
+
+    @asynccontextmanager
+    async def _control(self, user_id: str) -> AsyncIterator[ControlClient]:
+        """The user's host. Raises `NoAgent`, and UNAVAILABLE without more about the host."""
+        try:
+            control = await connect_control(self._config, user_id)
+            if control is None:
+                raise NoAgent(user_id)
+            async with control:
+                yield control
+        except NoAgent:
+            raise
+        except WireError as error:
+            log.warning("the host of %s cannot be asked: %s", user_id, error)
+            raise away(user_id) from error
+
+
+@dataclass
+class Reached:
+    """What went to one host. Bytes are counted where a request was let out."""
+
+    host: str
+    role: str
+    requests: int = 0
+    refused: int = 0
+    bytes: int = 0
+
+
+def week(log: LogLocation, now: datetime | None = None) -> dict[str, Any]:
+    """Counts since `since`: tool `calls`, of which a person was `asked` about some and some were
+    `refused`; and the hosts that were `reached` or refused, the most asked first, without those
+    after the first `HOSTS_MAX`. Blocks."""
+    since = ((now or datetime.now(UTC)) - timedelta(days=DAYS)).isoformat(timespec="seconds")
+    reached: dict[tuple[str, str], Reached] = {}
+    for request in itertools.islice(Requests(log).newest(), READ_MAX):
+        if datetime.fromisoformat(request.at) < datetime.fromisoformat(since):
+            break
+        name, role = request.host or request.upstream, request.role
+        host = reached.setdefault((name, role), Reached(name, role))
+        host.requests += 1
+        host.refused += request.decision == "refused"
+        host.bytes += request.sent + request.received
+    calls = list(_calls(Calls(log), since))
+    most = sorted(reached.values(), key=lambda each: -each.requests)[:HOSTS_MAX]
+    return {
+        "since": since,
+        "reached": [asdict(each) for each in most],
+        "calls": len(calls),
+        "asked": sum(asked for asked, _ in calls),
+        "refused": sum(asked and outcome == "refused" for asked, outcome in calls),
+    }
+
+
+def _calls(log: Calls, since: str) -> Iterator[tuple[bool, str]]:
+    """Whether a person was asked about each call, and how it ended."""
+    cursor = 0
+    for _ in range(READ_MAX // LIMIT_MAX):
+        page = log.list(Filter(since=since), limit=LIMIT_MAX, cursor=cursor)
+        yield from ((call.asked, call.outcome) for call in page.calls)
+        cursor = page.next_cursor
+        if not cursor:
+            return
