@@ -10,9 +10,8 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final, Self
+from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -54,58 +53,26 @@ _PAST_NS: Final = 2 * 86_400 * 10**9
 _FUTURE_NS: Final = 60 * 10**9
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step that has ended. Times are in nanoseconds since 1970."""
-
-    name: str
-    trace_id: int
-    span_id: int
-    parent_id: int
-    start: int
-    end: int
-    words: dict[str, str]
-    counts: dict[str, int]
-    failed: bool
-
-    @classmethod
-    def of(cls, span: pb.Span) -> Self | None:
-        """None for a step that no guest of ours reports."""
-        now = time.time_ns()
-        start, end = span.start_unix_nano, span.end_unix_nano
-        lengths = len(span.trace_id), len(span.span_id), len(span.parent_span_id)
-        if span.name not in NAMES or lengths[:2] != (16, 8) or lengths[2] not in (0, 8):
-            return None
-        if not (any(span.trace_id) and any(span.span_id)):
-            return None
-        if not now - _PAST_NS < start <= end < now + _FUTURE_NS:
-            return None
-        words = {
-            key: text
-            for key, text in span.words.items()
-            if text and key in WORDS and WORDS[key].fullmatch(text)
-        }
-        counts = {
-            key: count
-            for key, count in span.counts.items()
-            if key in COUNTS and count <= _COUNT_MAX
-        }
-        return cls(
-            span.name,
-            int.from_bytes(span.trace_id),
-            int.from_bytes(span.span_id),
-            int.from_bytes(span.parent_span_id),
-            start,
-            end,
-            words,
-            counts,
-            span.failed,
-        )
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return (self.end - self.start) / 1e9
+def checked(span: pb.Span) -> pb.Span | None:
+    """A step that has ended, without words and counts that no guest of ours reports; None for a
+    step that none reports."""
+    now = time.time_ns()
+    lengths = len(span.trace_id), len(span.span_id), len(span.parent_span_id)
+    if span.name not in NAMES or lengths[:2] != (16, 8) or lengths[2] not in (0, 8):
+        return None
+    if not (any(span.trace_id) and any(span.span_id)):
+        return None
+    if not now - _PAST_NS < span.start_unix_nano <= span.end_unix_nano < now + _FUTURE_NS:
+        return None
+    step = pb.Span()
+    step.CopyFrom(span)
+    for key, text in span.words.items():
+        if not text or key not in WORDS or not WORDS[key].fullmatch(text):
+            del step.words[key]
+    for key, count in span.counts.items():
+        if key not in COUNTS or count > _COUNT_MAX:
+            del step.counts[key]
+    return step
 
 
 log = logging.getLogger(__name__)
@@ -175,7 +142,7 @@ class Telemetry:
         """Count steps, and export them as far as they are sampled."""
         lost = min(batch.lost, 10**9)
         for span in batch.spans:
-            step = Step.of(span)
+            step = checked(span)
             if step is None:
                 lost += 1
                 continue
@@ -211,48 +178,51 @@ class Telemetry:
         except TimeoutError:
             log.warning("the collector does not take the last traces and metrics")
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: pb.Span) -> None:
+        seconds = (step.end_unix_nano - step.start_unix_nano) / 1e9
         outcome = step.words.get("outcome") or ("failed" if step.failed else "ok")
         match step.name:
             case "turn":
-                self._turns.record(step.seconds, {"outcome": outcome})
+                self._turns.record(seconds, {"outcome": outcome})
             case "model":
                 model = step.words.get("model", "")
-                self._models.record(step.seconds, {"model": model, "outcome": outcome})
+                self._models.record(seconds, {"model": model, "outcome": outcome})
                 for key, count in step.counts.items():
                     kind = key.removesuffix("_tokens")
                     self._tokens.add(count, {"model": model, "kind": kind})
             case "tool":
                 tool = step.words.get("tool", "unknown")
-                self._tools.record(step.seconds, {"tool": tool, "outcome": outcome})
+                self._tools.record(seconds, {"tool": tool, "outcome": outcome})
             case "memory":
                 operation = step.words.get("operation", "")
-                self._memory.record(step.seconds, {"operation": operation, "outcome": outcome})
+                self._memory.record(seconds, {"operation": operation, "outcome": outcome})
             case "shell":
-                self._shell.record(step.seconds, {"outcome": outcome})
+                self._shell.record(seconds, {"outcome": outcome})
 
-    def _export(self, step: Step, traces: BatchSpanProcessor) -> None:
-        if self._sampler.should_sample(None, step.trace_id, step.name).decision is Decision.DROP:
+    def _export(self, step: pb.Span, traces: BatchSpanProcessor) -> None:
+        trace_id = int.from_bytes(step.trace_id)
+        if self._sampler.should_sample(None, trace_id, step.name).decision is Decision.DROP:
             return
 
-        def context(span_id: int) -> SpanContext:
+        def context(span_id: bytes) -> SpanContext:
             flags = TraceFlags(TraceFlags.SAMPLED)
-            return SpanContext(step.trace_id, span_id, is_remote=False, trace_flags=flags)
+            number = int.from_bytes(span_id)
+            return SpanContext(trace_id, number, is_remote=False, trace_flags=flags)
 
         label = next((step.words[key] for key in ("tool", "operation") if key in step.words), "")
         traces.on_end(
             ReadableSpan(
                 name=f"{step.name} {label}".strip(),
                 context=context(step.span_id),
-                parent=context(step.parent_id) if step.parent_id else None,
+                parent=context(step.parent_span_id) if any(step.parent_span_id) else None,
                 resource=self._resource,
                 attributes={
-                    f"oxydra.{key}": value for key, value in (step.words | step.counts).items()
+                    f"oxydra.{key}": value for key, value in {**step.words, **step.counts}.items()
                 },
                 kind=SpanKind.CLIENT if step.name in ("model", "shell") else SpanKind.INTERNAL,
                 status=Status(StatusCode.ERROR if step.failed else StatusCode.UNSET),
-                start_time=step.start,
-                end_time=step.end,
+                start_time=step.start_unix_nano,
+                end_time=step.end_unix_nano,
                 instrumentation_scope=None,
             )
         )

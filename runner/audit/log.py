@@ -226,14 +226,12 @@ class AuditLog:
 
         Raises `HostError` (UNAVAILABLE) if it cannot be written; then nothing of it is there.
         """
-        return self.append(self._line(event, **fields))
-
-    def append(self, entry: Mapping[str, Any]) -> int:
-        """Append an entry; returns its number. Raises like `note`."""
         if self._size > ROTATE_BYTES or (self._size and time.time() - self._begun > ROTATE_S):
             self._open_file(rotate=True)
             self._drop_old()
         number = self._head.last + 1
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        entry = {"event": event, "time": now, "user": self._place.user_id, **fields}
         line, digest = sealed(number, self._head.hash, entry)
         head = Head(self._head.first, self._head.before, number, digest)
         try:
@@ -261,10 +259,6 @@ class AuditLog:
                     await asyncio.to_thread(os.fdatasync, self._head_fd)
                 except OSError as error:
                     log.error("the audit log is not on the disk: %s", error)
-
-    def _line(self, event: str, **fields: Any) -> dict[str, Any]:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        return {"event": event, "time": now, "user": self._place.user_id, **fields}
 
     def _unfinished(self) -> dict[int, str]:
         """What the last recording has left open, by the numbers of the lines: the ids of calls, and
@@ -353,7 +347,7 @@ class AuditLog:
         if not old or files[: len(old)] != old:
             return
         first = int(kept[0].stem)
-        self.append(self._line("dropped", lines=first - self._head.first, before=first))
+        self.note("dropped", lines=first - self._head.first, before=first)
         with kept[0].open("rb") as file:
             before = opened(file.readline(_LINE_MAX_BYTES)).previous
         head = Head(first, before, self._head.last, self._head.hash)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import uvicorn
+from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 from wire import locks
 from wire.errors import Code, WireError
@@ -33,15 +34,19 @@ from runner.access.tokens import Tokens
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.authority import names_in
-from runner.serve.app import Serving, application
+from runner.openai.routes import OpenAI
+from runner.serve.app import addresses_of, application
+from runner.serve.bridge import Bridge
 from runner.serve.connections import Crowd, Listener, raise_descriptors
+from runner.serve.files import Files
 from runner.serve.login.authenticator import BY_ACCESS, BY_SOCKET, Authenticator
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
 from runner.serve.mcp import Mcp
-from runner.serve.operator.host import Commands
+from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
+from runner.serve.safety import Safety
 from runner.workspace.directories import descriptor, whole_file
 
 log = logging.getLogger(__name__)
@@ -135,9 +140,28 @@ class HttpServer:
         record = await stack.enter_async_context(
             OperatorRecord.opened(self._links.directory, self._config.audit.keep_days)
         )
-        links, commands = self._links, self._commands
-        serving = Serving(self._config, callers, door, links, record, samples, commands, mcp)
-        app = application(serving, origins)
+        addresses = addresses_of(self.urls)
+        openai = OpenAI(callers, door.with_token, settings.openai)
+        operator = HostApi(
+            self._config,
+            door,
+            callers.tokens,
+            self._links,
+            addresses,
+            record,
+            samples,
+            self._commands,
+        )
+        faces = (
+            *door.routes,
+            *Files(door, callers).routes,
+            *Safety(self._config, door, callers).routes,
+            *Bridge(door, callers).routes,
+            Mount("/v1", routes=openai.routes),
+            *operator.routes,
+            *mcp.routes,
+        )
+        app = application(faces, origins)
         if address := self._config.telemetry.prometheus:
             from runner.serve.metrics import HttpMetrics  # imports prometheus_client
 

@@ -61,7 +61,7 @@ def set_up(page: Page, console: Console) -> None:
     page.get_by_role("button", name="Save and restart").click()
     expect(page.get_by_role("alert")).to_contain_text("agent.budget.day_usd")
     page.get_by_label("US dollars a day").fill("0")
-    page.get_by_label("wait until a person allows them").check()
+    page.get_by_label("asks you before it runs a command").check()
     page.get_by_role("button", name="Save and restart").click()
     expect(page.get_by_text("The agent answers with the new settings.")).to_be_visible(
         timeout=90_000
@@ -116,7 +116,7 @@ def test_the_first_hour_with_a_browser_alone(browser: Browser, console: Console)
         link = invite(page, console, "bob")
         theirs, again = opened().page, opened().page
         theirs.goto(link)
-        assert pages(theirs) == ["Chat", "Memory", "Usage"]
+        assert pages(theirs) == ["Chat", "Memory", "Usage", "Is it safe?"]
         expect(theirs.get_by_text(f"{MODEL} answers, by ollama.")).to_be_visible()
         for place in ("settings", "users/default", "doctor"):
             go(theirs, f"{console.url}/#/{place}")

@@ -20,7 +20,7 @@ from runner.access import scopes
 from runner.access.callers import Caller
 from runner.config.models import Config
 from runner.serve.metrics import HttpMetrics, joined
-from runner.telemetry import Step, Telemetry
+from runner.telemetry import Telemetry, checked
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = ROOT / "deploy" / "grafana" / "oxydra.json"
@@ -93,12 +93,12 @@ def names_in(page: str) -> set[str]:
     ids=str,
 )
 def test_what_is_no_step_is_dropped(odd: dict[str, Any]) -> None:
-    assert Step.of(span()) is not None
-    assert Step.of(span(**odd)) is None
+    assert checked(span()) is not None
+    assert checked(span(**odd)) is None
 
 
 def test_attributes_are_those_that_are_known_and_hold_no_sentence() -> None:
-    found = Step.of(
+    found = checked(
         span(
             words={
                 "tool": "the walrus keeps its pearls",
@@ -118,7 +118,7 @@ def test_attributes_are_those_that_are_known_and_hold_no_sentence() -> None:
     assert found.words == {"session": "session-1"}
     assert found.counts == {"input_tokens": 5}
     told = {"operation": "rerank", "kind": "typed_memory", "note_id": "note-7"}
-    found = Step.of(span("memory", words=told))
+    found = checked(span("memory", words=told))
     assert found is not None
     assert found.words == told
 

@@ -56,9 +56,9 @@ export function AddPerson({ insecure, onAdded, onClose }) {
  */
 export function Invitation({ userId, onClose }) {
   const { found: made, failed } = useRead(() => host("Invite", { user_id: userId }), [userId]);
-  if (!made && !failed) return null; // the dialog comes with what its focus goes to
   const link = made?.links[0] || "";
-  return html`<${Dialog} title=${`A link for ${userId}`} onClose=${onClose}>
+  return html`<${Dialog} key=${made ? "made" : "making"} title=${`A link for ${userId}`} onClose=${onClose}>
+    ${!made && !failed && html`<${Loading} />`}
     ${failed && html`<${FailureNotice} failure=${failed} />`}
     ${made &&
     html`<p>Whoever opens it first is ${userId}: they see all of ${userId}’s conversations and notes, and nothing
