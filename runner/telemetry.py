@@ -217,7 +217,8 @@ class Telemetry:
                 parent=context(step.parent_span_id) if any(step.parent_span_id) else None,
                 resource=self._resource,
                 attributes={
-                    f"oxydra.{key}": value for key, value in {**step.words, **step.counts}.items()
+                    **{f"oxydra.{key}": word for key, word in step.words.items()},
+                    **{f"oxydra.{key}": count for key, count in step.counts.items()},
                 },
                 kind=SpanKind.CLIENT if step.name in ("model", "shell") else SpanKind.INTERNAL,
                 status=Status(StatusCode.ERROR if step.failed else StatusCode.UNSET),
