@@ -1,8 +1,12 @@
-"""The host's API for the operator, frozen: methods and fields are only added."""
+"""The host's API for the operator, frozen: methods and fields are only added. The console knows
+each command of the program, so that none is a word in its hints."""
 
+import re
 from dataclasses import fields
+from pathlib import Path
 
 from runner.audit.calls import Filter
+from runner.cli.options import command_names
 from tests.support.gateway.http_front import METHODS
 
 FROZEN = """
@@ -37,3 +41,9 @@ def test_every_method_has_the_fields_that_it_had() -> None:
 def test_every_method_is_frozen() -> None:
     assert list(METHODS) == [line.split()[0] for line in FROZEN.split("\n")[1:-1]]
     assert {each.name for each in fields(Filter)} <= set(METHODS["ListCalls"].fields.split())
+
+
+def test_the_console_knows_every_command() -> None:
+    source = (Path(__file__).parents[2] / "web/src/components/notices.js").read_text()
+    table = source.partition("const COMMANDS = {")[2].partition("};")[0]
+    assert set(re.findall(r"(\w+):", table)) == command_names()

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from runner.access.scopes import Scope
 from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from runner.config.loading import LoadedSettings
@@ -29,27 +28,19 @@ async def front() -> AsyncIterator[Front]:
 
 
 @pytest.fixture
-def started() -> list[tuple[str, bool]]:
-    """Whose agents were started, and whether without containers."""
-    return []
-
-
-@pytest.fixture
-def changed() -> list[Changes]:
-    """What was changed in the configuration file."""
+def done() -> list[object]:
+    """Whose agents were started, whether without containers, and what changed in the file."""
     return []
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def server(
-    front: Front, started: list[tuple[str, bool]], changed: list[Changes]
-) -> AsyncIterator[HttpServer]:
+async def server(front: Front, done: list[object]) -> AsyncIterator[HttpServer]:
     def start(user_id: str, insecure: bool) -> list[str]:
-        started.append((user_id, insecure))
+        done.append((user_id, insecure))
         return []
 
     def change(changes: Changes, write: bool) -> LoadedSettings:
-        changed.append(changes)
+        done.append(changes)
         return loaded
 
     loaded = LoadedSettings(front.config, None, {})
@@ -58,13 +49,13 @@ async def server(
         yield made
 
 
-async def test_a_person_is_added_and_lets_themself_in_by_a_link(
-    front: Front, server: HttpServer, started: list[tuple[str, bool]]
+async def test_a_person_lets_themself_in_by_a_link_and_sees_their_own_agent_alone(
+    front: Front, server: HttpServer, done: list[object]
 ) -> None:
     async with operator(front, server) as client, page(server) as theirs:
         await ask(client, "AddUser", user_id="dora")
         await ask(client, "Start", user_id="dora")
-        assert started == [("dora", False)]
+        assert done == [("dora", False)]
         invited = await ask(client, "Invite", user_id="dora")
         assert invited["links"][0].startswith(f"{server.url}/#link=")
         assert datetime.fromisoformat(invited["until"])
@@ -72,37 +63,19 @@ async def test_a_person_is_added_and_lets_themself_in_by_a_link(
         me = (await theirs.post("/api/login", json={"link": link})).json()
         assert (me["user_id"], me["users"], me["operator"]) == ("dora", ["dora"], False)
         assert me["scopes"] == ["admin", "chat", "memory"]
+        safety = "/api/users/{}/safety".format
+        mine = (await theirs.get(safety("dora"))).json()
+        assert (mine.keys(), mine["week"]["calls"], me["program"]) == ({"tier", "week"}, 0, "")
+        assert (await client.get(safety("dora"))).json()["workspace"].endswith("/dora")
+        assert (await theirs.post(safety("dora"), json={})).status_code == 412
+        for method in ("GET", "POST"):
+            assert (await theirs.request(method, safety("alice"))).status_code == 403
         (token,) = (await ask(client, "ListTokens"))["tokens"]
         assert token["name"].startswith("browser-")
         assert token["last_used_at"] is None or datetime.fromisoformat(token["last_used_at"])
         assert token["bearer"].startswith("Whoever has this is dora")
         await ask(client, "RevokeToken", user_id="dora", name=token["name"])
         assert (await theirs.get("/api/me")).status_code == 401
-
-
-async def test_a_person_sees_what_their_own_agent_can_reach_and_nobody_elses(
-    front: Front, server: HttpServer
-) -> None:
-    async with operator(front, server) as client, page(server) as theirs:
-        await ask(client, "AddUser", user_id="fred")
-        link = (await ask(client, "Invite", user_id="fred"))["links"][0].partition("#link=")[2]
-        assert (await theirs.post("/api/login", json={"link": link})).json()["program"] == ""
-        mine = (await theirs.get("/api/users/fred/safety")).json()
-        assert mine.keys() == {"tier", "week"}
-        assert mine["week"]["calls"] == 0
-        seen = (await client.get("/api/users/fred/safety")).json()
-        assert seen["workspace"].endswith("/fred")
-        no_agent = await theirs.post("/api/users/fred/safety", json={})
-        assert (no_agent.status_code, "no agent runs" in no_agent.text) == (412, True)
-        for method in ("GET", "POST"):
-            other = await theirs.request(method, "/api/users/alice/safety")
-            assert (other.status_code, "another user" in other.text) == (403, True)
-        _, secret = front.tokens.create(
-            "fred", "reader", frozenset({Scope.MEMORY}), timedelta(days=1)
-        )
-        headers = {"Authorization": f"Bearer {secret}"}
-        few = await theirs.get("/api/users/fred/safety", headers=headers)
-        assert (few.status_code, "scope chat" in few.text) == (403, True)
 
 
 async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: HttpServer) -> None:
@@ -120,7 +93,7 @@ async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: H
 
 
 async def test_a_removal_says_what_goes_and_what_stays_and_wants_the_name(
-    front: Front, server: HttpServer, changed: list[Changes]
+    front: Front, server: HttpServer, done: list[object]
 ) -> None:
     root: Path = front.config.workspace_root
     async with operator(front, server) as client, page(server) as theirs, page(server) as late:
@@ -144,7 +117,7 @@ async def test_a_removal_says_what_goes_and_what_stays_and_wants_the_name(
         assert (root / "erik" / "shared" / "report.txt").exists()
         await ask(client, "RemoveUser", user_id="erik", confirm="erik")
         assert not (root / "erik").exists()
-        assert changed == [{("users", "erik"): None}]
+        assert done == [{("users", "erik"): None}]
         assert (await theirs.get("/api/me")).status_code == 401
         await ask(client, "AddUser", user_id="erik")
         assert (await late.post("/api/login", json={"link": pending})).status_code == 401

@@ -811,7 +811,8 @@ async def test_a_login_with_few_scopes_can_do_little(front: Front, server: HttpS
     token = front.access("alice", "reader", Scope.MEMORY).token
     async with page(server) as client:
         await client.post("/api/login", json={"token": token})
-        for method in ("StartTurn", "ListSessions", "ExportMemory", "SetMemoryToken", "CallTool"):
+        few = "StartTurn ListSessions ExportMemory SetMemoryToken CallTool safety"
+        for method in few.split():
             reply = await client.post(f"/api/users/alice/{method}", json={})
             assert (method, reply.status_code) == (method, 403)
         assert (await client.post("/api/users/bob/ListNotes", json={})).status_code == 403

@@ -17,7 +17,6 @@ from runner.serve.login.links import Links
 from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.settings import SettingsFile
 from runner.serve.server import HttpServer
-from runner.workspace.configuration_file import Changes
 from tests.support.gateway.front import Front
 
 _NOTHING: Any = MagicMock()
@@ -33,18 +32,11 @@ def served(config: Config, **settings: Any) -> Config:
     return config.model_copy(update={"serve": serve})
 
 
-def no_start(user_id: str, insecure: bool) -> list[str]:
-    raise AssertionError(f"nobody starts {user_id} here (insecure: {insecure})")
-
-
-def no_change(changes: Changes, write: bool) -> LoadedSettings:
-    raise AssertionError(f"nobody changes {changes} here")
-
-
 def looking(config: Config) -> Commands:
     """What a server does that starts nobody and changes nothing."""
-    file = SettingsFile(lambda: LoadedSettings(config, None, {}), no_change)
-    return Commands(lambda: config, no_start, file)
+    nobody = MagicMock(side_effect=AssertionError("nobody starts or changes anything here"))
+    file = SettingsFile(lambda: LoadedSettings(config, None, {}), nobody)
+    return Commands(lambda: config, nobody, file)
 
 
 @asynccontextmanager
