@@ -33,8 +33,7 @@ from guest.tools.command_words import (
     parse,
 )
 
-_CLASS: Final = re.compile(r"\[!?\]?[^\]]*\]", re.DOTALL)
-_STAR: Final = "*"
+_WILD: Final = re.compile(r"[*?\[]")
 
 
 class Glob:
@@ -47,16 +46,9 @@ class Glob:
     def __init__(self, pattern: str) -> None:
         self._whole = re.compile(translate(pattern))
         self._bare = pattern.endswith(" *")
-        self._steps: list[str | re.Pattern[str]] = []
-        at = 0
-        while at < len(pattern):
-            found = _CLASS.match(pattern, at)
-            piece = found[0] if found else pattern[at]
-            at += len(piece)
-            if piece == "?" or found:
-                self._steps.append(re.compile(translate(piece)))
-            elif piece != _STAR or self._steps[-1:] != [_STAR]:
-                self._steps.append(piece)
+        self._plain, *wild = _WILD.split(pattern, maxsplit=1)
+        self._is_plain = not wild
+        self._is_open = pattern.endswith("*")
 
     def matches(self, text: str) -> bool:
         """Whether the pattern matches the whole of `text`."""
@@ -65,44 +57,15 @@ class Glob:
         return self._bare and self._whole.match(f"{text} ") is not None
 
     def may_match(self, beginning: str) -> bool:
-        """Whether the pattern matches at least one text with this beginning."""
-        stars = {place for place, step in enumerate(self._steps) if step == _STAR}
-        return bool(self._after(beginning, stars))
+        """Whether the pattern may match a text with this beginning. It goes by what comes before
+        the first wildcard, as if everything could follow there."""
+        if self._plain.startswith(beginning):
+            return True
+        return not self._is_plain and beginning.startswith(self._plain)
 
     def must_match(self, beginning: str) -> bool:
         """Whether the pattern matches every command that begins with these words."""
-        if self._steps[-1:] != [_STAR]:
-            return False
-        last = {len(self._steps) - 1}
-        if last & self._after(beginning, last):
-            return True
-        return self._bare and bool(last & self._after(f"{beginning} ", last))
-
-    def _after(self, text: str, enough: set[int]) -> set[int]:
-        """The steps of the pattern that can be next after `text`.
-
-        Stops early at a step of `enough`; these are stars, which stay possible.
-        """
-        places = self._with_stars({0})
-        for letter in text:
-            if not places or places & enough:
-                break
-            places = self._with_stars({self._next(place, letter) for place in places} - {-1})
-        return places
-
-    def _next(self, place: int, letter: str) -> int:
-        """The step after `letter` at the step `place`; -1 if the letter does not match."""
-        if place == len(self._steps):
-            return -1
-        step = self._steps[place]
-        if step == _STAR:
-            return place
-        fits = step.match(letter) if isinstance(step, re.Pattern) else step == letter
-        return place + 1 if fits else -1
-
-    def _with_stars(self, places: set[int]) -> set[int]:
-        """`places` and the steps after their stars, which may match nothing."""
-        return places | {place + 1 for place in places if self._steps[place : place + 1] == [_STAR]}
+        return self._is_open and self.matches(beginning)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -325,7 +325,7 @@ def test_simple_commands_of_a_text() -> None:
         ("*sudo*", "ls", True, False),
         ("*", "", True, True),
         ("l[sx] -?*", "ls -l", True, True),
-        ("l[!s]", "ls", False, False),
+        ("l[!s]", "ls", True, False),
         ("ls", "ls", True, False),
     ],
 )
