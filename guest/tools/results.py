@@ -6,7 +6,7 @@ A list is the `results` of an object, because clients expect one.
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NotRequired
+from typing import Any, Final, NotRequired
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
@@ -17,170 +17,79 @@ from guest.memory.notes.columns import DETAILS
 TOLD_DETAILS: Final = tuple(name for name in DETAILS if name != "importance")
 """The details of a note that typed memory answers with."""
 
-
-class _Stored(TypedDict):
-    note_id: str
-    message: str
+FOUND: Final = "note_id text score source matched_by tags created_at updated_at version"
+"""The fields of a hit that memory_search answers with."""
 
 
-class _Near(TypedDict):
-    id: str
-    text: str
-    score: float
+def _shape(name: str, fields: str, types: Mapping[str, Any]) -> Any:
+    """An object with these `fields`, separated by spaces; one with "?" may be missing. What has
+    none of the `types` is a text."""
+    shape: dict[str, Any] = {}
+    for field in fields.split():
+        bare = field.removesuffix("?")
+        kind = types.get(bare, str)
+        shape[bare] = kind if bare == field else NotRequired[kind]
+    return TypedDict(name, shape)  # type: ignore[operator]  # made when it is needed
 
 
-class _Saved(_Stored):
-    searchable: str
-    similar: list[_Near]
-
-
-class _Updated(_Stored):
-    version: int
-
-
-class _Found(TypedDict):
-    note_id: str
-    text: str
-    score: float
-    source: str
-    matched_by: str
-    tags: list[str]
-    created_at: str
-    updated_at: str
-    version: int
-
-
-class _FoundNotes(TypedDict):
-    results: list[_Found]
-
-
-class _Context(TypedDict):
-    context: str
-
-
-class _Read(TypedDict):
-    path: str
-    size_bytes: int
-    content: NotRequired[str]
-    first_line: NotRequired[int]
-    last_line: NotRequired[int]
-    next_offset: NotRequired[int | None]
-    binary: NotRequired[bool]
-    kind: NotRequired[str]
-
-
-class _Listed(TypedDict):
-    path: str
-    entries: list[dict[str, Any]]
-
-
-class _Line(TypedDict):
-    path: str
-    line: int
-    text: str
-
-
-class _Matches(TypedDict):
-    matches: list[_Line]
-    files_searched: int
-
-
-class _Deleted(TypedDict):
-    path: str
-    outcome: str
-
-
-class _Written(_Deleted):
-    bytes: int
-
-
-class _Edited(TypedDict):
-    path: str
-    line: int
-    bytes: int
-
-
-class _Executed(TypedDict):
-    exit_code: int
-    stdout: str
-    stderr: str
-    duration_ms: int
-    timed_out: bool
-    truncated: bool
-
-
-class _Remembered(TypedDict):
-    remembered: bool
-    memory_id: str
-    memory_type: str
-    message: str
-
-
-if TYPE_CHECKING:
-    _Memory = dict[str, Any]
-else:
-    _Memory = TypedDict(
+_TYPES: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("binary", "timed_out", "truncated", "remembered", "forgotten"), bool),
+    **dict.fromkeys(("version", "count", "access_count", "exit_code", "duration_ms"), int),
+    **dict.fromkeys(("line", "bytes", "size_bytes", "first_line", "last_line"), int),
+    **dict.fromkeys(("matches", "similar", "results", "memories", "entries"), list[dict[str, Any]]),
+    **{name: type(getattr(Details(), name)) for name in TOLD_DETAILS},
+    "files_searched": int,
+    "next_offset": int | None,
+    "score": float,
+    "superseded_by": str | None,
+    "tags": list[str],
+}
+"""The types of fields, whichever tool answers with them."""
+_LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "memory_search": ("results", "_Found", FOUND),
+    "memory_save": ("similar", "_Near", "id text score"),
+    "file_search": ("matches", "_Line", "path line text"),
+    "recall": (
+        "memories",
         "_Memory",
-        {"id": str, "content": str}
-        | {name: type(getattr(Details(), name)) for name in TOLD_DETAILS}
-        | {"timestamp": str, "access_count": int, "superseded_by": str | None},
-    )
-
-
-class _Recalled(TypedDict):
-    count: int
-    memories: list[_Memory]
-
-
-class _Forgotten(TypedDict):
-    forgotten: bool
-    memory_id: str
-    message: str
-    reason: str
-
-
-class _FoundKeyed(TypedDict):
-    results: list[dict[str, Any]]
-
-
-class _Keyed(_Updated):
-    key: str
-
-
-class _Scratchpad(TypedDict):
-    content: str
-    message: str
-    note_id: NotRequired[str]
-
-
-_RESULTS: Final[Mapping[str, type]] = {
-    "memory_search": _FoundNotes,
-    "memory_save": _Saved,
-    "memory_update": _Updated,
-    "memory_delete": _Stored,
-    "memory_context": _Context,
-    "file_read": _Read,
-    "file_list": _Listed,
-    "file_search": _Matches,
-    "file_write": _Written,
-    "file_edit": _Edited,
-    "file_delete": _Deleted,
-    "shell_exec": _Executed,
-    "remember": _Remembered,
-    "recall": _Recalled,
-    "forget": _Forgotten,
-    "search_memory": _FoundKeyed,
-    "write_memory": _Keyed,
-    "write_session_handoff": _Keyed,
-    "scratch_note": _Scratchpad,
+        f"id content {' '.join(TOLD_DETAILS)} timestamp access_count superseded_by",
+    ),
+}
+"""Of a tool's list, its field, and the name and the fields of its items."""
+_KEYED: Final = "note_id message version key"
+_RESULTS: Final[Mapping[str, str]] = {
+    "memory_search": "results",
+    "memory_save": "note_id message searchable similar",
+    "memory_update": "note_id message version",
+    "memory_delete": "note_id message",
+    "memory_context": "context",
+    "file_read": "path size_bytes content? first_line? last_line? next_offset? binary? kind?",
+    "file_list": "path entries",
+    "file_search": "matches files_searched",
+    "file_write": "path outcome bytes",
+    "file_edit": "path line bytes",
+    "file_delete": "path outcome",
+    "shell_exec": "exit_code stdout stderr duration_ms timed_out truncated",
+    "remember": "remembered memory_id memory_type message",
+    "recall": "count memories",
+    "forget": "forgotten memory_id message reason",
+    "search_memory": "results",
+    "write_memory": _KEYED,
+    "write_session_handoff": _KEYED,
+    "scratch_note": "content message note_id?",
 }
 
 
 @cache
 def result_schema(tool: str) -> dict[str, Any] | None:
     """The JSON Schema of what `tool` answers; None for a tool of somebody else."""
-    shape = _RESULTS.get(tool)
-    return None if shape is None else _plain(TypeAdapter(shape).json_schema())
+    if tool not in _RESULTS:
+        return None
+    types = dict(_TYPES)
+    if tool in _LISTS:
+        field, name, items = _LISTS[tool]
+        types[field] = list[_shape(name, items, _TYPES)]  # type: ignore[misc]
+    return _plain(TypeAdapter(_shape(tool, _RESULTS[tool], types)).json_schema())
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:

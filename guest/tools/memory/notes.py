@@ -35,8 +35,8 @@ from guest.tools.memory.arguments import (
     UpdateArguments,
 )
 from guest.tools.memory.provenance import origin_of
+from guest.tools.results import FOUND
 
-_SHOWN: Final = "note_id text score source matched_by tags created_at updated_at version"
 _CONTEXT_HITS: Final = 50
 _CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
 """A token has at most five bytes of words, or two characters that take six bytes each as JSON."""
@@ -122,7 +122,7 @@ class _MemoryTools:
             ),
             weak=True,
         )
-        return search_answer(found, _SHOWN, context.time_zone)
+        return search_answer(found, FOUND, context.time_zone)
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
         found = await self._memory.search(
