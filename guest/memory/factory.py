@@ -28,7 +28,7 @@ from guest.memory.replica import sync
 from guest.memory.replica.outbox import Outbox
 from guest.memory.replica.replica import Replica, ReplicaEraser
 from guest.memory.replica.search import ReplicaSearch, freshen, instead_of_server
-from guest.memory.search.engine import Finder, Search
+from guest.memory.search.engine import Search
 from guest.memory.storage import copies
 from guest.memory.storage.availability import WatchedDatabase, is_away
 from guest.memory.storage.base import Database
@@ -172,11 +172,11 @@ class Store:
     background: Background = field(default_factory=Background)
     in_use: InUse = field(default_factory=InUse)
 
-    def search(self, user: User) -> Finder:
+    def search(self, user: User) -> Search:
         if self.server is not None:
             replica, watched = self.server.replica, self.server.watched
             return ReplicaSearch(replica, watched, self.vectorizer, self.config, user)
-        return Search(self.database, self.vectors, self.vectorizer, self.config, user)
+        return Search(self, self.vectorizer, self.config, user)
 
     def conversations(self, user: User) -> Conversations:
         if self.server is None:

@@ -18,7 +18,7 @@ from guest.memory.models import (
     SupersedeRefused,
 )
 from guest.memory.notes.repository import NoteRepository
-from guest.memory.search.engine import Finder
+from guest.memory.search.engine import Search
 from guest.memory.storage.changes import RETRIES, unexplained
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class TypedNotes:
     """
 
     def __init__(
-        self, notes: NoteRepository, search: Finder, read: NoteReader, *, by_words: bool
+        self, notes: NoteRepository, search: Search, read: NoteReader, *, by_words: bool
     ) -> None:
         self._notes = notes
         self._search = search

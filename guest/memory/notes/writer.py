@@ -9,7 +9,7 @@ from guest.errors import StorageError
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.models import Hit, Note, NoteNotFound, Origin, SaveOutcome, StaleVersion
 from guest.memory.notes.repository import Draft, NoteRepository
-from guest.memory.search.engine import Finder
+from guest.memory.search.engine import Search
 from guest.memory.storage.changes import (
     RETRIES,
     UNFOLLOWED,
@@ -29,7 +29,7 @@ class NoteWriter:
     def __init__(
         self,
         notes: NoteRepository,
-        search: Finder,
+        search: Search,
         indexer: Indexer,
         eraser: Eraser,
         background: Background,

@@ -8,21 +8,19 @@ from datetime import UTC, datetime
 
 from wire.errors import Code
 
-from guest.embedding.backends import Embedded
 from guest.errors import StorageError
 from guest.memory.indexing.embedder import Vectorizer
-from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome, User
+from guest.memory.models import MemoryConfig, Only, SearchOutcome, User
 from guest.memory.replica.replica import Replica, ServerUnreachable
 from guest.memory.search.engine import ALL, Search
 from guest.memory.search.results import narrows
 from guest.memory.storage.availability import WatchedDatabase, is_away
-from guest.memory.storage.base import Database
 
 log = logging.getLogger(__name__)
 
 
-class ReplicaSearch:
-    """`guest.memory.search.engine.Search` over a `Replica`."""
+class ReplicaSearch(Search):
+    """A search of a `Replica`."""
 
     def __init__(
         self,
@@ -32,12 +30,9 @@ class ReplicaSearch:
         config: MemoryConfig,
         user: User,
     ) -> None:
+        super().__init__(replica, vectorizer, config, user)
         self._replica = replica
         self._server = server
-        self._vectorizer = vectorizer
-        self._config = config
-        self._user = user
-        self._searched: Database | None = None
 
     async def search(
         self,
@@ -56,9 +51,7 @@ class ReplicaSearch:
             database = self._replica.database
             try:
                 warning = await self._freshen(wanted)
-                outcome = await self._search().search(
-                    query, top_k, tags, include_conversation, only, weak
-                )
+                outcome = await super().search(query, top_k, tags, include_conversation, only, weak)
             except StorageError as error:
                 if error.code != Code.DATA_LOSS or last_attempt:
                     raise
@@ -70,32 +63,13 @@ class ReplicaSearch:
             return replace(outcome, warnings=(warning, *outcome.warnings))
         raise AssertionError("unreachable")
 
-    async def similar(
-        self, note_id: str, embedded: Embedded, session_id: str = ""
-    ) -> tuple[Hit, ...]:
-        """See `Search.similar`; searches the replica as it is."""
-        return await self._search().similar(note_id, embedded, session_id)
-
     @property
     def copying(self) -> "asyncio.Task[None] | None":
         return self._replica.following
 
     async def copied(self, copying: "asyncio.Task[None] | None") -> None:
         if copying is not None:
-            await asyncio.wait({copying}, timeout=self._config.patience.own_writes_s)
-
-    def _search(self) -> Search:
-        """A search of the current replica: a damaged one may have been replaced."""
-        if self._searched is not self._replica.database:
-            self._searched = self._replica.database
-            self._current = Search(
-                self._replica.database,
-                self._replica.vectors,
-                self._vectorizer,
-                self._config,
-                self._user,
-            )
-        return self._current
+            await asyncio.wait({copying}, timeout=self._patience.own_writes_s)
 
     async def _freshen(self, wanted: Sequence[str]) -> str:
         """Bring the replica up to date; a warning if that was not possible, else empty."""
@@ -103,7 +77,7 @@ class ReplicaSearch:
             return instead_of_server(self._replica, wanted, self._server.problem)
         if not self._is_stuck():
             task = self._replica.sync(wanted)
-            await asyncio.wait({task}, timeout=self._config.patience.copy_s)
+            await asyncio.wait({task}, timeout=self._patience.copy_s)
             if task.done():
                 try:
                     task.result()
@@ -122,7 +96,7 @@ class ReplicaSearch:
 
     def _is_stuck(self) -> bool:
         since = self._replica.busy_since
-        waited = self._config.patience.copy_s
+        waited = self._patience.copy_s
         return since is not None and asyncio.get_running_loop().time() - since > waited
 
 

@@ -147,36 +147,13 @@ _KEYWORD_SHARES: Final[Mapping[keyword.Index, float]] = {
 """Where turns have their neighbours' words, too, a telling word stands in up to five passages."""
 
 
-class Finder(Protocol):
-    """Searches one user's memory: `Search`, or the search of a replica."""
-
-    async def search(
-        self,
-        query: str,
-        top_k: int,
-        tags: Sequence[str],
-        include_conversation: bool,
-        only: Only,
-        weak: bool = ...,
-    ) -> SearchOutcome:
-        """See `Memory.search`."""
-        ...
-
-    async def similar(
-        self, note_id: str, embedded: Embedded, session_id: str = ""
-    ) -> tuple[Hit, ...]:
-        """Other notes that say nearly the same and that the session sees, most similar first."""
-        ...
+class Searched(Protocol):
+    """What is searched: a store, or the replica of a server's, which may be replaced."""
 
     @property
-    def copying(self) -> "asyncio.Task[None] | None":
-        """The task that copies all changes so far from the server; None if there is nothing to
-        copy."""
-        ...
-
-    async def copied(self, copying: "asyncio.Task[None] | None") -> None:
-        """Wait briefly until the changes that `copying` stands for can be searched."""
-        ...
+    def database(self) -> Database: ...
+    @property
+    def vectors(self) -> VectorStore: ...
 
 
 class Search:
@@ -184,14 +161,12 @@ class Search:
 
     def __init__(
         self,
-        database: Database,
-        vectors: VectorStore,
+        place: Searched,
         vectorizer: Vectorizer,
         config: MemoryConfig,
         user: User,
     ) -> None:
-        self._database = database
-        self._vectors = vectors
+        self._place = place
         self._vectorizer = vectorizer
         self._user = user
         self._patience = config.patience
@@ -269,12 +244,13 @@ class Search:
         return await self._show(ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=FIXED)
 
     @property
-    def copying(self) -> None:
-        """Nothing to copy: this searches the store itself."""
+    def copying(self) -> "asyncio.Task[None] | None":
+        """The task that copies all changes so far from a server; None if there is nothing to
+        copy."""
         return None
 
     async def copied(self, copying: "asyncio.Task[None] | None") -> None:
-        """Nothing to wait for."""
+        """Wait briefly until the changes that `copying` stands for can be searched."""
 
     async def _nearest(self, question: Question, among: Ids | None, only: Only) -> tuple[Hit, ...]:
         """The notes that are nearest to a question which nothing fits."""
@@ -289,7 +265,7 @@ class Search:
         self, embedded: Embedded, least: float, among: Ids | None = None
     ) -> Iterator[Ranked]:
         """The passages of notes by their cosine alone, from `least` on."""
-        vectors, _ = await self._vectors.snapshot(
+        vectors, _ = await self._place.vectors.snapshot(
             self._user.notes, embedded.model_id, embedded.vectors.shape[1]
         )
         nearest = await asyncio.to_thread(
@@ -301,7 +277,7 @@ class Search:
         )
 
     async def _allowed(self, tags: Sequence[str], only: Only) -> Ids:
-        return await results.allowed(self._database, self._user.notes, tags, only)
+        return await results.allowed(self._place.database, self._user.notes, tags, only)
 
     async def _evidence_of(
         self, question: Question, among: Ids | None, spoken: bool, warnings: list[str]
@@ -339,10 +315,10 @@ class Search:
     ) -> keyword.KeywordMatches:
         """The passages that have words of the query, or are beside such. In conversations the
         index itself has the words of neighbours."""
-        matches = await keyword.match(self._database, index, namespace, terms, among)
+        matches = await keyword.match(self._place.database, index, namespace, terms, among)
         if index == "conversation_fts" or not len(matches.ids):
             return matches
-        return await neighbours.spread(self._database, namespace, matches)
+        return await neighbours.spread(self._place.database, namespace, matches)
 
     async def _conversation_evidence(
         self, question: Question, terms: Sequence[str], warnings: list[str]
@@ -362,7 +338,7 @@ class Search:
         if embedded is None:
             return None
         queries = embedded.vectors
-        vectors, missing = await self._vectors.snapshot(
+        vectors, missing = await self._place.vectors.snapshot(
             namespace, embedded.model_id, queries.shape[1]
         )
         measured = partial(
@@ -442,11 +418,11 @@ class Search:
         conversation = [passage.chunk_id for passage in page if passage.part == _CONVERSATION]
         found: dict[int, results.Candidate] = {}
         if not only.this_conversation:
-            found |= await results.notes(self._database, self._user.notes, notes, only)
+            found |= await results.notes(self._place.database, self._user.notes, notes, only)
         if conversation:
             try:
                 found |= await results.conversation(
-                    self._database, self._user.conversations, conversation, only
+                    self._place.database, self._user.conversations, conversation, only
                 )
             except Exception as error:
                 warnings.append(_conversation_failed(error))

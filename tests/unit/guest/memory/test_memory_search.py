@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -355,7 +356,8 @@ async def test_the_age_of_notes_costs_no_further_query(tmp_path: Path) -> None:
             await save(memory, f"tea number{i}")
         store = memory.store
         database = CountedDatabase(store.database)
-        search = Search(database, store.vectors, store.vectorizer, store.config, User(ALICE))
+        counted = replace(store, database=database)
+        search = Search(counted, store.vectorizer, store.config, User(ALICE))
         await search.search("tea", 5, (), include_conversation=False)
         while_new = database.queries
         await store.database.execute(
