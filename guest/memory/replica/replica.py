@@ -22,6 +22,7 @@ from guest.memory.replica import sync as delta
 from guest.memory.replica.sync import Progress
 from guest.memory.storage import copies
 from guest.memory.storage.base import ConstraintViolated, Database, Row, Statement
+from guest.memory.storage.changes import Background
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import FileOwner, LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
@@ -48,50 +49,12 @@ async def open_copy(
     `StorageError` if another process owns the file or the disk refuses it.
     """
     try:
-        database = await _open(path, key, migrations)
+        return await _open(path, key, source, migrations)
     except StorageError as error:
         if error.code not in _REPLACEABLE:
             raise
         log.warning("the copy of the memory is fetched anew: %s", error)
-        return await anew(path, key, source, migrations)
-    try:
-        sources = await database.execute("SELECT source FROM replica_of")
-        if not sources.rows:
-            await database.execute("INSERT INTO replica_of (source) VALUES (?)", (source,))
-        if sources.rows in ((), ((source,),)):
-            return database
-    except StorageError as error:
-        log.warning("the copy of the memory is fetched anew: %s", error)
-    except BaseException:
-        await database.close()
-        raise
-    await database.close()
     return await anew(path, key, source, migrations)
-
-
-async def _open(path: Path, key: str, migrations: Sequence[Migration]) -> Database:
-    database = await LocalDatabase.open(path, key)
-    try:
-        copies.erase_leftovers(database.path)
-        await _require_current(database, migrations[-1].version)
-        await migrate(database, migrations)
-        await database.batch([Statement(sql) for sql in delta.TABLES])
-        await Eraser(database).finish()
-    except BaseException:
-        await database.close()
-        raise
-    return database
-
-
-async def _require_current(database: Database, current: int) -> None:
-    """Raise `StorageError` for a replica of an older version: it lacks columns whose values only
-    the server has."""
-    version = await found_version(database)
-    if 0 < version < current:
-        raise StorageError(
-            Code.FAILED_PRECONDITION,
-            f"the copy has schema version {version}; this program keeps one of version {current}",
-        )
 
 
 async def anew(
@@ -99,13 +62,31 @@ async def anew(
 ) -> Database:
     """Replace the file at `path`, which must not be in use, by an empty replica."""
     _remove(path)
-    database = await _open(path, key, migrations)
+    return await _open(path, key, source, migrations)
+
+
+async def _open(path: Path, key: str, source: str, migrations: Sequence[Migration]) -> Database:
+    database = await LocalDatabase.open(path, key)
     try:
-        await database.execute("INSERT INTO replica_of (source) VALUES (?)", (source,))
+        copies.erase_leftovers(database.path)
+        if 0 < await found_version(database) < migrations[-1].version:
+            raise _unfit("an older version has made it, and only the server has what it lacks")
+        await migrate(database, migrations)
+        await database.batch([Statement(sql) for sql in delta.TABLES])
+        sources = (await database.execute("SELECT source FROM replica_of")).rows
+        if not sources:
+            await database.execute("INSERT INTO replica_of (source) VALUES (?)", (source,))
+        elif sources != ((source,),):
+            raise _unfit("it is of another memory")
+        await Eraser(database).finish()
     except BaseException:
         await database.close()
         raise
     return database
+
+
+def _unfit(why: str) -> StorageError:
+    return StorageError(Code.FAILED_PRECONDITION, f"the copy cannot be used: {why}")
 
 
 def _remove(path: Path) -> None:
@@ -137,7 +118,7 @@ class Replica:
         self._server = server
         self._lock = asyncio.Lock()
         self._changed: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._work = Background()
         self._following: asyncio.Task[None] | None = None
         self._progress: dict[str, Progress] = {}
         self.busy_since: float | None = None
@@ -161,9 +142,7 @@ class Replica:
 
     async def close(self) -> None:
         """Stop following, and release the file. Idempotent."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._work.stop()
         await self._erase_quietly()
         try:
             await self._write_down()
@@ -180,7 +159,7 @@ class Replica:
         if not self._changed:
             return
         if self._following is None or self._following.done():
-            self._following = self._start(self._follow())
+            self._following = self._work.begin(self._follow())
 
     def returned(self) -> None:
         """The server is back."""
@@ -198,7 +177,7 @@ class Replica:
         Continues even if nobody waits. The task raises `ServerUnreachable`, and `StorageError` if
         the replica itself fails.
         """
-        return self._start(self._sync(namespaces))
+        return self._work.begin(self._sync(namespaces))
 
     async def erase(self) -> None:
         """Erase from the replica what was deleted on the server.
@@ -218,19 +197,6 @@ class Replica:
             except StorageError as error:
                 log.info("closing the damaged copy failed too: %s", error.brief)
             await self._use(await anew(self._path, self._key, self._source))
-
-    def _start(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        assert isinstance(task, asyncio.Task)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Retrieve the outcome: the caller may be gone."""
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
 
     async def _follow(self) -> None:
         while self._changed:
@@ -294,14 +260,14 @@ class Replica:
             for model_id, chunk_ids, vectors in _by_model(done.vectors):
                 self.vectors.stored(namespace, model_id, chunk_ids, vectors)
         if page.ids is not None:
-            self._start(self._erase_quietly())
+            self._work.begin(self._erase_quietly())
 
     async def _discard(self, namespace: str) -> None:
         async with self.vectors.changing(namespace):
             await delta.discard(self.database, namespace)
             self._progress[namespace] = Progress()
             self.vectors.drop(namespace)
-        self._start(self._erase_quietly())
+        self._work.begin(self._erase_quietly())
 
     async def _erase_quietly(self) -> None:
         try:

@@ -33,6 +33,12 @@ class Background:
         """Wait until all work has ended, successfully or not."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
+    async def stop(self) -> None:
+        """Cancel all work, and wait for its end."""
+        for task in self._running:
+            task.cancel()
+        await self.finish()
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Retrieve the outcome: the caller may have been cancelled."""
         self._running.discard(task)

@@ -17,6 +17,7 @@ import aiohttp
 
 from guest.egress_client import CUT, REFUSED, UNTRUSTED, EgressClient
 from guest.memory.storage.base import Result, Statement, Value
+from guest.memory.storage.changes import Background
 
 
 class ServerError(Exception):
@@ -151,7 +152,7 @@ class PipelineClient:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s))
         self._moves = 0
         self._session = self._new_session()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = Background()
 
     async def query(self, statement: Statement) -> Result:
         """Run one statement that changes nothing."""
@@ -169,9 +170,7 @@ class PipelineClient:
         return results
 
     async def close(self) -> None:
-        for leaving in self._leaving:
-            leaving.cancel()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self._leaving.stop()
         await self._session.close()
 
     def _new_session(self) -> aiohttp.ClientSession:
@@ -190,9 +189,7 @@ class PipelineClient:
         """Where the door has moved, a session with the new one. What is under way with the old one
         may come to its end."""
         if self._door is not None and self._moves != self._door.moves:
-            leaving = asyncio.create_task(_close_later(self._session, self._timeout.total or 0))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            self._leaving.begin(_close_later(self._session, self._timeout.total or 0))
             self._session = self._new_session()
         return self._session
 

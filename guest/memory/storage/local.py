@@ -21,6 +21,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.storage import base, copies, errors
 from guest.memory.storage.base import Result, Statement, Value
+from guest.memory.storage.changes import Background
 from guest.memory.storage.reserve import Reserve
 from guest.memory.storage.scrubbing import Scrubber, transaction
 
@@ -243,7 +244,7 @@ class LocalDatabase:
         self._reserve = Reserve(file.path)
         self._settled = asyncio.Lock()
         """Held while the main file must not change, or is brought up to date."""
-        self._copyings: set[asyncio.Future[None]] = set()
+        self._copying = Background()
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -300,10 +301,7 @@ class LocalDatabase:
         The database stays in use; changes go to its log. Continues even if the caller is cancelled.
         Raises `StorageError`, as on a full disk, and then leaves no file.
         """
-        copying = asyncio.ensure_future(self._copy_to(target))
-        self._copyings.add(copying)
-        copying.add_done_callback(self._copyings.discard)
-        await asyncio.shield(copying)
+        await self._copying.run(self._copy_to(target))
 
     async def _copy_to(self, target: Path) -> None:
         async with self._settled:
@@ -322,7 +320,7 @@ class LocalDatabase:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        await asyncio.gather(*self._copyings, return_exceptions=True)
+        await self._copying.finish()
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
         finally:

@@ -20,6 +20,7 @@ from guest.memory.models import RemoteConfig
 from guest.memory.storage import base
 from guest.memory.storage.availability import NOTHING_CHANGED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Result, Statement, Value
+from guest.memory.storage.changes import Background
 from guest.memory.storage.hrana import (
     HttpRefused,
     NoAnswer,
@@ -201,7 +202,7 @@ class RemoteDatabase:
         self._timeout_s = config.timeout_s
         self._first_wait_s = config.first_wait_s
         self._prune_at = 0.0
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = Background()
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
 
@@ -266,8 +267,7 @@ class RemoteDatabase:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        if self._running:
-            await asyncio.wait(self._running)
+        await self._running.finish()
         await self._client.close()
 
     async def _query(self, statement: Statement) -> Result:
@@ -366,9 +366,7 @@ class RemoteDatabase:
         wait for it."""
         if self._closing is not None:
             raise closed(self._where)
-        task = asyncio.create_task(_after(frozenset(self._abandoned), work))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task = self._running.begin(_after(frozenset(self._abandoned), work))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

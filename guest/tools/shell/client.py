@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from wire.zones import variable
 from guest import watch
 from guest.connection import Connection
 from guest.errors import GuestError, ToolError
+from guest.memory.storage.changes import Background
 from guest.tools.clock import Pause
 from guest.tools.shell.output import StreamEnds
 from guest.tools.shell.program import Program
@@ -107,7 +107,7 @@ class ShellClient:
     def __init__(self, server: Peer, patience: ShellTimeouts | None = None) -> None:
         self._patience = patience or ShellTimeouts()
         self._connection = Connection(server, shell_pb2_grpc.ShellStub)
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = Background()
 
     @property
     def peer(self) -> Peer:
@@ -125,8 +125,8 @@ class ShellClient:
 
     async def close(self) -> None:
         """Wait for commands that are being ended, then close the connection."""
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=_END_WAIT_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ending.finish(), _END_WAIT_S)
         await self._connection.close()
 
     async def state(self) -> str:
@@ -164,12 +164,12 @@ class ShellClient:
         except _RefusedError as refused:
             raise refused.error from None
         except BaseException:
-            ending = self._later(self._end(exec_id))
+            ending = self._ending.begin(self._end(exec_id))
             await asyncio.wait({ending}, timeout=_END_WAIT_S)
             raise
         finally:
             extending.cancel()
-        self._later(self._release(exec_id))
+        self._ending.begin(self._release(exec_id))
         return ended
 
     async def _reach(self) -> None:
@@ -288,12 +288,6 @@ class ShellClient:
         with contextlib.suppress(grpc.RpcError):
             request = shell_pb2.ReleaseExecRequest(exec_id=exec_id)
             await self._stub.Release(request, timeout=_CALL_S)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
 
 
 class _RefusedError(Exception):
