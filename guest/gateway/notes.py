@@ -14,7 +14,7 @@ from guest.gateway.validation import CHANNEL, REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
 from guest.memory.models import Filter, Hit, Only, Origin
 from guest.memory.search.context_block import one_line
-from guest.tools.memory.answers import about_similar, marks, marks_of
+from guest.tools.memory.answers import about_similar, marks
 from guest.tools.redaction.placeholders import placeholder_in
 from guest.tools.redaction.scrubber import REDACTED
 
@@ -60,7 +60,7 @@ class Notes:
                 pb.Note(note_id=hit.note_id, text=hit.text, score=hit.score)
                 for hit in saved.similar
             ],
-            warnings=map(one_line, (*marks_of(*existing), *about_similar(saved, text))),
+            warnings=map(one_line, (*marks(existing), *about_similar(saved, text))),
         )
 
     async def list(self, request: pb.ListNotesRequest) -> pb.ListNotesReply:
@@ -90,7 +90,7 @@ class Notes:
         )
 
     async def get(self, request: pb.GetNoteRequest) -> pb.Note:
-        return convert.note(await self._memory.get(request.note_id))
+        return convert.note(await self._memory.notes.get(request.note_id))
 
     async def edit(self, request: pb.EditNoteRequest) -> pb.Note:
         note_id, text = request.note_id, request.text
@@ -106,7 +106,7 @@ class Notes:
 
     async def delete(self, request: pb.DeleteNoteRequest) -> pb.DeleteNoteReply:
         note_id = request.note_id
-        erasure = await self._memory.erasure(note_id)
+        erasure = await self._memory.notes.erasure(note_id)
         if not request.dry_run:
             version = request.expected_version or None
             await self._memory.delete(note_id, expected_version=version)
@@ -126,7 +126,7 @@ class Notes:
             return pb.ListChangesReply(changes=map(convert.change, changes), next_cursor=following)
 
         if request.note_id:
-            await self._memory.get(request.note_id)
+            await self._memory.notes.get(request.note_id)
         return await largest_page(request.limit or _PAGE_DEFAULT, page, self._reply_max_bytes)
 
     async def undo(self, request: pb.UndoChangeRequest) -> pb.UndoChangeReply:
@@ -182,7 +182,9 @@ class Notes:
         """Search results with the origins of their notes; without origins if the store does not
         answer."""
         try:
-            found = await self._memory.get_many([hit.note_id for hit in results if hit.note_id])
+            found = await self._memory.notes.get_many(
+                [hit.note_id for hit in results if hit.note_id]
+            )
         except StorageError:
             found = []
         origins = {note.note_id: note.origin for note in found}
@@ -191,7 +193,7 @@ class Notes:
     async def _refuse_hidden_text(self, note_id: str) -> None:
         """Raise `GuestError` if the note holds a secret: it is shown as `[redacted]`, and an
         edit of that text must not be stored."""
-        stored = (await self._memory.get(note_id)).text
+        stored = (await self._memory.notes.get(note_id)).text
         if self._hide(stored) != stored:
             raise GuestError(
                 Code.FAILED_PRECONDITION,

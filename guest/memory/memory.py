@@ -15,7 +15,6 @@ from guest.memory.factory import Store, in_ram, open_store
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import (
     Details,
-    Erasure,
     Filter,
     MemoryConfig,
     Note,
@@ -32,7 +31,7 @@ from guest.memory.notes.keyed import KeyedNotes
 from guest.memory.notes.quota import Quota
 from guest.memory.notes.receipts import Receipts
 from guest.memory.notes.repository import Draft
-from guest.memory.notes.review import NoteReview, Reviewed
+from guest.memory.notes.review import NoteReview
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import INTEGER_MAX
@@ -57,25 +56,25 @@ class Memory:
         self.store: Final = store
         self.patience: Final = store.config.patience
         self._user = user = User(user_id)
-        self._notes = store.notes(user)
+        self.notes = store.notes(user)
         self._search = store.search(user)
         self._writer = NoteWriter(
-            self._notes,
+            self.notes,
             self._search,
             store.indexer,
             store.eraser,
             store.background,
             store.config.settings.embed_wait_ms / 1000,
         )
-        self._review = NoteReview(
-            self._notes, partial(store.note_vectors, user), wanted=store.vectorizer.wanted
-        )
-        self.keyed = KeyedNotes(self._notes, self._writer)
+        self.review = NoteReview(
+            self.notes, partial(store.note_vectors, user), wanted=store.vectorizer.wanted
+        ).review
+        self.keyed = KeyedNotes(self.notes, self._writer)
         self.typed = TypedNotes(
-            *(self._notes, self._search, partial(store.read_notes, user)),
+            *(self.notes, self._search, partial(store.read_notes, user)),
             by_words=not store.vectorizer.wanted,
         )
-        self.history = NoteHistory(self._notes, self._writer)
+        self.history = NoteHistory(self.notes, self._writer)
         self.state_of = SessionState(store.database, user)
         self.conversations = store.conversations(user)
         self.receipts = Receipts(store.database, user)
@@ -88,7 +87,7 @@ class Memory:
             store.eraser,
             store.in_use,
             store.background,
-            self._notes,
+            self.notes,
             user,
         )
         store.serve(user)
@@ -182,23 +181,6 @@ class Memory:
         """
         await self._writer.delete(note_id, expected_version, origin)
 
-    async def erasure(self, note_id: str) -> Erasure:
-        """What `delete` would erase, and where else the text stands. Raises `NoteNotFound`."""
-        return await self._notes.erasure(note_id)
-
-    async def get(self, note_id: str) -> Note:
-        """One note. Raises `NoteNotFound`."""
-        return await self._notes.get(note_id)
-
-    async def duplicate_of(self, note: Note, text: str) -> str:
-        """The id of another note with exactly this text in the same scope as `note`; empty if
-        there is none."""
-        return await self._notes.duplicate_of(note, text)
-
-    async def get_many(self, note_ids: Sequence[str]) -> list[Note]:
-        """The notes with these ids that exist, in the order of the ids."""
-        return await self._notes.get_many(note_ids)
-
     async def list(
         self,
         limit: int,
@@ -217,7 +199,7 @@ class Memory:
         if only.type:
             validation.check_type(only.type)
         before = int(cursor) if cursor else INTEGER_MAX
-        page, following = await self._notes.page(
+        page, following = await self.notes.page(
             limit, before, only, include_superseded=include_superseded
         )
         return page, str(following) if following else ""
@@ -249,15 +231,6 @@ class Memory:
             return await self._search.search(
                 query, top_k, checked, include_conversation, only, weak
             )
-
-    async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
-        """Up to `limit` pairs of notes that say nearly the same, most similar first, and up to
-        `limit` notes neither written nor recalled for `stale_days`, oldest first.
-
-        Only notes without a key, in the same scope, are compared. Warnings say what was not
-        compared. Nothing is changed.
-        """
-        return await self._review.review(stale_days=stale_days, limit=limit)
 
     @property
     def encrypted(self) -> bool:

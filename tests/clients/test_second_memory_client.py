@@ -85,7 +85,7 @@ async def test_memory_finds_what_it_writes(other: Any, tmp_path: Path) -> None:
             await memory.update(first.note_id, f"{TEXT} again", None, ALONE)
             second = (await memory.save("the boat is called Albatross", [], ALONE)).note
             await embedded(memory, 2)
-            before = [await memory.get(note.note_id) for note in (first, second)]
+            before = [await memory.notes.get(note.note_id) for note in (first, second)]
         async with sqld.connected(there.url(), KEYS.token("default")) as database:
             await prepare(database)
         source, target = other(here), other(there)
@@ -100,13 +100,13 @@ async def test_memory_finds_what_it_writes(other: Any, tmp_path: Path) -> None:
             await target.batch([libsql_client.Statement(insert, list(row)) for row in found])
         place = tmp_path / "there/m.db"
         async with opened(place, HashingEmbedder(), remote=remote(there)) as memory:
-            assert [await memory.get(note.note_id) for note in before] == before
+            assert [await memory.notes.get(note.note_id) for note in before] == before
             hits = (await memory.search("Albatross")).results
             assert [hit.note_id for hit in hits][:1] == [second.note_id]
             assert hits[0].matched_by == "both"
             await target.execute("DELETE FROM notes WHERE note_id = ?", [second.note_id])
             with pytest.raises(NoteNotFound):
-                await memory.get(second.note_id)
+                await memory.notes.get(second.note_id)
 
 
 @pytest.mark.client(CLIENT, "writes what memory would not, and all else is found nevertheless")

@@ -87,7 +87,7 @@ async def test_every_acknowledged_note_survives_and_saving_goes_on_with_space(di
             with pytest.raises(StorageError) as caught:
                 await attempt
             check_full(caught.value)
-        assert (await memory.get(first)).text == saved[first]
+        assert (await memory.notes.get(first)).text == saved[first]
         assert (await memory.search("note 1 words")).results
         filler.unlink()
         outcome = await memory.save("saved with space again", [], ORIGIN)

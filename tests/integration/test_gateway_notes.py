@@ -162,7 +162,7 @@ async def test_secrets_of_the_launch_are_shown_to_nobody(gateways: Gateways, ali
     copied = pb.EditNoteRequest(note_id=note_id, text=(await alice.note(note_id)).text + "!")
     refused = await refusal(alice.stub.EditNote(copied))
     assert refused.code is Code.FAILED_PRECONDITION
-    assert (await gateways.memory.get(note_id)).text == text
+    assert (await gateways.memory.notes.get(note_id)).text == text
     exported = [part.lines async for part in alice.stub.ExportMemory(pb.ExportMemoryRequest())]
     assert LAUNCH_SECRET.encode() in b"".join(exported)
 

@@ -109,7 +109,7 @@ async def test_changes_fail_and_searches_answer_from_the_copy_until_it_is_back(
             lambda: memory.save("coffee", [], ORIGIN),
             lambda: memory.update(note.note_id, "coffee", None, ORIGIN),
             lambda: memory.delete(note.note_id),
-            lambda: memory.get(note.note_id),
+            lambda: memory.notes.get(note.note_id),
             lambda: memory.list(10),
         ):
             with pytest.raises(StorageError, match="cannot be reached") as raised:

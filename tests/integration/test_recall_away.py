@@ -54,7 +54,7 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
     await memory.keyed.write("scratchpad", "tea, too", "replace", ORIGIN)
     await memory.typed.supersede(old.note_id, reason="late")
     assert (await memory.typed.recall(query="tea")).warnings == ()
-    before = await memory.get(old.note_id)
+    before = await memory.notes.get(old.note_id)
     server.kill()
     with pytest.raises(StorageError):
         await memory.list(1)
@@ -78,5 +78,5 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
             await change()
     server.start()
     await until(lambda: memory.state == "ready")
-    assert await memory.get(old.note_id) == before
-    assert (await memory.get(note.note_id)).access_count == 1
+    assert await memory.notes.get(old.note_id) == before
+    assert (await memory.notes.get(note.note_id)).access_count == 1

@@ -20,7 +20,7 @@ async def write(memory: Memory, note_id: str, name: str, chance: random.Random) 
     """Update the note three times, each time what was read; the versions reported."""
     reported: dict[int, str] = {}
     while len(reported) < 3:
-        before = await memory.get(note_id)
+        before = await memory.notes.get(note_id)
         await asyncio.sleep(chance.random() / 50)
         text = f"{name} wrote {len(reported)} after version {before.version}"
         try:

@@ -73,7 +73,7 @@ class Notes:
         await memory.delete(name)
 
     async def get(self, memory: Memory, name: str) -> object:
-        return await memory.get(name)
+        return await memory.notes.get(name)
 
 
 class EncryptedNotes(Notes):

@@ -109,8 +109,8 @@ async def test_a_keyed_note_is_gone_with_all_that_was_known_of_it(
         assert await used(memory) == before
         assert await memory.keyed.activity(datetime.now(UTC).date()) == []
         with pytest.raises(NoteNotFound):
-            await memory.get(note.note_id)
-        orphan = (await memory.get(kept.note_id)).superseded
+            await memory.notes.get(note.note_id)
+        orphan = (await memory.notes.get(kept.note_id)).superseded
         assert orphan is not None
         assert orphan.by == ""
         assert (await memory.list(10))[0] == []
@@ -159,8 +159,8 @@ async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, k
         assert [word for word in words if word in content] == []
         for note_id in (first, second):
             assert await tables_that_name(memory, note_id) <= {"receipts"}
-        assert (await memory.get(everywhere.note_id)).superseded is None
-        orphan = (await memory.get(replaced.note_id)).superseded
+        assert (await memory.notes.get(everywhere.note_id)).superseded is None
+        orphan = (await memory.notes.get(replaced.note_id)).superseded
         assert orphan is not None
         assert orphan.by == ""
         await memory.delete(replaced.note_id)

@@ -175,8 +175,13 @@ class NoteReview:
         self._compared_max = compared_max
         self._page_rows = page_rows
 
-    async def review(self, *, stale_days: int, limit: int) -> Reviewed:
-        """See `Memory.review`."""
+    async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
+        """Up to `limit` pairs of notes that say nearly the same, most similar first, and up to
+        `limit` notes neither written nor recalled for `stale_days`, oldest first.
+
+        Only notes without a key, in the same scope, are compared. Warnings say what was not
+        compared.
+        """
         validation.check_range("limit", limit, REVIEW_MAX)
         validation.check_range("stale_days", stale_days, STALE_DAYS_MAX)
         warnings: list[str] = []

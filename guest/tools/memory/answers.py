@@ -20,6 +20,7 @@ from guest.memory.models import (
     MemoryAction,
     MemoryFull,
     Note,
+    Origin,
     Receipt,
     SaveOutcome,
     SearchOutcome,
@@ -82,43 +83,37 @@ async def _run_for(memory: Memory, run: Run, context: ToolContext, arguments: An
     return await run(context, arguments)
 
 
-def marks(results: Iterable[Hit]) -> tuple[str, ...]:
-    """One line for each source of material among the results."""
+def marks(entries: Iterable[Hit | Note]) -> tuple[str, ...]:
+    """One line for each source of material among the entries."""
     return _marked(
-        (hit.note_id or "a conversation result", source_of(hit)) for hit in results if hit.material
+        (each.note_id or "a conversation result", source(each))
+        for each in entries
+        if _origin(each).material
     )
 
 
-def material_of(results: Iterable[Hit]) -> tuple[str, ...]:
-    """The sources of material among the results."""
-    return tuple(dict.fromkeys(source_of(hit) for hit in results if hit.material))
+def material_of(entries: Iterable[Hit | Note]) -> tuple[str, ...]:
+    """The sources of material among the entries."""
+    return tuple(dict.fromkeys(source(each) for each in entries if _origin(each).material))
 
 
-def said_by_user(results: Iterable[Hit]) -> tuple[str, ...]:
-    """The texts of the notes among the results that the user vouches for."""
-    own = (hit for hit in results if hit.note_id and hit.actor == "user" and not hit.material)
-    return tuple(hit.text for hit in own if not hit.shortened)
+def said_by_user(entries: Iterable[Hit | Note]) -> tuple[str, ...]:
+    """The whole texts of the notes among the entries that the user vouches for."""
+    whole = (each for each in entries if each.note_id and not getattr(each, "shortened", False))
+    return tuple(
+        each.text for each in whole if _origin(each).actor == "user" and not _origin(each).material
+    )
 
 
-def marks_of(*notes: Note) -> tuple[str, ...]:
-    """Like `marks`, for stored notes."""
-    return _marked((note.note_id, source(note)) for note in notes if note.origin.material)
+def _origin(entry: Hit | Note) -> Hit | Origin:
+    return entry.origin if isinstance(entry, Note) else entry
 
 
-def source(note: Note) -> str:
-    """The source of a marked note: its link, else the note itself."""
-    return one_line(note.origin.link) or note.note_id
-
-
-def material_in(*notes: Note) -> tuple[str, ...]:
-    """Like `material_of`, for stored notes."""
-    return tuple(dict.fromkeys(source(note) for note in notes if note.origin.material))
-
-
-def vouched_in(*notes: Note) -> tuple[str, ...]:
-    """Like `said_by_user`, for stored notes."""
-    own = (note for note in notes if note.origin.actor == "user" and not note.origin.material)
-    return tuple(note.text for note in own)
+def source(entry: Hit | Note) -> str:
+    """The source of a text: its link, else the note or session itself."""
+    if isinstance(entry, Note):
+        return one_line(entry.origin.link) or entry.note_id
+    return source_of(entry)
 
 
 def search_answer(found: SearchOutcome, names: str, time_zone: str) -> ToolOutput:
@@ -200,8 +195,8 @@ def stale_version(current: Note, seen: int | None) -> ToolError:
         f"{seen}. Decide again on what it says now; to replace it, call memory_update with version "
         f"{current.version}. It says: {quoted(current.text)}",
         Code.CONFLICT,
-        material_in(current),
-        marks_of(current),
+        material_of([current]),
+        marks([current]),
     )
 
 
@@ -253,16 +248,26 @@ def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:
     )
 
 
-def saved(context: ToolContext, outcome: SaveOutcome) -> tuple[Receipt, ...]:
-    """The receipt of a save, including one that found the same text already stored."""
-    note = outcome.note
-    return receipt(
-        context,
-        "saved",
-        note.note_id,
-        version=note.version,
-        searchable=outcome.searchable,
-        reason="" if outcome.created else "it was there already",
+def about_save(
+    context: ToolContext, saved: SaveOutcome, text: str, data: dict[str, Any], *first: str
+) -> ToolOutput:
+    """The answer to a save of `text`, including one that found the same text already stored.
+    `data` has the message; `first` are remarks before all others."""
+    note = saved.note
+    held = () if saved.created else (note,)
+    return ToolOutput(
+        data=data,
+        notes=(*first, *marks(held), *about_similar(saved, text)),
+        summary=data["message"],
+        receipts=receipt(
+            context,
+            "saved",
+            note.note_id,
+            version=note.version,
+            searchable=saved.searchable,
+            reason="" if saved.created else "it was there already",
+        ),
+        material=material_of((*held, *saved.similar)),
     )
 
 

@@ -8,13 +8,10 @@ from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import render
 from guest.tools.base import MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
-    about_similar,
+    about_save,
     changeable,
     for_user,
     found_in,
-    marks_of,
-    material_in,
-    material_of,
     not_found,
     reads,
     receipt,
@@ -25,7 +22,6 @@ from guest.tools.memory.answers import (
     writes,
     written,
 )
-from guest.tools.memory.answers import saved as receipt_of_save
 from guest.tools.memory.arguments import (
     CONTEXT_MAX_TOKENS,
     ContextArguments,
@@ -146,30 +142,23 @@ class _MemoryTools:
                 arguments.content, arguments.tags, origin_of(context, arguments.content)
             )
         message = f"Stored: [id: {saved.note.note_id}]"
-        held = () if saved.created else (saved.note,)
-        if held:
+        if not saved.created:
             message += " (a note with this text was there already)"
-        return ToolOutput(
-            data={
-                "note_id": saved.note.note_id,
-                "message": message,
-                "searchable": saved.searchable,
-                "similar": [
-                    {"id": hit.note_id, "text": hit.text, "score": hit.score}
-                    for hit in saved.similar
-                ],
-            },
-            notes=(*marks_of(*held), *about_similar(saved, arguments.content)),
-            summary=message,
-            receipts=receipt_of_save(context, saved),
-            material=(*material_in(*held), *material_of(saved.similar)),
-        )
+        data = {
+            "note_id": saved.note.note_id,
+            "message": message,
+            "searchable": saved.searchable,
+            "similar": [
+                {"id": hit.note_id, "text": hit.text, "score": hit.score} for hit in saved.similar
+            ],
+        }
+        return about_save(context, saved, arguments.content, data)
 
     async def update(self, context: ToolContext, arguments: UpdateArguments) -> ToolOutput:
         note_id = changeable(arguments.note_id)
         try:
             before = await self._seen(context, note_id)
-            duplicate = await self._memory.duplicate_of(before, arguments.content)
+            duplicate = await self._memory.notes.duplicate_of(before, arguments.content)
             with refusing_what_is_full():
                 updated = await self._memory.update(
                     note_id,
@@ -212,7 +201,7 @@ class _MemoryTools:
 
     async def _seen(self, context: ToolContext, note_id: str) -> Note:
         """The note. Raises `NoteNotFound` also if only another session sees it."""
-        note = await self._memory.get(note_id)
+        note = await self._memory.notes.get(note_id)
         if note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)
         return note

@@ -21,20 +21,18 @@ from guest.memory.models import (
 )
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
-    about_similar,
+    about_save,
     fields,
     for_user,
-    marks_of,
-    material_in,
+    marks,
     material_of,
     quoted,
     reads,
     receipt,
     refusing_what_is_full,
-    vouched_in,
+    said_by_user,
     writes,
 )
-from guest.tools.memory.answers import saved as receipt_of_save
 from guest.tools.memory.arguments import NOTE_ID_MAX_CHARS, NotBlank
 from guest.tools.memory.provenance import origin_of
 from guest.tools.results import TOLD_DETAILS
@@ -158,26 +156,17 @@ class _TypedTools:
                 arguments.content, (), origin_of(context, told), details
             )
         note = saved.note
-        held = () if saved.created else (note,)
         message = f"Stored: [id: {note.note_id}]"
         if not saved.created:
             message += " (this text was there already; nothing was changed)"
-        return ToolOutput(
-            data={
-                "remembered": True,
-                "memory_id": note.note_id,
-                "memory_type": note.details.type,
-                "message": message,
-            },
-            notes=(
-                *_differences(note, details),
-                *marks_of(*held),
-                *about_similar(saved, arguments.content),
-            ),
-            summary=message,
-            receipts=receipt_of_save(context, saved),
-            material=(*material_in(*held), *material_of(saved.similar)),
-        )
+        data = {
+            "remembered": True,
+            "memory_id": note.note_id,
+            "memory_type": note.details.type,
+            "message": message,
+        }
+        differences = _differences(note, details)
+        return about_save(context, saved, arguments.content, data, *differences)
 
     async def recall(self, context: ToolContext, arguments: RecallArguments) -> ToolOutput:
         found = await self._memory.typed.recall(
@@ -196,11 +185,11 @@ class _TypedTools:
                 "count": count,
                 "memories": [_memory(note, context.time_zone) for note in found.notes],
             },
-            notes=(*found.warnings, *marks_of(*found.notes), *reasons),
+            notes=(*found.warnings, *marks(found.notes), *reasons),
             summary=f"{count} memor{'y' if count == 1 else 'ies'}",
             count=count,
-            material=material_in(*found.notes),
-            vouched=vouched_in(*found.notes),
+            material=material_of(found.notes),
+            vouched=said_by_user(found.notes),
             found=tuple((note.note_id, "") for note in found.notes),
             when_shown=(
                 None

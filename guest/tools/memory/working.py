@@ -14,8 +14,8 @@ from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOut
 from guest.tools.memory.answers import (
     fields,
     for_user,
-    marks_of,
-    material_in,
+    marks,
+    material_of,
     reads,
     receipt,
     refusing_what_is_full,
@@ -201,8 +201,8 @@ def _written(context: ToolContext, note: Note) -> ToolOutput:
 def _scratchpad(note: Note, message: str, receipts: tuple[Receipt, ...] = ()) -> ToolOutput:
     return ToolOutput(
         data={"content": note.text, "message": message, "note_id": note.note_id},
-        notes=marks_of(note),
+        notes=marks([note]),
         summary=message,
-        material=material_in(note),
+        material=material_of([note]),
         receipts=receipts,
     )

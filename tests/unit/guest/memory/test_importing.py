@@ -321,14 +321,16 @@ async def test_what_another_user_said_is_imported_and_not_said_here(memory: Memo
     await memory.update(tea, "black tea", None, ORIGIN)
     export = await exported(memory)
     assert outcome(await Memory(memory.store, "bob").importer().feed(export)) == (1, 0, 0, 0)
-    assert (await Memory(memory.store, "bob").get(tea)).origin == replace(ORIGIN, actor="import")
+    assert (await Memory(memory.store, "bob").notes.get(tea)).origin == replace(
+        ORIGIN, actor="import"
+    )
     changes, _ = await Memory(memory.store, "bob").history.changes()
     assert [each.origin.actor for each in changes] == ["import", "agent", "import"]
     assert outcome(await Memory(memory.store, "bob").importer().feed(export)) == (0, 0, 1, 0)
     assert outcome(await memory.importer().feed(export)) == (0, 0, 1, 0)
     there = await exported(Memory(memory.store, "bob"))
     assert outcome(await memory.importer().feed(there)) == (0, 0, 1, 0)
-    assert (await memory.get(tea)).origin == ORIGIN
+    assert (await memory.notes.get(tea)).origin == ORIGIN
 
 
 @pytest.mark.parametrize(

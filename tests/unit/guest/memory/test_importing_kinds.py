@@ -64,7 +64,7 @@ async def test_every_field_arrives_in_whatever_order(memory: Memory, order: int)
     assert (
         outcome(await bob.feed(header() + b"\n".join(entities(await exported(memory)))))[3] == 2
     ), "sessions s1 and s2 are alice's"
-    kept = await memory.get("n1")
+    kept = await memory.notes.get("n1")
     assert kept.details == Details("decision", 0.5, "why", 0.25, "s2")
     assert (kept.origin.link, kept.origin.material, kept.key) == ("/shared/page.md", True, "k")
 

@@ -56,7 +56,7 @@ async def test_every_search_finds_it_and_a_save_never_takes_it_for_a_duplicate(p
             (other.note_id, "gate"),
         }
         assert await memory.keyed.clear("plan")
-        assert (await memory.get(fact.note.note_id)).text == "the gate code is 4711"
+        assert (await memory.notes.get(fact.note.note_id)).text == "the gate code is 4711"
 
 
 async def test_what_is_cleared_is_gone_for_good(path: Path) -> None:

@@ -118,10 +118,10 @@ async def test_another_cursor_is_refused(memory: Memory, cursor: str) -> None:
 
 async def test_undo_brings_back_what_was_said_before(memory: Memory) -> None:
     tea = await save(memory, "oolong at four", type="decision", confidence=0.5, rationale="r")
-    before = await memory.get(tea)
+    before = await memory.notes.get(tea)
     await memory.update(tea, "espresso at five", ("bar",), AGENT)
     undone = await memory.history.undo(tea, channel="cli")
-    note = await memory.get(tea)
+    note = await memory.notes.get(tea)
     assert (undone.done, undone.note) == ("restored", note)
     assert (note.text, note.tags, note.details) == (before.text, before.tags, before.details)
     assert (note.version, note.change, note.restores) == (3, "undo", 1)
@@ -211,7 +211,7 @@ async def test_what_is_written_meanwhile_is_not_forgotten(
     monkeypatch.setattr(NoteWriter, "delete", overtaken)
     with pytest.raises(StaleVersion):
         await memory.history.undo(tea, expected_version=1, may_forget=True)
-    assert (await memory.get(tea)).text == "tea at five"
+    assert (await memory.notes.get(tea)).text == "tea at five"
 
 
 async def test_a_version_that_is_not_kept_cannot_come_back(memory: Memory) -> None:
@@ -221,7 +221,7 @@ async def test_a_version_that_is_not_kept_cannot_come_back(memory: Memory) -> No
     await memory.store.database.execute("DELETE FROM note_versions")
     with pytest.raises(UndoRefused, match=f"^version 1 of {tea} is not kept$"):
         await memory.history.undo(tea)
-    assert (await memory.get(tea)).text == "tea at five"
+    assert (await memory.notes.get(tea)).text == "tea at five"
 
 
 async def test_undo_does_not_close_a_circle_that_another_writer_is_opening(
@@ -241,7 +241,7 @@ async def test_undo_does_not_close_a_circle_that_another_writer_is_opening(
     monkeypatch.setattr(NoteRepository, "update", update_late)
     with pytest.raises(UndoRefused, match=f"undo the last change of {new} first"):
         await memory.history.undo(tea)
-    assert (await memory.get(tea)).superseded is None
+    assert (await memory.notes.get(tea)).superseded is None
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -286,7 +286,7 @@ async def test_the_order_of_versions_outlives_a_clock_that_is_set_back(
             if found and note_id == tea:
                 assert found[0].change == "supersede"
     assert len(await changes(memory)) == 11
-    day = datetime.fromisoformat((await memory.get(plan)).created_at).date()
+    day = datetime.fromisoformat((await memory.notes.get(plan)).created_at).date()
     assert [each.version for each in await memory.keyed.activity(day)] == [1, 2, 3, 4, 5]
 
 

@@ -43,7 +43,7 @@ async def test_a_saved_note_is_whole(path: Path) -> None:
         assert note.origin == ORIGIN
         assert note.created_at == note.updated_at
         assert note.created_at.endswith("Z")
-        assert await memory.get(note.note_id) == note
+        assert await memory.notes.get(note.note_id) == note
     assert counts(path) == {
         "notes": 1,
         "note_versions": 0,
@@ -122,7 +122,7 @@ async def test_concurrent_updates_lose_no_version(path: Path) -> None:
         note_id = (await memory.save("text 0", [], ORIGIN)).note.note_id
         texts = [f"text {i}" for i in range(1, 41)]
         await asyncio.gather(*(memory.update(note_id, t, None, ORIGIN) for t in texts))
-        note = await memory.get(note_id)
+        note = await memory.notes.get(note_id)
         assert note.version == 41
         await check_index(memory)
     kept = rows(path, "SELECT version, content FROM note_versions ORDER BY version")
@@ -145,7 +145,7 @@ async def test_of_concurrent_updates_of_one_version_one_wins(path: Path) -> None
         stale = [outcome for outcome in outcomes if isinstance(outcome, StaleVersion)]
         assert len(stale) == 19
         assert {refused.current.text for refused in stale} == {won.text}
-        assert await memory.get(note_id) == won
+        assert await memory.notes.get(note_id) == won
         with pytest.raises(NoteNotFound):
             await Memory(memory.store, BOB).update(
                 note_id, "mine", None, ORIGIN, expected_version=2
@@ -160,7 +160,7 @@ async def test_a_deleted_note_leaves_no_row(path: Path) -> None:
         await memory.update(gone.note_id, "short now", None, ORIGIN)
         await memory.delete(gone.note_id)
         with pytest.raises(NoteNotFound):
-            await memory.get(gone.note_id)
+            await memory.notes.get(gone.note_id)
         assert not (await memory.search("gardening short now")).results
         assert (await memory.search("stays")).results[0].note_id == kept.note_id
         await check_index(memory)
@@ -184,7 +184,7 @@ async def test_unknown_ids_and_other_users_ids_are_the_same(path: Path, owner: s
                 await Memory(memory.store, BOB).save("private to bob", [], ORIGIN)
             ).note.note_id
         for attempt in (
-            memory.get(note_id),
+            memory.notes.get(note_id),
             memory.update(note_id, "mine now", None, ORIGIN),
             memory.delete(note_id),
         ):
@@ -192,7 +192,7 @@ async def test_unknown_ids_and_other_users_ids_are_the_same(path: Path, owner: s
                 await attempt
             assert caught.value.note_id == note_id
         if owner == BOB:
-            assert (await Memory(memory.store, BOB).get(note_id)).text == "private to bob"
+            assert (await Memory(memory.store, BOB).notes.get(note_id)).text == "private to bob"
 
 
 async def test_lists_are_paged_newest_first(path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_a_slow_embedder_is_not_waited_for(path: Path) -> None:
         assert outcome.searchable == "keyword"
         assert (await memory.search("tea")).results
         await embedded(memory, 1)
-        assert (await memory.get(outcome.note.note_id)).embedded
+        assert (await memory.notes.get(outcome.note.note_id)).embedded
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ async def test_what_is_known_of_a_note_is_stored_with_it(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         saved = (await memory.save("the boiler may leak", ["house"], READ, RISKY)).note
         assert (saved.details, saved.origin, saved.change) == (RISKY, READ, "save")
-        assert await memory.get(saved.note_id) == saved
+        assert await memory.notes.get(saved.note_id) == saved
         plain = (await memory.save("likes tea", [], ORIGIN)).note
         assert (plain.details, plain.superseded, plain.key) == (Details(), None, "")
         await supersede(memory, plain.note_id, saved.note_id)
-        superseded = (await memory.get(plain.note_id)).superseded
+        superseded = (await memory.notes.get(plain.note_id)).superseded
         assert superseded == Superseded(saved.note_id, "wrong", "2026-11-21T08:00:00.000000Z")
 
 
@@ -170,6 +170,6 @@ async def test_many_notes_come_in_the_order_asked_for(path: Path) -> None:
         saved: list[Note] = [(await memory.save(text, [], ORIGIN)).note for text in ("a", "b", "c")]
         others = (await Memory(memory.store, BOB).save("d", [], ORIGIN)).note
         wanted = [saved[2].note_id, others.note_id, "note-x", saved[0].note_id]
-        found = await memory.get_many(wanted)
+        found = await memory.notes.get_many(wanted)
         assert found == [saved[2], saved[0]]
-        assert await memory.get_many([]) == []
+        assert await memory.notes.get_many([]) == []

@@ -62,7 +62,7 @@ async def test_what_a_note_said_before_counts_until_the_note_is_forgotten(path: 
         with pytest.raises(MemoryFull, match="this needs 3 more"):
             await memory.keyed.write("plan", "b", "append", ORIGIN)
         assert await listed(memory) == ["a", "12"]
-        assert (await memory.get(note.note_id)).version == 3
+        assert (await memory.notes.get(note.note_id)).version == 3
         await memory.delete(note.note_id)
         await memory.keyed.write("plan", "b", "append", ORIGIN)
         await memory.save("123456", [], ORIGIN)

@@ -17,13 +17,13 @@ async def save(memory: Memory, text: str, scope: str = "") -> str:
 
 
 async def superseded(memory: Memory, note_id: str) -> Superseded | None:
-    return (await memory.get(note_id)).superseded
+    return (await memory.notes.get(note_id)).superseded
 
 
 async def test_a_superseded_note_is_kept_and_not_found(memory: Memory) -> None:
     note_id = await save(memory, "tea at four")
     await memory.typed.supersede(note_id, reason="nobody comes")
-    note = await memory.get(note_id)
+    note = await memory.notes.get(note_id)
     assert (note.text, note.version) == ("tea at four", 1)
     assert note.superseded is not None
     assert (note.superseded.by, note.superseded.reason) == ("", "nobody comes")

@@ -72,14 +72,14 @@ async def test_every_recall_is_counted_with_its_time(memory: Memory) -> None:
     note = await save(memory, "green tea")
     other = await save(memory, "coffee")
     await memory.search("tea")
-    assert (await memory.get(note.note_id)).access_count == 0
+    assert (await memory.notes.get(note.note_id)).access_count == 0
     await memory.typed.recall(query="tea")
     await memory.typed.recall()
-    now = await memory.get(note.note_id)
+    now = await memory.notes.get(note.note_id)
     assert now.access_count == 2
     assert now.accessed_at > note.updated_at
     assert (now.version, now.updated_at) == (1, note.updated_at)
-    assert (await memory.get(other.note_id)).access_count == 1
+    assert (await memory.notes.get(other.note_id)).access_count == 1
 
 
 async def test_what_cannot_be_counted_is_recalled_all_the_same(
@@ -95,7 +95,7 @@ async def test_what_cannot_be_counted_is_recalled_all_the_same(
         patched.setattr(NoteRepository, "count_recall", full)
         assert await recalled(memory, query="tea") == ["green tea"]
     assert "that 1 notes were recalled is not recorded: the disk is full" in caplog.text
-    assert (await memory.get(note.note_id)).access_count == 0
+    assert (await memory.notes.get(note.note_id)).access_count == 0
 
 
 async def test_a_degraded_search_is_not_silent(tmp_path: Path) -> None:

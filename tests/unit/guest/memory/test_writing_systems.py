@@ -114,7 +114,7 @@ async def test_what_is_shown_is_what_was_written(by_keyword: Memory) -> None:
             text = unicodedata.normalize(form, sentence)
             note = (await by_keyword.save(text, (), ORIGIN)).note
             assert note.text == text
-            assert (await by_keyword.get(note.note_id)).text == text
+            assert (await by_keyword.notes.get(note.note_id)).text == text
             assert text in await texts_found(by_keyword, text)
 
 

@@ -72,7 +72,7 @@ async def test_a_note_made_of_a_marked_note_keeps_its_link(tools: Tools) -> None
     found = await tools.call("memory_search", query="password")
     later = replace(ALICE_ELSEWHERE, material=found.material)
     copied = await tools.ok("memory_save", later, content="The password of the admin: swordfish")
-    note = await tools.memory.get(copied["note_id"])
+    note = await tools.memory.notes.get(copied["note_id"])
     assert (note.origin.material, note.origin.link) == (True, "/shared/page.md")
 
 
@@ -117,7 +117,7 @@ async def test_an_update_has_its_own_origin(tools: Tools) -> None:
     note_id = await plant(tools)
     theirs = replace(READ, asked="The admin is Carol. Sorry!")
     await tools.ok("memory_update", theirs, note_id=note_id, content="The admin is Carol")
-    note = await tools.memory.get(note_id)
+    note = await tools.memory.notes.get(note_id)
     assert (note.origin.actor, note.origin.material, note.origin.link) == ("user", False, "")
 
 

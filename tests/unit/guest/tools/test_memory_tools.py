@@ -160,7 +160,7 @@ async def test_all_tags_must_match_and_absent_tags_are_kept(tools: ToolPipeline)
 
 async def test_the_origin_is_the_calls_context(tools: ToolPipeline, memory: Memory) -> None:
     saved = await save(tools, "Tea")
-    note = await memory.get(saved["note_id"])
+    note = await memory.notes.get(saved["note_id"])
     assert (note.origin.actor, note.origin.channel) == ("agent", "chat")
     assert (note.origin.session_id, note.origin.turn_id) == ("session-1", "turn-1")
 
@@ -183,4 +183,4 @@ async def test_redaction_is_on_the_way_out_only(memory: Memory) -> None:
     saved = await save(tools, "the word is launch-token-1")
     (found,) = await search(tools, "word")
     assert found["text"] == "the word is [redacted]"
-    assert (await memory.get(saved["note_id"])).text == "the word is launch-token-1"
+    assert (await memory.notes.get(saved["note_id"])).text == "the word is launch-token-1"

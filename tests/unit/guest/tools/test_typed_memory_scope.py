@@ -82,4 +82,4 @@ async def test_sessions_at_once_count_each_of_their_recalls(tools: Tools) -> Non
     memory_id = await tools.remember("Tea")
     contexts = [ALICE, ALICE_ELSEWHERE] * 8
     await asyncio.gather(*(tools.contents(ctx=ctx, query="tea") for ctx in contexts))
-    assert (await tools.memory.get(memory_id)).access_count == len(contexts)
+    assert (await tools.memory.notes.get(memory_id)).access_count == len(contexts)

@@ -17,7 +17,7 @@ async def test_remember_answers_with_the_contracts_keys_and_stores_at_once(tools
     assert answer["remembered"] is True
     assert answer["memory_type"] == "fact"
     assert answer["message"] == f"Stored: [id: {answer['memory_id']}]"
-    note = await tools.memory.get(answer["memory_id"])
+    note = await tools.memory.notes.get(answer["memory_id"])
     assert (note.text, note.source) == ("Tea is better than coffee", "agent")
     assert (note.details.confidence, note.details.importance) == (0.8, 1.0)
     assert (note.origin.session_id, note.origin.turn_id) == ("session-1", "turn-1")
@@ -108,7 +108,7 @@ async def test_recall_answers_with_the_contracts_keys(tools: Tools) -> None:
         "access_count",
         "superseded_by",
     ]
-    note = await tools.memory.get(memory_id)
+    note = await tools.memory.notes.get(memory_id)
     assert found["id"] == memory_id
     assert found["timestamp"] == note.updated_at
     assert (found["rationale"], found["superseded_by"]) == ("why", None)
@@ -173,7 +173,7 @@ async def test_forget_supersedes_and_does_not_erase(tools: Tools) -> None:
     for query in ("", "office"):
         (found,) = (await tools.ok("recall", query=query, include_superseded=True))["memories"]
         assert (found["id"], found["superseded_by"]) == (memory_id, "")
-    note = await tools.memory.get(memory_id)
+    note = await tools.memory.notes.get(memory_id)
     assert note.superseded is not None
     day = note.superseded.at[:10]
     assert await tools.notes("recall", include_superseded=True) == [
@@ -252,7 +252,7 @@ async def test_what_was_read_is_marked_and_what_the_user_said_is_not(tools: Tool
     assert result.text.endswith(
         f"\nNote: {planted} came from what was read (/shared/page.md), not from the user"
     )
-    assert (await tools.memory.get(said)).origin.actor == "user"
+    assert (await tools.memory.notes.get(said)).origin.actor == "user"
 
 
 async def test_a_rationale_that_was_read_is_marked_whoever_said_the_rest(tools: Tools) -> None:
