@@ -25,7 +25,7 @@ from guest.memory.models import MemoryConfig, User
 from guest.memory.storage import copies
 from guest.memory.storage.files.backup import restore
 from guest.memory.storage.files.rekey import fits, rekey
-from guest.memory.storage.local import FileOwner
+from guest.memory.storage.local import owned
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def _restore(memory: MemoryConfig, path: str, job_key: str, progress: Progress) 
             "runner memory move --to remote",
         )
     database = Path(os.path.realpath(memory.db_path))
-    with FileOwner.acquire(database):
+    with owned(database):
         progress("checking and copying the backup", 0, 1)
         key = job_key or memory.encryption_key
         done = restore(database, memory.encryption_key, Path(path), key)
@@ -150,7 +150,7 @@ def _rekey(
             "--old-key-env or --old-key-file (neither: the files are not encrypted yet)",
         )
     database = Path(os.path.realpath(memory.db_path))
-    with FileOwner.acquire(database), FileOwner.acquire(database.with_name("replica.db")):
+    with owned(database), owned(database.with_name("replica.db")):
         return _rekey_all(database, backups, from_key, memory.encryption_key, progress)
 
 

@@ -24,7 +24,7 @@ from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob, Rekey, Rest
 from guest import config, maintenance
 from guest.app import EXIT_STOPPED
 from guest.memory.storage.files.rekey import fits
-from guest.memory.storage.local import FileOwner
+from guest.memory.storage.local import owned
 from guest.memory.storage.scrubbing import SUFFIX
 from tests.support import parties
 from tests.support.memory.store import ORIGIN, opened
@@ -295,15 +295,12 @@ async def test_the_old_content_is_overwritten(place: Place) -> None:
 async def test_a_memory_in_use_is_refused(place: Place) -> None:
     await place.fill("likes tea")
     backup = await place.back_up()
-    owner = FileOwner.acquire(place.path)
-    try:
+    with owned(place.path):
         with pytest.raises(WireError, match="in use by process") as caught:
             place.restore(backup)
         assert "runner stop" in caught.value.resolution
         with pytest.raises(WireError, match="in use by process"):
             place.rekey("", KEY)
-    finally:
-        owner.release()
     assert await place.texts() == ["likes tea"]
 
 

@@ -380,20 +380,12 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class PassageChanges:
-    """How a batch changed a note's passages: added ids in text order, and removed ones."""
-
-    added: Sequence[int]
-    removed: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
 class Revision:
-    """A note as an update left it, whatever came later, and its passages. `outdated` means that
-    versions were removed whose text must be erased."""
+    """A note as an update left it, whatever came later, and the ids of its new passages in the
+    order of the text. `outdated` means that versions were removed whose text must be erased."""
 
     note: Note
-    passages: PassageChanges
+    passages: Sequence[int]
     outdated: bool = False
 
 
@@ -531,9 +523,9 @@ class NoteRepository:
         size = len(draft.text.encode())
         await self._quota.check(self._database, self.namespace, Used(notes, size))
 
-    async def insert(self, draft: Draft) -> PassageChanges | None:
-        """Store a new note; None if one exists with this text, one alike or this key, or if the
-        quota does not allow it."""
+    async def insert(self, draft: Draft) -> Sequence[int] | None:
+        """Store a new note; returns the ids of its passages in the order of the text, None if one
+        exists with this text, one alike or this key, or if the quota does not allow it."""
         namespace, vectors = self.namespace, self._vectors
         new = () if draft.key else (require_new(namespace, draft.alike, draft.scope),)
         try:
@@ -552,7 +544,7 @@ class NoteRepository:
             return None
         except AnswerLost:
             return await self._stored_passages(draft)
-        return PassageChanges(_in_order(inserted))
+        return _in_order(inserted)
 
     async def update(self, draft: Draft) -> Revision | None:
         """Store the next version of a note and keep the previous one.
@@ -606,7 +598,7 @@ class NoteRepository:
         except AnswerLost:
             return await self._stored_update(draft)
         outdated = len(ending) > 1 and results[-2].rows_affected > 0
-        return Revision(note_of(results[5].rows[0]), PassageChanges(added, removed), outdated)
+        return Revision(note_of(results[5].rows[0]), added, outdated)
 
     async def delete(
         self, note_id: str, version: int | None = None, origin: Origin | None = None
@@ -771,16 +763,14 @@ class NoteRepository:
             )
         return Revision(note, await self._stored_passages(draft))
 
-    async def _stored_passages(self, draft: Draft) -> PassageChanges:
+    async def _stored_passages(self, draft: Draft) -> Sequence[int]:
         """The passages of a batch that stored `draft` but whose answer was lost. Where they
         cannot be determined, the indexer finds them later."""
         try:
             result = await self._database.execute(_FIND_CHUNKS, (self.namespace, draft.note_id))
         except StorageError:
-            return PassageChanges(added=())
-        if [row[1] for row in result.rows] != list(draft.passages):
-            return PassageChanges(added=())
-        return PassageChanges(_ids(result))
+            return ()
+        return _ids(result) if [row[1] for row in result.rows] == list(draft.passages) else ()
 
 
 def change_place(row: Row) -> ChangePlace:

@@ -59,7 +59,7 @@ class NoteWriter:
             await self._notes.check_quota(draft, notes=1)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
-        embedded = await self._embed(draft, passages.added)
+        embedded = await self._embed(draft, passages)
         note = draft.as_saved(embedded=embedded is not None)
         if embedded is None:
             return SaveOutcome(note, True, "keyword", uncompared=self._indexer.out_of_order)
@@ -96,7 +96,7 @@ class NoteWriter:
             raise unexplained(f"{draft.note_id} cannot be stored")
         if updated.outdated:
             self._eraser.erase_soon()
-        embedded = await self._embed(draft, updated.passages.added)
+        embedded = await self._embed(draft, updated.passages)
         note = updated.note
         return replace(note, embedded=note.embedded or embedded is not None), embedded
 

@@ -24,7 +24,7 @@ from guest.memory.storage import copies
 from guest.memory.storage.base import ConstraintViolated, Database, Row, Statement
 from guest.memory.storage.changes import Background
 from guest.memory.storage.erasure import Eraser
-from guest.memory.storage.local import FileOwner, LocalDatabase
+from guest.memory.storage.local import LocalDatabase, owned
 from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
 from guest.memory.storage.scrubbing import SUFFIX
 
@@ -91,7 +91,7 @@ def _unfit(why: str) -> StorageError:
 
 def _remove(path: Path) -> None:
     """Remove a file. Raises `StorageError` if another process has it open."""
-    with FileOwner.acquire(path):
+    with owned(path):
         for suffix in ("", "-wal", "-shm", SUFFIX):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 

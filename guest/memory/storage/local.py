@@ -1,21 +1,21 @@
 """A libSQL database in a local file, on a thread of its own."""
 
 import asyncio
-import fcntl
 import hashlib
 import logging
 import os
 import stat
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import libsql
+from wire import locks
 from wire.errors import Code
 
 from guest.errors import StorageError
@@ -26,53 +26,43 @@ from guest.memory.storage.reserve import Reserve
 from guest.memory.storage.scrubbing import Scrubber, transaction
 
 
-class FileOwner:
-    """Holds `<database>.lock`; a second owner, even in the same process, is refused."""
+@contextmanager
+def owned(database: Path) -> Iterator[None]:
+    """Hold `<database>.lock`; a second owner, even in the same process, is refused. The lock of a
+    killed owner is no obstacle.
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self._path = path
-        self._descriptor: int | None = descriptor
+    Raises `StorageError` FAILED_PRECONDITION if there is another owner.
+    """
+    path = copies.beside_of(database, ".lock")
+    descriptor = _locked(database, path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
 
-    @classmethod
-    def acquire(cls, database: Path) -> "FileOwner":
-        """Become the owner; the lock of a killed owner is no obstacle.
 
-        Raises `StorageError` FAILED_PRECONDITION if there is another owner.
-        """
-        path = database.with_name(database.name + ".lock")
-        while True:
-            try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            except OSError as error:
-                raise errors.from_system(error, path) from None
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not _is_at(descriptor, path):
-                    os.close(descriptor)  # the previous owner removed it while we waited
-                    continue
+def _locked(database: Path, path: Path) -> int:
+    """The lock, open and held."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise errors.from_system(error, path) from None
+        try:
+            if not locks.take(descriptor):
+                holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+                raise _owned(database, path, holder)
+            if _is_at(descriptor, path):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, b"%d\n" % os.getpid())
-            except BlockingIOError:
-                holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
-                os.close(descriptor)
-                raise _owned(database, path, holder) from None
-            except OSError as error:
-                os.close(descriptor)
-                raise errors.from_system(error, path) from None
-            return cls(path, descriptor)
-
-    def __enter__(self) -> None:
-        """Nothing to do: the lock is held already."""
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Remove the lock. Idempotent."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            self._path.unlink(missing_ok=True)
+                return descriptor
+        except BaseException as error:
             os.close(descriptor)
+            if isinstance(error, OSError):
+                raise errors.from_system(error, path) from None
+            raise
+        os.close(descriptor)  # the previous owner removed it while we waited
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -334,55 +324,40 @@ class LocalDatabase:
                 f"the memory database {self.path} is closed",
                 resolution="start the guest again",
             )
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[_T] = loop.create_future()
-        self._executor.submit(self._work, work, loop, future)
-        return await future
-
-    def _work(
-        self, work: Callable[[], _T], loop: asyncio.AbstractEventLoop, future: "asyncio.Future[_T]"
-    ) -> None:
-        """Do `work` and tell the waiting task, if it still exists."""
-        try:
-            outcome = partial(_succeed, future, self._reserve.within(work))
-        except BaseException as error:  # the binding's panics are not an Exception
-            failure = errors.from_engine(error, self.path)
-            failure.__cause__ = error
-            outcome = partial(_fail, future, failure)
-        with suppress(RuntimeError):  # the loop is closed by now
-            loop.call_soon_threadsafe(outcome)
+        return await on_thread(self._executor, partial(self._reserve.within, work), self.path)
 
 
-def _succeed(future: "asyncio.Future[_T]", result: _T) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: "asyncio.Future[_T]", failure: Exception) -> None:
-    if not future.done():
-        future.set_exception(failure)
+async def on_thread(executor: Executor, work: Callable[[], _T], path: Path) -> _T:
+    """Run `work` on the thread of the database at `path`, to its end even if the caller is
+    cancelled."""
+    try:
+        running = asyncio.get_running_loop().run_in_executor(executor, work)
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # the binding's panics are not an Exception
+        raise errors.from_engine(error, path) from error
 
 
 class _File:
     """The connection and the ownership of its file, used on one thread only."""
 
     def __init__(
-        self, path: Path, owner: FileOwner, descriptor: int, engine: Any, scrubber: Scrubber
+        self, path: Path, descriptor: int, engine: Any, scrubber: Scrubber, held: ExitStack
     ) -> None:
         self.path = path
         self.descriptor = descriptor
         self.scrubber = scrubber
-        self._owner = owner
         self._engine = engine
+        self._held = held
         self._frozen = False
 
     @classmethod
     def open(cls, path: Path, key: str) -> "_File":
-        owner = FileOwner.acquire(path)
         with ExitStack() as stack:
-            stack.callback(owner.release)
+            stack.enter_context(owned(path))
             descriptor = _make_private(path)
-            stack.callback(os.close, descriptor)
+            stack.callback(os.close, descriptor)  # not before the engine: this drops its locks
             clean = Scrubber.found_clean(path, descriptor)
             engine = _connect(path, key)
             stack.callback(engine.close)
@@ -392,8 +367,7 @@ class _File:
                 scrubber.bring_log("TRUNCATE", anyway=True)
             except BaseException as error:
                 raise errors.from_engine(error, path) from error
-            stack.pop_all()
-        return cls(path, owner, descriptor, engine, scrubber)
+            return cls(path, descriptor, engine, scrubber, stack.pop_all())
 
     def execute(self, statement: Statement) -> Result:
         result = executed(self._engine, statement)
@@ -425,10 +399,7 @@ class _File:
         except ValueError as error:  # a damaged page has left a statement unfinished
             log.warning("the log of %s was not emptied at closing: %s", self.path, error)
         finally:
-            self.scrubber.close()
-            self._engine.close()
-            os.close(self.descriptor)  # not before the engine: this drops its locks
-            self._owner.release()
+            self._held.close()
 
     def _shorten_log(self) -> None:
         """What was done before is durable, whatever becomes of this."""

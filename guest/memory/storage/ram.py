@@ -1,15 +1,14 @@
 """A libSQL database in the memory of this process, which no file ever holds."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from guest.memory.storage import base, errors
+from guest.memory.storage import base
 from guest.memory.storage.base import Result, Statement, Value
-from guest.memory.storage.local import engine, executed
+from guest.memory.storage.local import engine, executed, on_thread
 from guest.memory.storage.scrubbing import transaction
 
 _NAME: Final = ":memory:"
@@ -53,13 +52,7 @@ class RamDatabase:
         self._executor.shutdown(wait=False)
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        try:
-            running = asyncio.get_running_loop().run_in_executor(self._executor, work)
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # the binding's panics are not an Exception
-            raise errors.from_engine(error, Path(_NAME)) from error
+        return await on_thread(self._executor, work, Path(_NAME))
 
     def _batch(self, statements: Sequence[Statement]) -> list[Result]:
         if self._engine is None:
