@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from wire.errors import Code
 
@@ -118,17 +118,61 @@ INSERT INTO conversation_events (session_id, {EVENT}) VALUES (?{", ?" * len(EVEN
 
 
 @dataclass
-class Batch:
-    """Statements of one transaction, which of them return ids of passages, and the notes whose rows
-    they write."""
+class Report:
+    """The outcome of some lines. A problem names its line, counted from 1."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    def count(self, outcome: Outcome, number: int = 1) -> None:
+        setattr(self, outcome, getattr(self, outcome) + number)
+
+    def add(self, other: "Report") -> None:
+        for outcome in get_args(Outcome):
+            self.count(outcome, getattr(other, outcome))
+        self.problems += other.problems
+
+
+@dataclass
+class PendingChanges:
+    """The ids that some lines create or would create, and the growth."""
+
+    made: set[str] = field(default_factory=set)
+    used: Used = field(default_factory=Used)
+
+    def add(self, other: "PendingChanges") -> None:
+        self.made |= other.made
+        self.used += other.used
+
+
+@dataclass
+class Plan:
+    """What to do for some lines: the statements of one transaction, which of them return ids of
+    passages, and the notes whose rows they write; what is then to be reported and has changed."""
 
     user: User
     quota: Quota
-    merging: bool
+    report: Report = field(default_factory=Report)
+    changes: PendingChanges = field(default_factory=PendingChanges)
     statements: list[Statement] = field(default_factory=list)
     adding: list[int] = field(default_factory=list)
     removing: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def about(self, number: int) -> Iterator[None]:
+        """Report a conflict in the block as a problem of the line with this number."""
+        try:
+            yield
+        except (Conflict, MemoryFull) as conflict:
+            self.report.problems.append((number, str(conflict)))
+
+    def settle(self, outcome: Outcome, made: str = "") -> None:
+        self.report.count(outcome)
+        if made and outcome == "created":
+            self.changes.made.add(made)
 
     def note(self, note_id: str, change: NoteChange, known: NoteLine | None) -> None:
         """Apply `change`; the batch fails if `known` is no longer what is stored."""
@@ -165,15 +209,13 @@ class Batch:
         self._add(repository.insert_passages(namespace, note.note_id, passages))
 
     def close(self) -> None:
-        """Let the notes that would be lost count again; the last statement."""
-        if self.notes:
-            ids = to_json(self.notes)
-            self._add(Statement(_COUNT_AGAIN, (self.user.notes, ids)))
-
-    def keep(self, more: Used) -> None:
-        """Fail the batch if it adds `more` and exceeds the quota."""
+        """Fail if the notes exceed the quota, and let those that would be lost count again; the
+        last statements."""
+        more = self.changes.used
         if more.notes > 0 or more.text_bytes > 0:
             self._add(self.quota.keep(self.user.notes, more))
+        if self.notes:
+            self._add(Statement(_COUNT_AGAIN, (self.user.notes, to_json(self.notes))))
 
     def session(self, line: SessionLine, change: SessionChange) -> None:
         """Apply `change`; the batch fails if the session belongs to another user."""
@@ -204,14 +246,6 @@ class Batch:
             )
         )
         self._add(store.refresh(line.session_id, line.sequence))
-
-    def counting_again(self, results: Sequence[Result]) -> list[str]:
-        """The notes that were superseded, and count again."""
-        return [cast(str, row[0]) for row in results[-1].rows] if self.notes else []
-
-    def passages(self, results: Sequence[Result]) -> tuple[list[int], list[int]]:
-        """The ids of added and of removed passages."""
-        return _ids(results, self.adding), _ids(results, self.removing)
 
     def _add(self, statement: Statement) -> None:
         self.statements.append(statement)
@@ -252,41 +286,6 @@ Numbered = tuple[int, Entity]
 """A line and its number."""
 
 
-@dataclass
-class PendingChanges:
-    """The ids that some lines create or would create, and the growth."""
-
-    made: set[str] = field(default_factory=set)
-    used: Used = field(default_factory=Used)
-
-    def add(self, other: "PendingChanges") -> None:
-        self.made |= other.made
-        self.used += other.used
-
-
-@dataclass
-class Plan:
-    """What to do for some lines, and what will have changed then."""
-
-    batch: Batch
-    outcomes: list[Outcome] = field(default_factory=list)
-    problems: list[tuple[int, str]] = field(default_factory=list)
-    changes: PendingChanges = field(default_factory=PendingChanges)
-
-    @contextmanager
-    def about(self, number: int) -> Iterator[None]:
-        """Report a conflict in the block as a problem of the line with this number."""
-        try:
-            yield
-        except (Conflict, MemoryFull) as conflict:
-            self.problems.append((number, str(conflict)))
-
-    def settle(self, outcome: Outcome, made: str = "") -> None:
-        self.outcomes.append(outcome)
-        if made and outcome == "created":
-            self.changes.made.add(made)
-
-
 def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
     """Split lines, in order, into groups: no two of a group concern the same entity, and all are
     about notes or all about conversations."""
@@ -304,47 +303,34 @@ def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
         yield group
 
 
-async def plan(
-    group: Sequence[Numbered], stored: Stored, batch: Batch, before: PendingChanges
-) -> Plan:
-    """Plan a group as if the changes in `before`, which are not stored, had been made."""
-    planned = Plan(batch)
-    if _is_note(group[0][1]):
-        await _notes(planned, group, stored, before)
-    else:
-        await _conversations(planned, group, stored, before.made)
-    return planned
-
-
-async def _notes(
-    planned: Plan, group: Sequence[Numbered], stored: Stored, before: PendingChanges
+async def plan_notes(
+    plan: Plan, group: Sequence[Numbered], stored: Stored, before: PendingChanges, *, merging: bool
 ) -> None:
+    """Plan lines about notes as if the changes in `before`, which are not stored, had been made."""
     lines = [(n, line) for n, line in group if isinstance(line, NoteLine | HistoryLine)]
     here = await stored.notes([line for _, line in lines])
-    changes = planned.changes
+    changes = plan.changes
     used = here.used + before.used
     for number, line in lines:
-        with planned.about(number):
+        with plan.about(number):
             known = here.notes.get(line.note_id)
             if isinstance(line, NoteLine):
-                content_hash = repository.hash_of(line.current.content)
-                change = merge.about_note(line, content_hash, here)
+                change = merge.about_note(line, here)
             elif line.note_id in before.made:
                 change = NoteChange("updated", None, line.history)
             else:
                 change = merge.about_history(line, here)
-            if change.merged and not planned.batch.merging:
+            if change.merged and not merging:
                 raise Conflict(f"note {line.note_id} was changed here and there")
             more = _growth(change, known)
-            planned.batch.quota.refuse(used + changes.used, more)
+            plan.quota.refuse(used + changes.used, more)
             changes.used += more
-            planned.batch.note(line.note_id, change, known)
+            plan.note(line.note_id, change, known)
             if isinstance(line, NoteLine):
-                planned.settle(change.outcome, _continued(line))
+                plan.settle(change.outcome, _continued(line))
             if change.told:
-                planned.problems.append((number, change.told))
-    planned.batch.keep(changes.used)
-    planned.batch.close()
+                plan.report.problems.append((number, change.told))
+    plan.close()
 
 
 def _growth(change: NoteChange, known: NoteLine | None) -> Used:
@@ -359,36 +345,26 @@ def _size(said: NoteContent) -> int:
     return len(said.content.encode())
 
 
-async def _conversations(
-    planned: Plan, group: Sequence[Numbered], stored: Stored, would_be: set[str]
+async def plan_conversations(
+    plan: Plan, group: Sequence[Numbered], stored: Stored, before: PendingChanges
 ) -> None:
-    lines = [line for _, line in group if isinstance(line, SessionLine | EventLine)]
-    ids = sorted({line.session_id for line in lines})
-    sessions = await stored.sessions(ids)
-    taken = await stored.taken(ids) if len(sessions) < len(ids) else set()
-    events = await stored.events(
-        [
-            (line.session_id, line.sequence)
-            for line in lines
-            if isinstance(line, EventLine) and line.session_id in sessions
-        ]
+    """The same for lines about conversations."""
+    here = await stored.conversations(
+        [line for _, line in group if isinstance(line, SessionLine | EventLine)]
     )
     for number, line in group:
-        with planned.about(number):
+        with plan.about(number):
             if isinstance(line, SessionLine):
-                if line.session_id in taken:
-                    raise Conflict(f"session_id: {line.session_id} is taken by another user here")
-                change = merge.about_session(line, sessions.get(line.session_id))
+                change = merge.about_session(line, here)
                 if change.outcome != "unchanged":
-                    planned.batch.session(line, change)
-                planned.settle(change.outcome, line.session_id)
+                    plan.session(line, change)
+                plan.settle(change.outcome, line.session_id)
             elif isinstance(line, EventLine):
-                if line.session_id not in {*sessions, *planned.changes.made, *would_be}:
-                    raise Conflict(f"the event's session {line.session_id} is not here")
-                outcome = merge.about_event(line, events.get((line.session_id, line.sequence)))
+                made = plan.changes.made | before.made
+                outcome = merge.about_event(line, here, made)
                 if outcome == "created":
-                    planned.batch.event(line)
-                planned.settle(outcome)
+                    plan.event(line)
+                plan.settle(outcome)
 
 
 def _continued(line: NoteLine) -> str:
@@ -419,19 +395,6 @@ _COUNTS: Final = (
 )
 _ATTEMPTS: Final = 5
 _REHEARSALS: Final = 8
-
-
-@dataclass
-class Report:
-    """The outcome of some lines. A problem names its line, counted from 1."""
-
-    created: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    problems: list[tuple[int, str]] = field(default_factory=list)
-
-    def add(self, outcome: Outcome) -> None:
-        setattr(self, outcome, getattr(self, outcome) + 1)
 
 
 class Importer:
@@ -491,19 +454,23 @@ class Importer:
     async def _store(
         self, group: Sequence[Numbered], report: Report, would_be: PendingChanges | None
     ) -> None:
+        of_notes = _is_note(group[0][1])
         for _ in range(_ATTEMPTS):
-            batch = Batch(self._user, self._quota, self._merging)
-            planned = await plan(group, self._stored, batch, would_be or PendingChanges())
+            plan, before = Plan(self._user, self._quota), would_be or PendingChanges()
+            if of_notes:
+                await plan_notes(plan, group, self._stored, before, merging=self._merging)
+            else:
+                await plan_conversations(plan, group, self._stored, before)
             if would_be is not None:
-                would_be.add(planned.changes)
-            elif (again := await self._apply(batch, group[0][1])) is None:
+                would_be.add(plan.changes)
+            elif (again := await self._apply(plan, of_notes=of_notes)) is None:
                 continue
             else:
                 numbers = {line.note_id: n for n, line in group if isinstance(line, NoteLine)}
-                report.problems += [(numbers.get(i, group[0][0]), _COUNTS.format(i)) for i in again]
-            for outcome in planned.outcomes:
-                report.add(outcome)
-            report.problems += planned.problems
+                for note_id in again:
+                    number = numbers.get(note_id, group[0][0])
+                    report.problems.append((number, _COUNTS.format(note_id)))
+            report.add(plan.report)
             return
         if len(group) > 1:
             for single in group:
@@ -511,25 +478,24 @@ class Importer:
         else:
             report.problems.append((group[0][0], "could not be stored beside what is here"))
 
-    async def _apply(self, batch: Batch, first: Entity) -> list[str] | None:
-        """Apply the batch of the group that begins with `first`. Returns the notes that count
-        again; None if the store has changed since the batch was planned."""
-        if not batch.statements:
+    async def _apply(self, plan: Plan, *, of_notes: bool) -> list[str] | None:
+        """Store a plan. Returns the notes that count again; None if the store has changed since
+        the plan was made."""
+        if not plan.statements:
             return []
-        of_notes = isinstance(first, NoteLine | HistoryLine)
         namespace = self._user.notes if of_notes else self._user.conversations
         try:
             async with self._vectors.changing(namespace):
-                results = await self._database.batch(batch.statements)
-                added, removed = batch.passages(results)
-                self._vectors.removed(namespace, removed)
+                results = await self._database.batch(plan.statements)
+                added = _ids(results, plan.adding)
+                self._vectors.removed(namespace, _ids(results, plan.removing))
                 self._vectors.added(namespace, len(added))
         except ConstraintViolated:
             return None
         except AnswerLost:
             return []
         self._wake(added)
-        return batch.counting_again(results)
+        return [cast(str, row[0]) for row in results[-1].rows] if plan.notes else []
 
 
 def _header(line: bytes) -> Header:

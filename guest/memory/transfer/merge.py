@@ -1,7 +1,7 @@
 """Decides what happens to an imported line, by comparing it with what is stored."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
@@ -49,6 +49,7 @@ SELECT session_id FROM sessions
 """
 _EVENTS_BY_NUMBER: Final = f"""
 {EVENT_LINE} WHERE (session_id, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+    AND session_id IN (SELECT session_id FROM sessions WHERE user_id = ?)
 """  # noqa: S608
 _BY_TEXT: Final = """
 SELECT content_hash, scope_session, note_id FROM notes
@@ -80,6 +81,16 @@ class StoredNotes:
     by_text: Mapping[tuple[str, str], str]
     by_key: Mapping[str, Owner]
     used: Used
+
+
+@dataclass(frozen=True)
+class StoredConversations:
+    """What is stored about some lines' sessions: the user's, the ids that are taken by other users
+    of the same store, and the events by session and number."""
+
+    sessions: Mapping[str, SessionLine]
+    taken: Collection[str]
+    events: Mapping[tuple[str, int], EventLine]
 
 
 class Stored:
@@ -117,27 +128,26 @@ class Stored:
             used_of(found[5]),
         )
 
-    async def sessions(self, session_ids: Iterable[str]) -> dict[str, SessionLine]:
-        """The user's sessions among these ids."""
-        result = await self._database.execute(
-            _SESSIONS_BY_ID, (self._user.id, json.dumps(list(session_ids)))
+    async def conversations(self, lines: Sequence[SessionLine | EventLine]) -> StoredConversations:
+        """What is stored about the sessions and events of `lines`."""
+        user, ids = self._user.id, json.dumps(sorted({line.session_id for line in lines}))
+        numbers = [
+            (line.session_id, line.sequence) for line in lines if isinstance(line, EventLine)
+        ]
+        sessions, taken, events = await self._database.batch(
+            (
+                Statement(_SESSIONS_BY_ID, (user, ids)),
+                Statement(_TAKEN, (ids, user)),
+                Statement(_EVENTS_BY_NUMBER, (json.dumps(numbers), user)),
+            )
         )
-        lines = await with_state(self._database, result.rows)
-        return {line.session_id: line for line in lines}
-
-    async def taken(self, session_ids: Iterable[str]) -> set[str]:
-        """The ids that are sessions of other users of the same store."""
-        result = await self._database.execute(
-            _TAKEN, (json.dumps(list(session_ids)), self._user.id)
+        known = await with_state(self._database, sessions.rows)
+        found = map(event_line, events.rows)
+        return StoredConversations(
+            {line.session_id: line for line in known},
+            {cast(str, row[0]) for row in taken.rows},
+            {(line.session_id, line.sequence): line for line in found},
         )
-        return {cast(str, row[0]) for row in result.rows}
-
-    async def events(self, numbers: Sequence[tuple[str, int]]) -> dict[tuple[str, int], EventLine]:
-        """The stored events among these, given by session and sequence number. The sessions must
-        be the user's."""
-        result = await self._database.execute(_EVENTS_BY_NUMBER, (json.dumps(numbers),))
-        events = [event_line(row) for row in result.rows]
-        return {(each.session_id, each.sequence): each for each in events}
 
 
 def _strings(result: Result) -> Sequence[Any]:
@@ -181,13 +191,14 @@ class SessionChange:
     state: Sequence[State] = field(default_factory=tuple)
 
 
-def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteChange:
+def about_note(line: NoteLine, stored: StoredNotes) -> NoteChange:
     """Decide about a note. Of what is here and what the line says the newer counts, and the other
     is kept as an earlier version. Raises `Conflict`."""
     _refuse_later(line.history, line.current.version)
     known = stored.notes.get(line.note_id)
     if known is None:
-        twin = stored.by_text.get((content_hash, line.scope_session or ""))
+        same_text = (repository.hash_of(line.current.content), line.scope_session or "")
+        twin = stored.by_text.get(same_text)
         if twin is not None and is_kept_once(line):
             raise Conflict(f"note {twin} says exactly the same here, under that id")
         return _keyed(line, stored, NoteChange("created", line, line.history))
@@ -267,8 +278,11 @@ def about_history(line: HistoryLine, stored: StoredNotes) -> NoteChange:
     return NoteChange("updated", None, versions, told=told)
 
 
-def about_session(line: SessionLine, known: SessionLine | None) -> SessionChange:
+def about_session(line: SessionLine, stored: StoredConversations) -> SessionChange:
     """Decide about a session. Raises `Conflict`."""
+    if line.session_id in stored.taken:
+        raise Conflict(f"session_id: {line.session_id} is taken by another user here")
+    known = stored.sessions.get(line.session_id)
     if known is None:
         return SessionChange("created", fields=True, state=line.state)
     if known.created_at != line.created_at:
@@ -285,8 +299,11 @@ def about_session(line: SessionLine, known: SessionLine | None) -> SessionChange
     return SessionChange("updated" if fields or state else "unchanged", fields, state)
 
 
-def about_event(line: EventLine, known: EventLine | None) -> Outcome:
-    """Decide about an event. Raises `Conflict`."""
+def about_event(line: EventLine, stored: StoredConversations, made: Collection[str]) -> Outcome:
+    """Decide about an event; `made` are the sessions that come with it. Raises `Conflict`."""
+    if line.session_id not in stored.sessions and line.session_id not in made:
+        raise Conflict(f"the event's session {line.session_id} is not here")
+    known = stored.events.get((line.session_id, line.sequence))
     if known is None:
         return "created"
     if known != line:
