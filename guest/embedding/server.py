@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -34,9 +34,18 @@ def sole_instance(lock: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     The system releases it however the process ends.
 
     Raises:
-        WireError: ALREADY_EXISTS if another embedder holds it for `wait_s` seconds.
+        WireError: ALREADY_EXISTS if another embedder holds it for `wait_s` seconds;
+            FAILED_PRECONDITION if its directory cannot be used.
     """
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            f"the embedder's directory cannot be used: {lock.parent}",
+            details=str(error),
+            resolution="check that it exists, belongs to you and has free space",
+        ) from None
     try:
         if not locks.take(descriptor, wait_s=wait_s):
             raise WireError(
@@ -89,22 +98,10 @@ def _run() -> int:
     os.umask(0o077)
     arguments = _parser().parse_args()
     logs.configure("embedder", "", arguments.log_level)
-    with _alone(arguments.leases):
+    leases = arguments.leases  # where there are none, there may be other embedders
+    with nullcontext() if leases is None else sole_instance(leases.with_name("embedder.lock")):
         asyncio.run(_serve(arguments, program.received(envelope.read_service)))
     return 0
-
-
-@contextmanager
-def _alone(leases: Path | None) -> Iterator[None]:
-    """The only embedder beside the file of leases; where there is none, there may be others."""
-    if leases is None:
-        yield
-        return
-    try:
-        with sole_instance(leases.with_name("embedder.lock")):
-            yield
-    except OSError as error:
-        raise _unusable(leases.parent, error) from None
 
 
 def _parser() -> program.Parser:
@@ -157,15 +154,6 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
     for task in working:
         task.cancel()
     await server.stop(grace=0.3)
-
-
-def _unusable(directory: Path, error: OSError) -> WireError:
-    return WireError(
-        Code.FAILED_PRECONDITION,
-        f"the embedder's directory cannot be used: {directory}",
-        details=str(error),
-        resolution="check that it exists, belongs to you and has free space",
-    )
 
 
 if __name__ == "__main__":

@@ -60,19 +60,39 @@ class Connection:
     """One connection. `lost` is resolved with the reason when it has ended; `on_tools_changed` is
     called when the server says that its tools are others."""
 
-    def __init__(self, program: Program, on_tools_changed: Callable[[], None]) -> None:
+    def __init__(self, on_tools_changed: Callable[[], None]) -> None:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._program = program
         self._on_tools_changed = on_tools_changed
-        self._open: set[types.RequestId] = set()
         self._unasked = UnsolicitedLimit()
 
     def transport(self) -> Transport:
         """What the SDK's client takes. It must be entered and left in one task."""
-        return self._streams()
+        raise NotImplementedError
+
+    async def _hear(self, said: SessionMessage, to_client: _Incoming, size: int) -> None:
+        """Take a message of so many bytes that answers nothing."""
+        match said.message:
+            case types.JSONRPCRequest():
+                await to_client.send(said)
+            case types.JSONRPCNotification(method=method) if method == TOOLS_CHANGED:
+                self._on_tools_changed()
+        self._unasked.count(size)
+
+    def _lose(self, why: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(why)
+
+
+class ProgramConnection(Connection):
+    """A connection to a program in the shell guest."""
+
+    def __init__(self, program: Program, on_tools_changed: Callable[[], None]) -> None:
+        super().__init__(on_tools_changed)
+        self._program = program
+        self._open: set[types.RequestId] = set()
 
     @asynccontextmanager
-    async def _streams(
+    async def transport(
         self,
     ) -> AsyncIterator[
         tuple[
@@ -141,16 +161,10 @@ class Connection:
                 self._open.discard(asked)
                 not_the_sdks(message, types.REQUEST_TIMEOUT, types.CONNECTION_CLOSED)
                 await to_client.send(SessionMessage(message))
-                return
-            case types.JSONRPCRequest():
-                await to_client.send(SessionMessage(message))
-            case types.JSONRPCNotification(method=method) if method == TOOLS_CHANGED:
-                self._on_tools_changed()
-        self._unasked.count(len(line))
-
-    def _lose(self, why: str) -> None:
-        if not self.lost.done():
-            self.lost.set_result(why)
+            case None:
+                self._unasked.count(len(line))
+            case _:
+                await self._hear(SessionMessage(message), to_client, len(line))
 
 
 def _message(line: bytes) -> types.JSONRPCMessage | None:

@@ -16,18 +16,12 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 import httpx2
 import mcp_types as types
-from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from wire.text import parsed_json, visible
 
 from guest.egress_client import REFUSED, EgressClient, refusal, refusal_in, url_of
-from guest.tools.mcp.connection import (
-    MESSAGE_MAX_BYTES,
-    TOOLS_CHANGED,
-    UnsolicitedLimit,
-    not_the_sdks,
-)
+from guest.tools.mcp.connection import MESSAGE_MAX_BYTES, Connection, not_the_sdks
 from guest.tools.shell.program import ProgramLostError
 
 _CONNECT_S: Final = 10.0
@@ -48,27 +42,19 @@ _MEANINGS: Final = {
 }
 
 
-class HttpConnection:
-    """One connection to the server `name` at `url`, its own address. `lost` is resolved with
-    the reason when it has ended; `on_tools_changed` is called when the server says that its tools
-    are others."""
+class HttpConnection(Connection):
+    """A connection to the server `name` at `url`, its own address."""
 
     def __init__(
         self, door: EgressClient, name: str, url: str, on_tools_changed: Callable[[], None]
     ) -> None:
-        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        super().__init__(on_tools_changed)
         self._name = name
         self._url = url
         self._door = door
-        self._on_tools_changed = on_tools_changed
-        self._unasked = UnsolicitedLimit()
-
-    def transport(self) -> Transport:
-        """What the SDK's client takes. It must be entered and left in one task."""
-        return self._streams()
 
     @asynccontextmanager
-    async def _streams(self) -> AsyncIterator[Any]:
+    async def transport(self) -> AsyncIterator[Any]:
         to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self._answers = _Bounded(self._door.transport(), self._name, self._url, self._lose)
         client = httpx2.AsyncClient(
@@ -99,25 +85,17 @@ class HttpConnection:
                 async for each in said:
                     if isinstance(each, Exception):
                         continue
-                    match message := each.message:
-                        case types.JSONRPCResponse() | types.JSONRPCError():
-                            not_the_sdks(message, types.REQUEST_TIMEOUT)
-                            await to_client.send(each)
-                            continue
-                        case types.JSONRPCRequest():
-                            await to_client.send(each)
-                        case types.JSONRPCNotification(method=method) if method == TOOLS_CHANGED:
-                            self._on_tools_changed()
-                    self._unasked.count(len(message.model_dump_json()))
+                    message = each.message
+                    if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                        not_the_sdks(message, types.REQUEST_TIMEOUT)
+                        await to_client.send(each)
+                    else:
+                        await self._hear(each, to_client, len(message.model_dump_json()))
                 self._lose(self._answers.refused or "it has closed the connection")
             except ProgramLostError as lost:
                 self._lose(str(lost))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the client has left
-
-    def _lose(self, why: str) -> None:
-        if not self.lost.done():
-            self.lost.set_result(why)
 
 
 class _Bounded(httpx2.AsyncBaseTransport):

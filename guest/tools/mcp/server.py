@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import mcp_types as types
 from mcp import Client, MCPError
-from mcp.client import Transport
 from pydantic import ValidationError
 from wire.errors import Code
 from wire.settings import McpServerSettings, McpSettings
@@ -28,7 +27,7 @@ from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.mcp import result
-from guest.tools.mcp.connection import Connection, size_of
+from guest.tools.mcp.connection import Connection, ProgramConnection, size_of
 from guest.tools.mcp.http import FORGOTTEN, HTTP_ERROR, HttpConnection, first_of
 from guest.tools.mcp.offer import ApprovedTools, digest, offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
@@ -58,15 +57,7 @@ _REASON_MAX_CHARS: Final = 300
 _UNSURE: Final = "it may or may not have taken effect: check before trying again"
 
 
-class Connected(Protocol):
-    """A connection, as `Connection` and `HttpConnection` are."""
-
-    lost: asyncio.Future[str]
-
-    def transport(self) -> Transport: ...
-
-
-Connect = Callable[[Callable[[], None]], AbstractAsyncContextManager[Connected]]
+Connect = Callable[[Callable[[], None]], AbstractAsyncContextManager[Connection]]
 """Connects to a server; called with what to call when it says that its tools are others."""
 
 
@@ -77,13 +68,13 @@ def in_shell(
     environment = {**variable(""), **settings.env, **secrets}
 
     @asynccontextmanager
-    async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connected]:
+    async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connection]:
         program = shell.program()
         try:
             await program.start(
                 (settings.command, *settings.args), cwd=settings.cwd, environment=environment
             )
-            yield Connection(program, on_tools_changed)
+            yield ProgramConnection(program, on_tools_changed)
         finally:
             await program.end()
 
@@ -94,7 +85,7 @@ def by_door(name: str, settings: McpServerSettings, door: EgressClient) -> Conne
     """Reaches the server at its address, which the egress guest knows."""
 
     @asynccontextmanager
-    async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connected]:
+    async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connection]:
         yield HttpConnection(door, name, settings.url, on_tools_changed)
 
     return connect
