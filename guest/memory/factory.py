@@ -104,11 +104,11 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
             WHERE sessions.user_id = ?3),
        (SELECT MAX(version) FROM memory_migrations),
        (SELECT COUNT(*) FROM sessions WHERE user_id = ?3 AND archived_at <> ''),
+       COALESCE((SELECT notes FROM usage WHERE namespace = ?1), 0),
+       COALESCE((SELECT bytes FROM usage WHERE namespace = ?1), 0),
        (SELECT json_group_object(model_id, vectors) FROM (
             SELECT model_id, COUNT(*) AS vectors FROM chunks_vec
-                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id)),
-       COALESCE((SELECT notes FROM usage WHERE namespace = ?1), 0),
-       COALESCE((SELECT bytes FROM usage WHERE namespace = ?1), 0)
+                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id))
 """
 
 
@@ -116,22 +116,9 @@ async def _statistics(database: Database, user: User, model_id: str) -> Statisti
     """Counts of one user's memory; vectors only of `model_id`, if given."""
     passages = json.dumps(user.namespaces)
     result = await database.execute(_COUNT, (user.notes, passages, user.id, model_id))
-    counts = cast("tuple[Any, ...]", result.rows[0])
-    return Statistics(
-        notes=counts[0],
-        note_versions=counts[1],
-        passages=counts[2],
-        passages_embedded=counts[3],
-        sessions=counts[4],
-        conversation_events=counts[5],
-        database_bytes=await database.size_bytes(),
-        schema_version=counts[6],
-        embedding_model=model_id,
-        archived_sessions=counts[7],
-        vectors=json.loads(counts[8]),
-        stored_notes=counts[9],
-        text_bytes=counts[10],
-    )
+    *counts, vectors = cast("tuple[Any, ...]", result.rows[0])
+    found = (*counts, json.loads(vectors), await database.size_bytes(), model_id)
+    return Statistics(*found)
 
 
 @dataclass(frozen=True)

@@ -401,13 +401,13 @@ class Statistics:
     passages_embedded: int
     sessions: int
     conversation_events: int
-    database_bytes: int
     schema_version: int
-    embedding_model: str = ""
-    archived_sessions: int = 0
-    vectors: Mapping[str, int] = field(default_factory=dict)
-    stored_notes: int = 0
-    text_bytes: int = 0
+    archived_sessions: int
+    stored_notes: int
+    text_bytes: int
+    vectors: Mapping[str, int]
+    database_bytes: int
+    embedding_model: str
     store: Literal["local", "remote"] = "local"
     state: str = "ready"
     replica_synced_at: str = ""

@@ -8,7 +8,7 @@ cannot exceed a limit together.
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast
 
 from guest.errors import StorageError
@@ -31,19 +31,6 @@ UNITS_PER_DOLLAR: Final = 10**9
 
 _UNSTORED_MAX: Final = 10_000
 
-COLUMNS: Final = (
-    "request_id, user_id, session_id, turn_id, kind, provider, model, sent_at, day, input_tokens, "
-    "cached_tokens, output_tokens, cost, measure"
-)
-INSERT: Final = f"""
-INSERT INTO model_requests ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""  # noqa: S608
-_SETTLE: Final = f"""
-{INSERT} ON CONFLICT (request_id) DO UPDATE
-    SET provider = excluded.provider, model = excluded.model,
-        input_tokens = excluded.input_tokens, cached_tokens = excluded.cached_tokens,
-        output_tokens = excluded.output_tokens, cost = excluded.cost, measure = excluded.measure
-"""  # noqa: S608
 _RELEASE: Final = "DELETE FROM model_requests WHERE request_id = ?"
 
 _WITHIN: Final[dict[Scope, str]] = {
@@ -101,6 +88,22 @@ class ModelRequest:
     model: str
     sent_at: str
     day: str
+
+
+_COLUMNS: Final = (
+    *(each.name for each in (*fields(ModelRequest), *fields(Amount))),
+    *("measure", "user_id"),
+)
+COLUMNS: Final = ", ".join(_COLUMNS)
+INSERT: Final = f"""
+INSERT INTO model_requests ({COLUMNS}) VALUES (?{", ?" * (len(_COLUMNS) - 1)})
+"""  # noqa: S608
+_SETTLE: Final = f"""
+{INSERT} ON CONFLICT (request_id) DO UPDATE
+    SET provider = excluded.provider, model = excluded.model,
+        input_tokens = excluded.input_tokens, cached_tokens = excluded.cached_tokens,
+        output_tokens = excluded.output_tokens, cost = excluded.cost, measure = excluded.measure
+"""  # noqa: S608
 
 
 @dataclass(frozen=True)
@@ -235,22 +238,7 @@ class Usage:
             log.warning("what a request to a model took is not stored yet: %s", error.brief)
 
     def _row(self, request: ModelRequest, amount: Amount, measure: Measure) -> tuple[Any, ...]:
-        return (
-            request.request_id,
-            self._user.id,
-            request.session_id,
-            request.turn_id,
-            request.kind,
-            request.provider,
-            request.model,
-            request.sent_at,
-            request.day,
-            amount.input_tokens,
-            amount.cached_tokens,
-            amount.output_tokens,
-            amount.cost,
-            measure,
-        )
+        return (*vars(request).values(), *vars(amount).values(), measure, self._user.id)
 
 
 def _used(cap: Cap) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, cast
 
-from guest.memory.conversations.store import Conversations
+from guest.memory.conversations.store import Conversations, require_session
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import (
     DISOWNED_BY,
@@ -30,10 +30,6 @@ from guest.memory.storage.base import (
 from guest.memory.storage.changes import UNFOLLOWED, Background, bug, change_was_made
 from guest.memory.storage.erasure import Eraser
 
-_REQUIRE: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
-"""
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
 _DISOWNED: Final = f"""
@@ -64,7 +60,7 @@ async def disown(database: Database, notes: NoteRepository, user: User, session_
     """
     await apply(
         database,
-        Statement(_REQUIRE, (session_id, user.id)),
+        require_session(session_id, user),
         Statement(_DISOWN, (DISOWNED_MARK + user.id, session_id)),
         notes.hide_session(session_id),
         Statement(_TELL_COPIES, (user.conversations,)),

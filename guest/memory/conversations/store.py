@@ -77,6 +77,11 @@ UPDATE chunks SET neighbours = fresh.neighbours FROM fresh
 """  # noqa: S608
 
 
+def require_session(session_id: str, user: User) -> Statement:
+    """Fail the batch if the user has no such session."""
+    return Statement(_REQUIRE, (session_id, user.id))
+
+
 def refresh(session_id: str, sequence: int | None = None) -> Statement:
     """Update the `neighbours` of an event and of those around it, in the batch that stored it.
     Without `sequence`, it is the session's last event."""
@@ -283,7 +288,7 @@ class Conversations:
         session_id, written = event.session_id, event.written_at
         appended = (session_id, event.turn_id, event.role, event.text, event.payload, written)
         statements = (
-            Statement(_REQUIRE, (session_id, self._user.id)),
+            require_session(session_id, self._user),
             Statement(_TOUCH, (written, session_id, event.turn_id, event.title)),
             Statement(_APPEND, appended),
             indexing(namespace, session_id, event.role, event.text, written),

@@ -4,9 +4,8 @@
 that the same memory always gives the same bytes.
 """
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import Field as DataclassField
 from datetime import datetime
 from functools import cache
@@ -21,11 +20,7 @@ from guest.memory.models import Change, Details
 from guest.memory.notes.columns import DETAILS
 from guest.memory.validation import REASON_MAX_CHARS
 
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-UPGRADES: Final[Sequence[Upgrade]] = ()
-"""The first upgrades a line from version 1 to 2, the next from 2 to 3, and so on. A new version
-of the format appends its own."""
-FORMAT_VERSION: Final = len(UPGRADES) + 1
+FORMAT_VERSION: Final = 1
 
 _COUNT_MAX: Final = 2**52
 """Imported counters continue to grow here, so they may use half of the range."""
@@ -262,25 +257,9 @@ def written(line: Line) -> bytes:
     return line.model_dump_json().encode() + b"\n"
 
 
-def read(
-    line: bytes, version: int = FORMAT_VERSION, upgrades: Sequence[Upgrade] = UPGRADES
-) -> Line:
-    """Decode a line.
-
-    Args:
-        line: Without its line break.
-        version: The version in the file's header.
-        upgrades: From version 1 on; see `UPGRADES`.
-
-    Raises:
-        BadLine: It is not a line of that version.
-    """
+def read(line: bytes) -> Line:
+    """Decode a line, given without its line break. Raises `BadLine` if it is not one."""
     try:
-        if pending := upgrades[version - 1 :]:
-            fields = _OBJECT.validate_json(line)
-            for upgrade in pending:
-                fields = upgrade(fields)
-            line = json.dumps(fields).encode()
         return _adapter().validate_json(line)
     except ValidationError as error:
         raise BadLine(_explained(error.errors(include_url=False, include_input=False))) from None
@@ -301,9 +280,6 @@ def imported(said: _S) -> _S:
         return said
     origin = said.origin.model_copy(update={"actor": "import"})
     return said.model_copy(update={"origin": origin, "source": "import"})
-
-
-_OBJECT: Final[TypeAdapter[dict[str, Any]]] = TypeAdapter(dict[str, Any])
 
 
 @cache

@@ -102,10 +102,6 @@ INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_a
             parent_id = COALESCE(NULLIF(excluded.parent_id, ''), parent_id)
         WHERE excluded.user_id = user_id
 """
-_REQUIRE_SESSION: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
-"""
 _STATE: Final = """
 INSERT INTO session_state (session_id, name, value, epoch, updated_at) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (session_id, name) DO UPDATE
@@ -224,7 +220,7 @@ class Plan:
             put_away, parent = line.archived_at or "", line.parent_id or ""
             session = (line.session_id, self.user.id, *values, put_away, parent)
             self._add(Statement(_SESSION, session))
-        self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user.id)))
+        self._add(store.require_session(line.session_id, self.user))
         for each in change.state:
             state = (line.session_id, each.name, each.value, each.epoch, each.updated_at)
             self._add(Statement(_STATE, state))
@@ -232,7 +228,7 @@ class Plan:
     def event(self, line: EventLine) -> None:
         """Add an event under its number; the batch fails if the number is taken or the session
         is not the user's."""
-        self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user.id)))
+        self._add(store.require_session(line.session_id, self.user))
         self._add(Statement(_EVENT, tuple(line.model_dump(exclude={"kind"}).values())))
         self.adding.append(len(self.statements))
         self._add(
@@ -435,7 +431,7 @@ class Importer:
         header = _header(first)
         report = Report()
         would_be = self._rehearsal(first) if dry_run else None
-        numbered = list(_parsed(rest, header.version, report))
+        numbered = list(_parsed(rest, report))
         if header.user_id != self._user.id:
             numbered = [(number, of_another(line)) for number, line in numbered]
         for group in groups(numbered):
@@ -516,10 +512,10 @@ def _header(line: bytes) -> Header:
     )
 
 
-def _parsed(lines: Sequence[bytes], version: int, report: Report) -> Iterator[Numbered]:
+def _parsed(lines: Sequence[bytes], report: Report) -> Iterator[Numbered]:
     for number, text in enumerate(lines, start=2):
         try:
-            line = read(text, version)
+            line = read(text)
         except BadLine as error:
             report.problems.append((number, str(error)))
             continue

@@ -9,7 +9,6 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details
-from guest.memory.transfer.format import BadLine, NoteLine, read
 from guest.memory.transfer.importer import Report
 from guest.memory.transfer.merge import Stored, StoredNotes
 from tests.support.memory.exports import TIME, entities, exported, file, header, note, said, session
@@ -67,28 +66,6 @@ async def test_every_field_arrives_in_whatever_order(memory: Memory, order: int)
     kept = await memory.notes.get("n1")
     assert kept.details == Details("decision", 0.5, "why", 0.25, "s2")
     assert (kept.origin.link, kept.origin.material, kept.key) == ("/shared/page.md", True, "k")
-
-
-def test_lines_of_older_versions_are_upgraded_one_version_after_the_other() -> None:
-    """With two versions that are made up: the first had no link, the second called it url."""
-
-    def with_url(line: dict[str, Any]) -> dict[str, Any]:
-        line["current"]["origin"]["url"] = "/shared/page.md"
-        return line
-
-    def with_link(line: dict[str, Any]) -> dict[str, Any]:
-        line["current"]["origin"]["link"] = line["current"]["origin"].pop("url")
-        return line
-
-    first, second, third = (note("n1", "tea") for _ in range(3))
-    del first["current"]["origin"]["link"]
-    second["current"]["origin"]["url"] = second["current"]["origin"].pop("link")
-    for version, line, link in ((1, first, "/shared/page.md"), (2, second, ""), (3, third, "")):
-        found = read(json.dumps(line).encode(), version, (with_url, with_link))
-        assert isinstance(found, NoteLine)
-        assert found.current.origin.link == link
-    with pytest.raises(BadLine, match="not a JSON object"):
-        read(b"[]", 1, (with_url, with_link))
 
 
 async def test_recalls_are_the_most_of_both_and_change_nothing(memory: Memory) -> None:
