@@ -164,8 +164,8 @@ class Notes:
         return convert.message(
             pb.MemoryStatisticsReply,
             counts,
-            embedder=await self._memory.embedder_state(),
-            encrypted=self._memory.encrypted,
+            embedder=await self._memory.store.vectorizer.state(),
+            encrypted=bool(self._memory.store.config.encryption_key),
             stored_notes_max=quota.notes,
             text_bytes_max=quota.text_bytes,
             vectors=[

@@ -219,11 +219,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
-        embedder, shell = await asyncio.gather(self._memory.embedder_state(), self._shell())
+        embedder, shell = await asyncio.gather(self._memory.store.vectorizer.state(), self._shell())
         notices = [*self._info.notices, *self._notices()]
         if embedder not in ("ready", "loading", "disabled"):
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
-        if (memory := self._memory.state) != "ready":
+        if (memory := self._memory.store.state) != "ready":
             notices.append(
                 f"nothing can be saved right now, and searches answer from a copy: {memory}"
             )
@@ -330,7 +330,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     @_rpc
     async def SetMemoryToken(self, request: pb.SetMemoryTokenRequest) -> pb.SetMemoryTokenReply:
-        await self._memory.set_token(request.auth_token)
+        await self._memory.store.set_token(request.auth_token)
         return pb.SetMemoryTokenReply()
 
     @_rpc

@@ -181,7 +181,7 @@ class Store:
 
     @property
     def state(self) -> str:
-        """ "ready", or what is wrong with the store."""
+        """ "ready", or one sentence that says what is wrong with the store."""
         return "ready" if self.server is None else self.server.state
 
     async def statistics(self, user: User) -> Statistics:
@@ -199,7 +199,8 @@ class Store:
         return replace(counts, store="remote", state=server.state, replica_synced_at=synced_at)
 
     async def set_token(self, auth_token: str) -> None:
-        """See `Memory.set_token`."""
+        """Switch to another token once the memory server has accepted it; otherwise keep the old
+        one. Raises `StorageError`."""
         if self.server is None:
             raise StorageError(
                 Code.FAILED_PRECONDITION,

@@ -233,25 +233,11 @@ class Memory:
             )
 
     @property
-    def encrypted(self) -> bool:
-        return bool(self.store.config.encryption_key)
-
-    @property
     def quota(self) -> Quota:
         return Quota.of(self.store.config)
 
     async def statistics(self) -> Statistics:
         return await self.store.statistics(self._user)
-
-    @property
-    def state(self) -> str:
-        """ "ready", or one sentence that says what is wrong with the store."""
-        return self.store.state
-
-    async def set_token(self, auth_token: str) -> None:
-        """Switch to another token once the memory server has accepted it; otherwise keep the old
-        one. Raises `StorageError`."""
-        await self.store.set_token(auth_token)
 
     def export(self) -> "AsyncIterator[ExportPart]":
         """The user's whole memory as lines for an `importer`."""
@@ -302,7 +288,3 @@ class Memory:
         """Wait briefly, before the first search only, for an embedder that is still loading;
         `tell` is first called with a sentence that says so."""
         await self.store.vectorizer.wait_while_loading(self.patience.loading_s, tell)
-
-    async def embedder_state(self) -> str:
-        """ "ready", "loading", "disabled", or one sentence that says why there are no vectors."""
-        return await self.store.vectorizer.state()

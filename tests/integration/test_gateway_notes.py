@@ -92,7 +92,7 @@ async def test_a_search_needs_no_store_to_explain_its_results(
     async def away(*_: object) -> list[Note]:
         raise StorageError(Code.UNAVAILABLE, "the store is away")
 
-    monkeypatch.setattr(gateways.memory, "get_many", away)
+    monkeypatch.setattr(gateways.memory.notes, "get_many", away)
     (hit,) = (await alice.stub.SearchNotes(pb.SearchNotesRequest(query="key Bob"))).notes
     assert (hit.text, hit.HasField("origin")) == ("the key is with Bob", False)
 

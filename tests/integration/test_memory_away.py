@@ -67,12 +67,12 @@ async def gone(memory: Memory) -> None:
     """Let the memory notice that its server is away."""
     with pytest.raises(StorageError):
         await memory.list(1)
-    assert memory.state != "ready"
+    assert memory.store.state != "ready"
 
 
 async def back(memory: Memory) -> None:
     async def ready() -> bool:
-        return memory.state == "ready"
+        return memory.store.state == "ready"
 
     await until(ready)
 
@@ -171,7 +171,7 @@ async def test_a_guest_starts_without_the_server_and_goes_on_when_it_comes(
 ) -> None:
     server.stop()
     async with guest(server.url(), tmp_path) as memory:
-        assert memory.state != "ready"
+        assert memory.store.state != "ready"
         with pytest.raises(StorageError, match="there is no copy of it on this machine"):
             await memory.search("tea")
         session = await memory.conversations.create()
@@ -189,12 +189,12 @@ async def test_a_refused_token_is_an_absence_too(tmp_path: Path) -> None:
     with running(keys) as server:
         good, bad = keys.token("default"), Keys().token("default")
         async with guest(server.url(), tmp_path, bad) as memory:
-            assert "refuses the token" in memory.state
+            assert "refuses the token" in memory.store.state
             with pytest.raises(StorageError, match="refuses the token"):
                 await memory.save("tea", [], ORIGIN)
             with pytest.raises(StorageError):
-                await memory.set_token(Keys().token("default"))
-            await memory.set_token(good)
+                await memory.store.set_token(Keys().token("default"))
+            await memory.store.set_token(good)
             await back(memory)
             assert (await memory.save("tea", [], ORIGIN)).created
 

@@ -77,6 +77,6 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
         with pytest.raises(StorageError, match="cannot be reached"):
             await change()
     server.start()
-    await until(lambda: memory.state == "ready")
+    await until(lambda: memory.store.state == "ready")
     assert await memory.notes.get(old.note_id) == before
     assert (await memory.notes.get(note.note_id)).access_count == 1

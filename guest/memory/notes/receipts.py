@@ -13,18 +13,13 @@ from guest.memory.storage.base import Database, Statement, apply
 from guest.memory.storage.errors import reading
 
 _INSERT: Final = """
-INSERT INTO receipts (namespace, session_id, turn_id, action, outcome, note_id, version, asked_by,
-                      created_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+INSERT INTO receipts (namespace, session_id, turn_id, action, outcome, note_id, asked_by,
+                      created_at, version)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, CASE
+        WHEN ?9 IS NOT NULL THEN ?9 WHEN ?4 IN ('deleted', 'superseded') THEN 0
+        ELSE (SELECT version FROM notes WHERE namespace = ?1 AND note_id = ?6) END)
 """
-_INSERT_OF_CHANGE: Final = """
-INSERT INTO receipts (namespace, session_id, turn_id, action, outcome, note_id, version, asked_by,
-                      created_at)
-    VALUES (?1, ?2, ?3, ?4, 'done', ?5,
-            CASE WHEN ?4 IN ('deleted', 'superseded') THEN 0
-                 ELSE (SELECT version FROM notes WHERE namespace = ?1 AND note_id = ?5) END,
-            ?6, ?7)
-"""
+"""Without a version, it is the one that the note has."""
 _OF_TURNS: Final = """
 SELECT turn_id, action, outcome, note_id, version,
        IFNULL((SELECT CASE WHEN EXISTS (
@@ -51,7 +46,8 @@ def of_change(
         return ()
     asked_by = "runtime" if origin.actor == "automatic" else "model"
     place = (namespace, origin.session_id, origin.turn_id)
-    return (Statement(_INSERT_OF_CHANGE, (*place, action, note_id, asked_by, now())),)
+    change = (action, "done", note_id, asked_by, now(), None)
+    return (Statement(_INSERT, (*place, *change)),)
 
 
 class Receipts:
@@ -97,12 +93,8 @@ class Receipts:
             place = (self._namespace, session_id, turn_id)
             rows = (
                 (
-                    each.action,
-                    each.outcome,
-                    each.note_id,
+                    *(each.action, each.outcome, each.note_id, each.asked_by, each.created_at),
                     each.version,
-                    each.asked_by,
-                    each.created_at,
                 )
                 for each in missing
             )

@@ -130,31 +130,27 @@ async def notes(
     return found
 
 
+_HIT: Final = (
+    *("note_id", "text", "tags", "created_at", "updated_at", "version", "key", "type"),
+    *("confidence", "actor", "link", "material", "superseded", "shortened"),
+)
+"""What `_NOTES` gives of a hit, after the passage's id."""
+
+
 def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
-    _, note_id, text, tags, created, updated, version, key, *rest = cast("tuple[Any, ...]", row)
-    kind, confidence, actor, link, material, superseded, shortened, *_ = rest
+    found: dict[str, Any] = dict(zip(_HIT, row[1:], strict=False))
+    for name in ("material", "superseded", "shortened"):
+        found[name] = bool(found[name])
     with reading("a note"):
-        return Hit(
-            note_id=note_id,
-            text=text,
-            score=round(score, 4),
-            source="user_memory",
-            matched_by=passage.matched_by,
-            tags=tuple(json.loads(tags)),
-            created_at=created,
-            updated_at=updated,
-            version=version,
-            key=key,
-            type=kind,
-            confidence=confidence,
-            actor=actor,
-            link=link,
-            material=bool(material),
-            superseded=bool(superseded),
-            shortened=bool(shortened),
-            meaning=round(passage.meaning, 4),
-            words=round(passage.words, 4),
-        )
+        tags = tuple(json.loads(found.pop("tags")))
+        return _hit(score, passage, source="user_memory", tags=tags, **found)
+
+
+def _hit(score: float, passage: Ranked, **found: Any) -> Hit:
+    meaning, words = round(passage.meaning, 4), round(passage.words, 4)
+    return Hit(
+        score=round(score, 4), matched_by=passage.matched_by, meaning=meaning, words=words, **found
+    )
 
 
 async def conversation(
@@ -195,12 +191,12 @@ async def conversation(
 
 def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
     _, context, body, created, session_id, sequence, _, material, _ = cast("tuple[Any, ...]", row)
-    return Hit(
+    return _hit(
+        score,
+        passage,
         note_id="",
         text=f"{context}: {body}",
-        score=round(score, 4),
         source="conversation",
-        matched_by=passage.matched_by,
         tags=(),
         created_at=created,
         updated_at=created,
@@ -208,8 +204,6 @@ def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
         material=bool(material),
         session_id=session_id,
         sequence=sequence,
-        meaning=round(passage.meaning, 4),
-        words=round(passage.words, 4),
     )
 
 

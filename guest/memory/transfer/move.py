@@ -15,7 +15,7 @@ from guest.memory.factory import admit, open_file, open_remote, prepare
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import MemoryConfig, User
 from guest.memory.notes.quota import UNBOUNDED
-from guest.memory.storage.base import Database, Row, Statement, apply
+from guest.memory.storage.base import Database, Row, Statement, Value, apply
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
 from guest.memory.transfer.exporter import RowReader, described, entities, export
@@ -23,7 +23,7 @@ from guest.memory.transfer.format import Entity, HistoryLine, NoteLine, written
 from guest.memory.transfer.importer import Importer
 from guest.memory.usage import COLUMNS, INSERT
 
-_VECTORS_PER_PAGE: Final = 128
+_ROWS_PER_PAGE: Final = 128
 
 Progress = Callable[[str, int, int], None]
 """Called with the step, how much of it is done, and its total."""
@@ -40,9 +40,8 @@ INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector, digest)
     SELECT chunk_id, namespace, ?, ?, 0 FROM chunks
         WHERE namespace = ? AND position = ? AND context = ? AND body = ?
 """
-_USAGE_PER_PAGE: Final = 500
 _USAGE: Final = f"""
-SELECT {COLUMNS} FROM model_requests WHERE user_id = ? AND request_id > ?
+SELECT {COLUMNS} FROM model_requests WHERE request_id > ? AND user_id = ?
     ORDER BY request_id LIMIT ?
 """  # noqa: S608
 _STORE_USAGE: Final = f"{INSERT} ON CONFLICT (request_id) DO NOTHING"
@@ -83,31 +82,27 @@ async def vectors_of(database: Database, user: User) -> int:
 
 
 async def _copy_vectors(source: Database, target: Database, user: User, progress: Progress) -> None:
-    total = await vectors_of(source, user)
-    done, last = 0, 0
-    while True:
-        page = (
-            await source.execute(_VECTORS_PAGE, (last, *user.namespaces, _VECTORS_PER_PAGE))
-        ).rows
-        if page:
-            await apply(target, *map(_store, page))
-            last = cast(int, page[-1][0])
-            done += len(page)
-            progress("vectors", done, total)
-        if len(page) < _VECTORS_PER_PAGE:
-            return
+    total, done = await vectors_of(source, user), 0
+    async for page in _pages(source, _VECTORS_PAGE, 0, *user.namespaces):
+        await apply(target, *map(_store, page))
+        done += len(page)
+        progress("vectors", done, total)
 
 
 async def _copy_usage(source: Database, target: Database, user: User) -> None:
     """Copy what requests to models took, so that budgets hold in the target, too."""
-    last = ""
-    while True:
-        page = (await source.execute(_USAGE, (user.id, last, _USAGE_PER_PAGE))).rows
-        if page:
-            await apply(target, *(Statement(_STORE_USAGE, row) for row in page))
-            last = cast(str, page[-1][0])
-        if len(page) < _USAGE_PER_PAGE:
-            return
+    async for page in _pages(source, _USAGE, "", user.id):
+        await apply(target, *(Statement(_STORE_USAGE, row) for row in page))
+
+
+async def _pages(
+    source: Database, sql: str, first: int | str, *which: str
+) -> AsyncIterator[Sequence[Row]]:
+    """Rows in the order of their first column, page by page, from after `first`."""
+    last: Value = first
+    while page := (await source.execute(sql, (last, *which, _ROWS_PER_PAGE))).rows:
+        yield page
+        last = page[-1][0]
 
 
 def _store(row: Row) -> Statement:

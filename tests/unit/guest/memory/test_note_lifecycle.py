@@ -224,7 +224,7 @@ async def test_no_embedder_is_a_choice_and_nothing_warns_of_it(path: Path) -> No
         assert found.all_warnings == ()
         assert not outcome.uncompared
         assert (await memory.review()).warnings == ()
-        assert await memory.embedder_state() == "disabled"
+        assert await memory.store.vectorizer.state() == "disabled"
 
 
 async def test_a_slow_embedder_is_not_waited_for(path: Path) -> None:
