@@ -362,7 +362,6 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "sudo tools/get_runsc.sh": _CI,
     "systemctl disable --now oxydra": _ROOT,
     "chown -R 0:0 DIRECTORY": _ROOT,
-    "chown -R 10001:10001": _ROOT,
     "systemd-run --user --scope --property=Delegate=yes runner --insecure start": (
         "needs a systemd of the user's own"
     ),
