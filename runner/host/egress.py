@@ -18,7 +18,7 @@ from runner.egress.configuration import part, without_secrets
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.launch import EgressLauncher
-from runner.host.supervisor import Adopt, Launch, Policy, Supervisor
+from runner.host.supervisor import Adopt, Launch, Policy, Supervisor, disabled
 from runner.tiers.base import Handle, TierDriver
 from runner.workspace.mounts import SERVED, Role
 
@@ -141,12 +141,7 @@ class Egress:
                 servers = ", ".join(sorted(map(str, self._handed)))
                 found.details = f"reaches on this machine: {servers}"
             return found
-        return control_pb2.GuestStatus(
-            role=self.role,
-            state="disabled",
-            reason=self._idle,
-            since=self._since.isoformat(timespec="seconds"),
-        )
+        return disabled(self.role, self._idle, self._since)
 
     async def counters(self) -> egress_pb2.EgressCountersReply | None:
         """What has left by it. None if the guest does not answer."""
@@ -214,10 +209,6 @@ class EgressGuests:
 
     def __iter__(self) -> Iterator[Egress]:
         return iter((self.agents, self.commands))
-
-    def of(self, role: str) -> Egress | None:
-        """The one whose role it is."""
-        return next((each for each in self if each.role == role), None)
 
     async def reconfigure(self) -> bool:
         """See `Egress.reconfigure`. Both are told, also if one refuses."""

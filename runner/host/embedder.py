@@ -25,7 +25,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,9 +45,9 @@ from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError, file_errors
 from runner.host.authority import Authority
-from runner.host.launch import OWN_ENVIRONMENT
+from runner.host.launch import OWN_ENVIRONMENT, program
 from runner.host.runtime import load_state, save_state
-from runner.host.supervisor import Launch, Policy, Supervisor
+from runner.host.supervisor import Launch, Policy, Supervisor, disabled
 from runner.host.weights import Weights, located, weights_of, weights_of_reranker
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import GuestMounts, Handle, LaunchSpec, Limits, SharedEmbedder, TierDriver
@@ -70,7 +69,6 @@ _LAST_WAIT_S: Final = 0.1
 _INFO_TIMEOUT_S: Final = 1.0
 _STATES: Final = {"loading": "starting", "ready": "ready", "failed": "failed"}
 NONE: Final = 'embedder.backend = "none"'
-_SERVER: Final = (sys.executable, "-P", "-m", "guest.embedding.server")
 _SOCKET_MOUNT: Final = Mount("socket", "", "/embedder/socket", Access.READ_WRITE)
 _STATE_MOUNT: Final = Mount("state", "", "/embedder/state", Access.READ_WRITE)
 _OWN_ENVIRONMENT: Final = {
@@ -210,7 +208,7 @@ class Embedder(SharedEmbedder):
         self._policy = policy
         self._environ = environ
         self._enabled = home.backend != "none"
-        self._since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._since = datetime.now(UTC)
         self._link = bootstrap_pb2.Link(unavailable_reason=NONE)
         self._lease: int | None = None
         self._supervisor = Supervisor(
@@ -253,12 +251,7 @@ class Embedder(SharedEmbedder):
     async def status(self) -> control_pb2.GuestStatus:
         """The current state of the embedder, which is asked for at most two seconds."""
         if not self._enabled:
-            return control_pb2.GuestStatus(
-                role=Role.EMBEDDER,
-                state="disabled",
-                reason=NONE,
-                since=self._since,
-            )
+            return disabled(Role.EMBEDDER, NONE, self._since)
         reply = await self._supervisor.status()
         if reply.state != "ready":
             return reply
@@ -342,9 +335,9 @@ class Embedder(SharedEmbedder):
             ),
         )
         view = GuestMounts(mounts, own_files)
-        program = ("oxydra-embedder",) if capabilities.own_programs else _SERVER
         command = (
-            *(*program, "--bootstrap-stdin", "--socket", str(view.path(home.socket))),
+            *program(capabilities, "oxydra-embedder", "guest.embedding.server"),
+            *("--bootstrap-stdin", "--socket", str(view.path(home.socket))),
             *("--leases", str(view.path(home.leases))),
             *("--backend", home.backend, "--model", home.model),
             *(("--reranker", home.reranker) if home.reranker else ()),

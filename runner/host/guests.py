@@ -28,7 +28,7 @@ from runner.host.egress import Egress, EgressGuests
 from runner.host.launch import Launchers
 from runner.host.recovery import RecoveryState, RunningGuest
 from runner.host.runtime import Runtime, save_state
-from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
+from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor, disabled
 from runner.tiers.base import Boundary, Handle, Port, TierDriver
 from runner.workspace.mounts import SERVED, Role
 
@@ -83,7 +83,7 @@ class Guests:
         """Why the shell guest does not know how its commands get out; None if it does."""
         self._telling = asyncio.Lock()
         self._reports: dict[Role, control_pb2.BoundaryReport] = {}
-        self._since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._since = datetime.now(UTC)
 
         def supervised(
             role: Role,
@@ -174,13 +174,7 @@ class Guests:
             if self.untold is not None and status.role == Role.SHELL and status.state == "ready":
                 status.reason, status.details = self.untold.brief, self.untold.details
         if self.shell is None:
-            none = control_pb2.GuestStatus(
-                role=Role.SHELL,
-                state="disabled",
-                reason=self._launchers.no_shell,
-                since=self._since,
-            )
-            found.insert(1, none)
+            found.insert(1, disabled(Role.SHELL, self._launchers.no_shell, self._since))
         return found
 
     def restarts(self) -> dict[str, int]:
@@ -361,7 +355,7 @@ class Guests:
             self._runtime.state.unlink(missing_ok=True)
             self._runtime.handover.unlink(missing_ok=True)
         elif self._placement.lasting:
-            self._now().save(self._runtime.handover)
+            self._placement.leave(self._now(), self._runtime.handover)
         else:
             save_state(self._runtime.state, list(self._handles.values()))
 

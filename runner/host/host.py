@@ -248,9 +248,9 @@ class Host:
                 await self._take_up(self._reload())
                 await self._loopback.serve(self._launchers.egress.handed)
                 await self._note(self.config.for_user(self.user_id))
-            egress = self._guests.egress.of(role)
-            if egress is not None and not egress.wanted and (why := egress.why_idle):
-                raise not_restartable(role, why)
+            for egress in self._guests.egress:
+                if egress.role == role and not egress.wanted and (why := egress.why_idle):
+                    raise not_restartable(role, why)
             await self._guests.restart(role)
 
     async def get_egress(self) -> control_pb2.GetEgressReply:
@@ -362,8 +362,8 @@ class Host:
         self._outlived = self._capabilities.placement.lasting
         self.workspace = Workspace.locate(config, self.user_id)
         self._runtime = Runtime.locate(config, self.user_id)
-        if self._outlived:
-            self._handover = RecoveryState.load(self._runtime.handover) or self._handover
+        left = self._capabilities.placement.recovered(self._runtime.handover)
+        self._handover = left or self._handover
         self._launchers = self._new_launchers(config)
         home = EmbedderHome.locate(config, self._runtime.base)
         self._embedder: SharedEmbedder = driver.embedder(

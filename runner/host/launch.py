@@ -46,8 +46,6 @@ AGENT_COMMAND: Final = (
     "guest.app",
     "--bootstrap-stdin",
 )
-_SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
-_EGRESS_MODULE: Final[tuple[str, ...]] = (sys.executable, "-P", "-m", "egress.server")
 _PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 NOTHING: Final = {
     Role.EGRESS: "nothing is configured to leave",
@@ -67,6 +65,12 @@ _REACHED: Final = {
     Role.SHELL_EGRESS: (Party.EGRESS, Port.EGRESS),
 }
 """Who each guest is to its callers, and its port where it has an address."""
+
+
+def program(capabilities: Capabilities, script: str, module: str) -> tuple[str, ...]:
+    """The command of a guest's program: the console script of its image, or a module of this
+    installation, which never imports from the working directory."""
+    return (script,) if capabilities.own_programs else (sys.executable, "-P", "-m", module)
 
 
 def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -109,7 +113,6 @@ class _Launcher:
     def _launch(
         self,
         role: Role,
-        socket: Path,
         command: tuple[str, ...],
         environment: Mapping[str, str],
         working_directory: Path,
@@ -117,9 +120,9 @@ class _Launcher:
         mounts: Sequence[BoundMount] | None = None,
         message: BootstrapEnvelope | None = None,
     ) -> Launch:
-        """A launch with its own token and id, reached at `socket`. `mounts` are the role's, and
-        `message` is the envelope of a service, unless they are given."""
-        party, port = _REACHED[role]
+        """A launch with its own token and id. `mounts` are the role's, and `message` is the
+        envelope of a service, unless they are given."""
+        socket, (party, port) = self.workspace.socket(role), _REACHED[role]
         token, launch_id = new_token(), str(uuid.uuid4())
         name = self._placement.name(launch_id)
         identity = self.authority.issue(party, name)
@@ -238,7 +241,7 @@ class AgentLauncher(_Launcher):
             version=ENVELOPE_VERSION,
             user_id=self.workspace.user_id,
             tier=self.capabilities.tier,
-            gateway=self._placement.listener(self.workspace.gateway_socket, seen, Port.GATEWAY),
+            gateway=self._placement.listener(self.workspace.socket(Role.AGENT), seen, Port.GATEWAY),
             paths=bootstrap_pb2.GuestPaths(**paths, database=str(seen.path(self.db_path))),
             settings=to_json(_for_agent(self._settings)),
             secrets=_agents_own(self._settings, self.secrets, job_key).message(),
@@ -255,7 +258,6 @@ class AgentLauncher(_Launcher):
         container = self.config.container
         return self._launch(
             Role.AGENT,
-            self.workspace.gateway_socket,
             command=self._command,
             environment=self._environment,
             working_directory=seen.path(self.workspace.internal)
@@ -333,26 +335,23 @@ class ShellLauncher(_Launcher):
     @property
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds it, as a path on the host, with an identity for it."""
-        return self._link_to(self.workspace.shell_socket, self.agent_token)
+        return self._link_to(self.workspace.socket(Role.SHELL), self.agent_token)
 
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No shell guest may run."""
         self.workspace.provision()
         if self.workspace.here:
             quarantine_excess(self.workspace, self.crowd_max, mounted=True)
-        settings, socket = self._settings.shell, self.workspace.shell_socket
-        seen = self._seen(Role.SHELL)
-        place = self._placement.listener(socket, seen, Port.SHELL)
+        settings, socket = self._settings.shell, self.workspace.socket(Role.SHELL)
+        place = self._placement.listener(socket, self._seen(Role.SHELL), Port.SHELL)
         memory = settings.memory_mb * _MIB
         environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
-        program: tuple[str, ...] = ("oxydra-shell-daemon",)
         if not self.capabilities.own_programs:
-            program, environment["PATH"] = _SHELL_MODULE, os.defpath
+            environment["PATH"] = os.defpath
         return self._launch(
             Role.SHELL,
-            socket,
             command=(
-                *program,
+                *program(self.capabilities, "oxydra-shell-daemon", "shell_daemon.server"),
                 *("--socket", place.removeprefix("unix:")),
                 *("--bootstrap-stdin", "--sealed", *self._placement.until),
                 *("--log-level", self.config.log_level),
@@ -459,7 +458,7 @@ class EgressLauncher(_Launcher):
         """A new launch of the egress guest `role` with its own token and id. None may run."""
         self.workspace.provision()
         seen = self._seen(role)
-        control = self.workspace.egress_socket(role)
+        control = self.workspace.socket(role)
         served = SERVED[role]
         port = Port.AGENT_LISTENER if served is Role.AGENT else Port.SHELL_LISTENER
         listeners = (
@@ -470,16 +469,15 @@ class EgressLauncher(_Launcher):
             (flag, self._placement.listener(socket, seen, port).removeprefix("unix:"))
             for flag, socket, port in listeners
         )
-        program, home = _EGRESS_MODULE, control.parent
+        home = control.parent
         environment = guest_environment(home, self.agent.environ)
         if self.capabilities.own_programs:
-            program, home = ("oxydra-egress",), Path("/run")
+            home = Path("/run")
             environment = {"HOME": str(home), **_clock(self.agent.environ), **OWN_ENVIRONMENT}
         return self._launch(
             role,
-            control,
             command=(
-                *program,
+                *program(self.capabilities, "oxydra-egress", "egress.server"),
                 *chain.from_iterable(places),
                 *("--bootstrap-stdin", *self._placement.until),
                 *("--log-level", self.config.log_level),

@@ -525,6 +525,13 @@ class Supervisor:
         self._changed = asyncio.Event()
 
 
+def disabled(role: str, reason: str, since: datetime) -> control_pb2.GuestStatus:
+    """The status of a guest that is not wanted."""
+    return control_pb2.GuestStatus(
+        role=role, state="disabled", reason=reason, since=since.isoformat(timespec="seconds")
+    )
+
+
 def socket_at(endpoint: str) -> Path | None:
     """The socket on this machine that an endpoint names; None for another kind of endpoint."""
     return Path(endpoint.removeprefix("unix:")) if endpoint.startswith("unix:") else None

@@ -8,7 +8,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -163,7 +163,7 @@ def _make(
         progress.step(role, "unchanged")
         return progress.done(role)
     try:
-        with closing(build_context(dockerfile(role), packages())) as context:
+        with build_context(dockerfile(role), packages()) as context:
             stream = engine.build(
                 fileobj=context,
                 custom_context=True,
@@ -216,13 +216,13 @@ def _drop_leftovers(engine: docker.APIClient, roles: Sequence[ImageRole]) -> Non
         engine.prune_images({"dangling": True, "label": [label]})  # type: ignore[no-untyped-call]
 
 
-def build_context(dockerfile: str, wheels: Iterable[Path]) -> IO[bytes]:
-    """The Dockerfile and its wheels as one tar file, open at its start. The caller closes it.
+@contextmanager
+def build_context(dockerfile: str, wheels: Iterable[Path]) -> Iterator[IO[bytes]]:
+    """The Dockerfile and its wheels as one tar file, open at its start.
 
     Owners, modes and times are fixed, so that equal input gives equal layers.
     """
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
-    try:
+    with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as tar:
             entry = tarfile.TarInfo("Dockerfile")
             text = dockerfile.encode()
@@ -231,10 +231,7 @@ def build_context(dockerfile: str, wheels: Iterable[Path]) -> IO[bytes]:
             for wheel in sorted(wheels):
                 tar.add(wheel.resolve(), f"wheels/{wheel.name}", filter=_anonymous)
         file.seek(0)
-    except BaseException:
-        file.close()
-        raise
-    return file
+        yield file
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:

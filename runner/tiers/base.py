@@ -244,6 +244,14 @@ class Placement:
         `handle` is that of the one that runs. Empty if nowhere now."""
         return seen.endpoint(socket)
 
+    def recovered(self, path: Path) -> Any:
+        """The `RecoveryState` that an earlier runner has left; None where guests do not outlive
+        it."""
+        return None
+
+    def leave(self, state: Any, path: Path) -> None:
+        """Store a `RecoveryState` for the next runner, where guests outlive this one."""
+
     def link(self, base: "Link", handle: Handle | None, port: Port) -> "Link":
         """`base`, to the guest that runs."""
         return base

@@ -19,6 +19,7 @@ from wire.text import visible_name
 
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.directories import descriptor
+from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def quarantine_excess(
     for place, most_here in (
         (workspace.path / "shared", most),
         (workspace.path / "tmp", most),
-        (workspace.shell_socket.parent, 0),
+        (workspace.socket(Role.SHELL).parent, 0),
     ):
         try:
             with (

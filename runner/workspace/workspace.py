@@ -27,6 +27,7 @@ from runner.workspace.directories import (
 from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
     LISTENER,
+    MOUNTS,
     SERVED,
     BoundMount,
     Role,
@@ -105,18 +106,10 @@ class Workspace:
         """Where the agent guest writes backups, as it sees that where they are not `here`."""
         return self.internal / BACKUPS
 
-    @property
-    def gateway_socket(self) -> Path:
-        return self.path / "ipc" / "agent" / "agent.sock"
-
-    @property
-    def shell_socket(self) -> Path:
-        return self.path / "ipc" / "shell" / "shell.sock"
-
-    def egress_socket(self, role: Role) -> Path:
-        """Where the runner finds an egress guest."""
+    def socket(self, role: Role) -> Path:
+        """Where the runner finds a guest."""
         (own,) = (bound.host_path for bound in self.mounts(role) if bound.mount.name == "ipc")
-        return own / "egress.sock"
+        return own / f"{'egress' if role in SERVED else role}.sock"
 
     def egress_listener(self, guest: Role) -> Path:
         """Where the agent or the shell guest finds its way out."""
@@ -131,7 +124,7 @@ class Workspace:
     def sockets(self) -> tuple[Path, ...]:
         """All sockets of the user's guests."""
         return (
-            *(self.gateway_socket, self.shell_socket, *map(self.egress_socket, SERVED)),
+            *map(self.socket, MOUNTS),
             *map(self.egress_listener, SERVED.values()),
         )
 

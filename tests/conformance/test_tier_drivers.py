@@ -104,7 +104,7 @@ class Tier:
     def endpoint(self) -> str:
         if self.remote:
             return self.started[-1].endpoint(Port.GATEWAY)
-        return f"unix:{self.workspace.gateway_socket}"
+        return f"unix:{self.workspace.socket(Role.AGENT)}"
 
     async def start(self, behaviour: str = "serve", *, ready: bool = True) -> Handle:
         handle = await self.driver.start(self.spec(behaviour))
@@ -124,7 +124,7 @@ class Tier:
         peer = parties.gateway(self.endpoint, TOKEN)
         if self.remote:
             peer = replace(peer, launch_id=self.started[-1].launch_id)
-        elif not self.workspace.gateway_socket.exists():
+        elif not self.workspace.socket(Role.AGENT).exists():
             return False
         async with transport.open_channel(peer) as channel:
             return await transport.check_health(channel)

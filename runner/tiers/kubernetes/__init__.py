@@ -10,6 +10,7 @@ policies   who may connect to whom
 watching   how pods are, as the API server tells
 streams    the envelope in, the output out
 leadership one active runner per namespace
+recovery   what a runner leaves to the next one
 volumes    a user's directories, as the volumes have them
 removal    what a cluster has of a user
 doctor     what is wrong with the cluster

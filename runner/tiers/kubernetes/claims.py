@@ -38,11 +38,7 @@ def claim(owner: Owner, which: str, settings: KubernetesSettings) -> dict[str, A
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {
-            "name": owner.name(which),
-            "labels": owner.labels,
-            "annotations": owner.annotations,
-        },
+        "metadata": owner.metadata(which),
         "spec": spec,
     }
 
@@ -88,19 +84,18 @@ def size_of(claim: dict[str, Any]) -> str:
 async def remove(cluster: Cluster, owner: Owner) -> None:
     """Remove all claims of a user, and with them what they hold, as their class says. Raises
     `TierError` if one is somebody else's."""
-    found = await claims_of(cluster, owner)
-    for each in found.values():
-        if each is not None:
-            _require_ours(each, owner)
-    for name, each in found.items():
-        if each is not None:
-            await cluster.find(
-                f"remove the claim {name}",
-                cluster.core.delete_namespaced_persistent_volume_claim,
-                name,
-                cluster.namespace,
-                body={"preconditions": {"uid": each["metadata"]["uid"]}},
-            )
+    found = [each for each in (await claims_of(cluster, owner)).values() if each is not None]
+    for each in found:
+        _require_ours(each, owner)
+    for each in found:
+        name = each["metadata"]["name"]
+        await cluster.find(
+            f"remove the claim {name}",
+            cluster.core.delete_namespaced_persistent_volume_claim,
+            name,
+            cluster.namespace,
+            body={"preconditions": {"uid": each["metadata"]["uid"]}},
+        )
 
 
 async def _require_moved(cluster: Cluster, name: str) -> None:

@@ -143,22 +143,6 @@ class Cluster:
     def networking(self) -> client.NetworkingV1Api:
         return client.NetworkingV1Api(self.api)
 
-    @property
-    def coordination(self) -> client.CoordinationV1Api:
-        return client.CoordinationV1Api(self.api)
-
-    @property
-    def authorization(self) -> client.AuthorizationV1Api:
-        return client.AuthorizationV1Api(self.api)
-
-    @property
-    def storage(self) -> client.StorageV1Api:
-        return client.StorageV1Api(self.api)
-
-    @property
-    def node(self) -> client.NodeV1Api:
-        return client.NodeV1Api(self.api)
-
     async def ask(
         self, what: str, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
     ) -> dict[str, Any]:
@@ -199,6 +183,16 @@ class Cluster:
         options["label_selector"] = labels
         return list((await self.ask("list pods", listing, self.namespace, **options))["items"])
 
+    async def runtime_class(self, name: str) -> dict[str, Any] | None:
+        """A runtime class; empty if there is none, None if the runner may not read it."""
+        read = client.NodeV1Api(self.api).read_runtime_class
+        try:
+            return await self.find(f"read the runtime class {name}", read, name) or {}
+        except RefusedError as refused:
+            if refused.status != 403:
+                raise
+            return None
+
     async def made(
         self,
         what: str,
@@ -221,7 +215,7 @@ class Cluster:
     ) -> dict[str, Any]:
         async with asyncio.timeout(ANSWER_S):
             response = await call(*arguments, _preload_content=False, **options)
-            async with contextlib.aclosing(_Closing(response)):
+            with contextlib.closing(response):
                 text = await response.text()
                 status = int(response.status)
         if status >= 400:
@@ -290,16 +284,6 @@ class Cluster:
         await config.load_kube_config(config_file=path, client_configuration=configuration)
         _, active = config.list_kube_config_contexts(config_file=path)
         return str((active or {}).get("context", {}).get("namespace") or "default")
-
-
-class _Closing:
-    """Something with a `close` of its own, for `aclosing`."""
-
-    def __init__(self, response: Any) -> None:
-        self._response = response
-
-    async def aclose(self) -> None:
-        self._response.close()
 
 
 def refused(status: int, what: str, text: str) -> RefusedError:

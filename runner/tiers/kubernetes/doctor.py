@@ -97,9 +97,9 @@ class _Examination:
 
     async def _storage_class(self) -> list[Finding]:
         name = "storage class"
-        storage = self._cluster.storage
+        listing = client.StorageV1Api(self._cluster.api).list_storage_class
         try:
-            found = await self._cluster.ask("list storage classes", storage.list_storage_class)
+            found = await self._cluster.ask("list storage classes", listing)
         except RefusedError as error:
             if error.status != 403:
                 raise
@@ -136,15 +136,10 @@ class _Examination:
         name, wanted = "runtime class", self._settings.runtime_class
         if not wanted:
             return [ok(name, "none is set: guests share their node's kernel")]
-        try:
-            found = await self._cluster.find(
-                f"read the runtime class {wanted}", self._cluster.node.read_runtime_class, wanted
-            )
-        except RefusedError as error:
-            if error.status != 403:
-                raise
-            return [ok(name, f"{wanted}; {_UNKNOWN}")]
+        found = await self._cluster.runtime_class(wanted)
         if found is None:
+            return [ok(name, f"{wanted}; {_UNKNOWN}")]
+        if not found:
             what = f"there is no runtime class {wanted}, so that no guest starts"
             fix = "kubectl get runtimeclass, then set kubernetes.runtime_class to one of them"
             return [problem(name, what, fix)]

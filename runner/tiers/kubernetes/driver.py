@@ -67,7 +67,6 @@ class _Guest:
     uid: str
     ended: "asyncio.Future[int | None]"
     life: "asyncio.Task[None]"
-    exit_code: int | None = None
 
 
 class KubernetesDriver(TierDriver):
@@ -107,30 +106,16 @@ class KubernetesDriver(TierDriver):
                 details=f"it lacks: {', '.join(missing)}",
                 resolution="kubectl apply -k deploy/kubernetes/plain, or helm upgrade",
             )
-        await self._check_runtime_class()
-        return []
-
-    async def _check_runtime_class(self) -> None:
-        """Refuse a runtime class that is not there, as far as the runner may look. If it may not,
-        the API server refuses the pods."""
+        # One that the runner may not look for is refused with the pods.
         wanted = self._settings.runtime_class
-        if not wanted:
-            return
-        try:
-            found = await self.cluster.find(
-                f"read the runtime class {wanted}", self.cluster.node.read_runtime_class, wanted
-            )
-        except RefusedError as refused:
-            if refused.status != 403:
-                raise
-            return
-        if found is None:
+        if wanted and await self.cluster.runtime_class(wanted) == {}:
             raise TierError(
                 Code.FAILED_PRECONDITION,
                 f"this cluster has no runtime class {wanted}",
                 details="guests start with it or not at all",
                 resolution="kubectl get runtimeclass, then set kubernetes.runtime_class",
             )
+        return []
 
     async def start(self, spec: LaunchSpec) -> Handle:
         await self.cluster.open()
@@ -174,7 +159,6 @@ class KubernetesDriver(TierDriver):
                 )
             undo.pop_all()
         following = Output(self.cluster, name, output)
-        following.begin()
         self._guests[spec.launch_id] = self._guest(pods, name, uid, following, spec, lingering)
         return Handle(
             TIER,
@@ -224,7 +208,7 @@ class KubernetesDriver(TierDriver):
         owner = Owner(handle.user_id)
         pods = await self._watched(owner)
         pod = pods.get(data["pod"])
-        if pod is None or pod["metadata"]["uid"] != data["uid"] or not is_running(pod):
+        if pod is None or _uid(pod) != data["uid"] or not is_running(pod):
             return False
         if launch_in(pod) != handle.launch_id:
             return False
@@ -232,8 +216,7 @@ class KubernetesDriver(TierDriver):
         if handle.user_id and handle.role not in SERVED:
             await self._open_ports((handle.user_id, handle.role), None)
         output = OutputLog(Path(data["log"]), Path(data["home"]), handle.role, handle.user_id)
-        following = Output(self.cluster, data["pod"], output)
-        following.begin(adopted=True)
+        following = Output(self.cluster, data["pod"], output, adopted=True)
         self._guests[handle.launch_id] = self._guest(pods, data["pod"], data["uid"], following)
         return True
 
@@ -284,31 +267,14 @@ class KubernetesDriver(TierDriver):
             if not (ours or has_ended(found) or found["metadata"].get("deletionTimestamp")):
                 raise self._taken(name)
             await self._gone(pods, found, _CLEAR_GRACE_S)
-        try:
-            pod = await self.cluster.ask(
-                f"create the pod {name}",
-                self.cluster.core.create_namespaced_pod,
-                self.cluster.namespace,
-                wanted,
-            )
-        except RefusedError as refused:
-            if refused.reason != "AlreadyExists":
-                raise
-            pod = await self._created_before(name, wanted, refused)
+        core = self.cluster.core
+        pod = await self.cluster.made(
+            "pod", core.create_namespaced_pod, core.read_namespaced_pod, wanted
+        )
+        if launch_in(pod) != launch_in(wanted):  # else a repeated request has made it already
+            raise self._taken(name)
         pods.seen(pod)
         return pod
-
-    async def _created_before(self, name: str, wanted: Pod, refused: RefusedError) -> Pod:
-        """The pod that a repeated request has made already."""
-        pod = await self.cluster.ask(
-            f"read the pod {name}",
-            self.cluster.core.read_namespaced_pod,
-            name,
-            self.cluster.namespace,
-        )
-        if launch_in(pod) == launch_in(wanted):
-            return pod
-        raise self._taken(name) from refused
 
     def _taken(self, name: str) -> TierError:
         return TierError(
@@ -340,15 +306,12 @@ class KubernetesDriver(TierDriver):
                 raise
             if lingering is not None:
                 lingering.cancel()
-            code = exit_code(pod)
-            code = guest.exit_code if code is None else code
             await output.finish(_last_line(pod, spec))
             with contextlib.suppress(WireError):
                 await self._gone(pods, pod, 0)
-            ended.set_result(code)
+            ended.set_result(exit_code(pod))
 
-        guest = _Guest(pods, name, uid, ended, asyncio.create_task(live()))
-        return guest
+        return _Guest(pods, name, uid, ended, asyncio.create_task(live()))
 
     async def _end(self, guest: _Guest, grace: float) -> None:
         pod = guest.pods.get(guest.name)
@@ -369,28 +332,26 @@ class KubernetesDriver(TierDriver):
         """
         name, uid = pod["metadata"]["name"], _uid(pod)
         await self._delete(name, uid, max(1, round(grace)) if not has_ended(pod) else 0)
-        try:
-            async with asyncio.timeout(grace + _ENDING_S):
-                await pods.until(lambda: _absent(pods.get(name), uid))
+
+        async def absent(within_s: float) -> bool:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    return await pods.until(lambda: _absent(pods.get(name), uid))
+            return False
+
+        if await absent(grace + _ENDING_S):
             return
-        except TimeoutError:
-            log.warning("the node of the pod %s does not say that it has ended", name)
-        try:
-            async with asyncio.timeout(self._settings.lease_s + _MARGIN_S):
-                await pods.until(lambda: _absent(pods.get(name), uid))
+        log.warning("the node of the pod %s does not say that it has ended", name)
+        if await absent(self._settings.lease_s + _MARGIN_S):
             return
-        except TimeoutError:
-            await self._delete(name, uid, 0)
-        try:
-            async with asyncio.timeout(_ENDING_S):
-                await pods.until(lambda: _absent(pods.get(name), uid))
-        except TimeoutError:
+        await self._delete(name, uid, 0)
+        if not await absent(_ENDING_S):
             raise TierError(
                 Code.INTERNAL,
                 f"the pod {name} does not go",
                 details="it was removed, and the cluster still has it",
                 resolution=f"kubectl -n {self.cluster.namespace} describe pod {name}",
-            ) from None
+            )
 
     async def _delete(self, name: str, uid: str, grace: int) -> None:
         try:

@@ -23,6 +23,8 @@ from wire.transport import check_health, open_channel
 from wire.v1 import bootstrap_pb2, control_pb2
 
 from runner.host.embedder import NONE, EmbedderHome, describe, locked
+from runner.host.runtime import write_json
+from runner.host.supervisor import disabled
 from runner.tiers.base import Port, SharedEmbedder
 from runner.tiers.kubernetes.cluster import Cluster
 from runner.tiers.kubernetes.names import EMBEDDER, selector
@@ -62,7 +64,7 @@ class ClusterEmbedder(SharedEmbedder):
         self._reason = _NO_PODS
         self._channel: grpc.aio.Channel | None = None
         self._attending: asyncio.Task[None] | None = None
-        self._since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._since = datetime.now(UTC)
 
     async def start(self) -> None:
         """Begin to attend to the pods. Returns before one serves. Idempotent."""
@@ -90,10 +92,10 @@ class ClusterEmbedder(SharedEmbedder):
 
     async def status(self) -> control_pb2.GuestStatus:
         """The current state of the embedder that was chosen, which is asked."""
-        reply = control_pb2.GuestStatus(role=Role.EMBEDDER, state="starting", since=self._since)
+        reply = disabled(Role.EMBEDDER, NONE, self._since)
         if not self._enabled:
-            reply.state, reply.reason = "disabled", NONE
             return reply
+        reply.state, reply.reason = "starting", ""
         if self._channel is None:
             reply.reason = self._reason
             return reply
@@ -166,8 +168,6 @@ class ClusterEmbedder(SharedEmbedder):
     async def _equip(self, pod: Pod) -> None:
         """Give a pod its envelope, unless it has one: standard input takes only one."""
         name, container = pod["metadata"]["name"], container_of(pod)
-        if container in self._equipped():
-            return
         lock = await locked(self._home.spawn_lock, 0)
         if lock is None:
             return  # another host is at it
@@ -194,6 +194,4 @@ class ClusterEmbedder(SharedEmbedder):
 
     def _note(self, equipped: list[str]) -> None:
         present = {container_of(pod) for pod in self._pods.all()}
-        draft = self._home.state.with_suffix(".tmp")
-        draft.write_text(json.dumps({"equipped": [each for each in equipped if each in present]}))
-        draft.replace(self._home.state)
+        write_json(self._home.state, {"equipped": [each for each in equipped if each in present]})

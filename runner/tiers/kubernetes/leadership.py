@@ -117,9 +117,8 @@ async def holder(cluster: Cluster) -> str:
     """Who is the active runner; empty if none is. Raises `TierError` if the API server does not
     say."""
     await cluster.open()
-    lease = await cluster.find(
-        "read the Lease", cluster.coordination.read_namespaced_lease, LEASE, cluster.home
-    )
+    read = client.CoordinationV1Api(cluster.api).read_namespaced_lease
+    lease = await cluster.find("read the Lease", read, LEASE, cluster.home)
     return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
-from typing import Final
+from typing import Any, Final
 
 from wire.identity import Party
 
@@ -55,9 +55,10 @@ class Owner:
         """The labels of all that is this user's."""
         return {**OURS, LABEL_USER: self.slug}
 
-    @property
-    def annotations(self) -> dict[str, str]:
-        return {ANNOTATION_USER: self.user_id}
+    def metadata(self, what: str) -> dict[str, Any]:
+        """Of the user's pod, claim or policy."""
+        mark = {ANNOTATION_USER: self.user_id}
+        return {"name": self.name(what), "labels": self.labels, "annotations": mark}
 
     def name(self, what: str) -> str:
         """The name of the user's pod, claim or policy."""

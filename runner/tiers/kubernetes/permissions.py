@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from kubernetes_asyncio import client
+
 from runner.tiers.kubernetes.cluster import Cluster
 from runner.tiers.kubernetes.names import LEASE
 
@@ -66,7 +68,7 @@ async def _allowed(cluster: Cluster, place: str, group: str, resource: str, verb
     }
     answer = await cluster.ask(
         "say what the runner may do",
-        cluster.authorization.create_self_subject_access_review,
+        client.AuthorizationV1Api(cluster.api).create_self_subject_access_review,
         review,
     )
     return bool(answer["status"]["allowed"])

@@ -5,7 +5,9 @@ from types import MappingProxyType
 
 from wire.v1 import bootstrap_pb2
 
+from runner.host.recovery import RecoveryState
 from runner.tiers.base import GuestMounts, Handle, Network, Placement, Port
+from runner.tiers.kubernetes import recovery
 
 
 class PodPlacement(Placement):
@@ -32,6 +34,12 @@ class PodPlacement(Placement):
 
     def egress_endpoint(self, socket: Path, seen: GuestMounts, handle: Handle | None) -> str:
         return handle.endpoint(Port.SHELL_LISTENER) if handle is not None else ""
+
+    def recovered(self, path: Path) -> RecoveryState | None:
+        return recovery.load(path)
+
+    def leave(self, state: RecoveryState, path: Path) -> None:
+        recovery.save(state, path)
 
     def link(
         self, base: bootstrap_pb2.Link, handle: Handle | None, port: Port

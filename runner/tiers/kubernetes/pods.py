@@ -74,16 +74,14 @@ def pod_of(spec: LaunchSpec, settings: KubernetesSettings, images: str) -> dict[
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": owner.name(spec.role.value),
+            **owner.metadata(spec.role.value),
             "labels": owner.launch_labels(spec.role, "", ""),
-            "annotations": owner.annotations,
         },
         "spec": _spec(spec, owner, settings, images),
     }
     # Equal for launches that differ only in their id and envelope.
     digest = hashlib.sha256(as_json(pod).encode()).hexdigest()
-    labels = owner.launch_labels(spec.role, spec.launch_id, digest)
-    pod["metadata"]["labels"] = labels
+    pod["metadata"]["labels"] = owner.launch_labels(spec.role, spec.launch_id, digest)
     return pod
 
 

@@ -166,11 +166,7 @@ def _policy(
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {
-            "name": owner.name(role.value),
-            "labels": owner.labels,
-            "annotations": owner.annotations,
-        },
+        "metadata": owner.metadata(role.value),
         "spec": {
             **_pods({**owner.labels, LABEL_ROLE: role.value}),
             "policyTypes": ["Ingress", "Egress"],

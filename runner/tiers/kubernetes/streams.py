@@ -79,37 +79,29 @@ class Output:
     """Follows what a pod prints into `log`, from its start or, for one that was adopted, from now
     on."""
 
-    def __init__(self, cluster: Cluster, pod: str, log: OutputLog) -> None:
+    def __init__(
+        self, cluster: Cluster, pod: str, log: OutputLog, *, adopted: bool = False
+    ) -> None:
         self._cluster = cluster
         self._pod = pod
         self._log = log
-        self._last = ""
+        self._last = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z") if adopted else ""
         self._seen_at = time.monotonic()
         self._ended = asyncio.Event()
-        self._following: asyncio.Task[None] | None = None
-
-    def begin(self, *, adopted: bool = False) -> None:
-        """Begin to follow."""
-        if adopted:
-            self._last = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
         self._following = asyncio.create_task(self._follow())
 
     async def finish(self, last_line: str = "") -> None:
         """Call this once the pod has ended: take in the rest, add `last_line`, close the log."""
         self._ended.set()
-        if self._following is not None:
-            await asyncio.wait({self._following}, timeout=_LAST_S)
-            self._following.cancel()
-            await asyncio.wait({self._following})
+        await asyncio.wait({self._following}, timeout=_LAST_S)
+        await self.abandon(last_line)
+
+    async def abandon(self, last_line: str = "") -> None:
+        """Stop following a pod that goes on, or one that has ended."""
+        self._following.cancel()
+        await asyncio.wait({self._following})
         if last_line:
             self._log.add_line(last_line)
-        self._log.close()
-
-    async def abandon(self) -> None:
-        """Stop following a pod that goes on."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait({self._following})
         self._log.close()
 
     async def _follow(self) -> None:

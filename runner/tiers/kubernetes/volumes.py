@@ -3,8 +3,7 @@ runner's disk."""
 
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -12,7 +11,7 @@ from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.workspace.directories import Owner, check_root, check_tree, create_tree
 from runner.workspace.guest_uids import GuestUids
-from runner.workspace.mounts import MOUNTS, BoundMount, Mount, Role, log_directory
+from runner.workspace.mounts import MOUNTS, BoundMount, Role, log_directory
 from runner.workspace.workspace import BACKUPS, Workspace
 
 _PLACES: Final = {
@@ -57,7 +56,12 @@ class VolumeWorkspace(Workspace):
         return Path(_PLACES["internal"]) / BACKUPS
 
     def mounts(self, role: Role) -> tuple[BoundMount, ...]:
-        return tuple(_bound(self.path, mount) for mount in _mounted(role))
+        """With paths that name the directories and lead nowhere on this machine."""
+        return tuple(
+            BoundMount(replace(mount, virtual=place), self.path / mount.directory)
+            for mount in MOUNTS[role]
+            if (place := _PLACES.get(mount.name))
+        )
 
     def settle(self) -> list[str]:
         self.provision()
@@ -77,14 +81,3 @@ class VolumeWorkspace(Workspace):
     def _directories(self) -> tuple[str, ...]:
         below = ("logs", *(log_directory(role) for role in MOUNTS))
         return (self.user_id, *(f"{self.user_id}/{directory}" for directory in below))
-
-
-def _mounted(role: Role) -> Iterator[Mount]:
-    for mount in MOUNTS[role]:
-        if place := _PLACES.get(mount.name):
-            yield Mount(mount.name, mount.directory, place, mount.access)
-
-
-def _bound(workspace: Path, mount: Mount) -> BoundMount:
-    """With a path that names the directory and leads nowhere on this machine."""
-    return BoundMount(mount, workspace / mount.directory)

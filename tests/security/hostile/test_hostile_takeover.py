@@ -13,6 +13,7 @@ from wire.identity import Party, Peer
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc, shell_pb2
 
+from runner.workspace.mounts import Role
 from tests.support import parties
 from tests.support.attempts import attempt, rows
 from tests.support.boundary.two_hosts import (
@@ -265,8 +266,8 @@ async def test_who_serves_the_socket_gets_no_token_and_is_ended(place: TwoHosts,
 def as_party(user: UserHost, party: Party, other: UserHost) -> Peer:
     """A server of `user`, called with the token for it and with the identity of `other`'s agent."""
     sockets = {
-        Party.SHELL: user.host.workspace.shell_socket,
-        Party.AGENT: user.host.workspace.gateway_socket,
+        Party.SHELL: user.host.workspace.socket(Role.SHELL),
+        Party.AGENT: user.host.workspace.socket(Role.AGENT),
     }
     token = user.secrets[
         "agent's token for the shell" if party is Party.SHELL else "gateway's token"

@@ -46,10 +46,10 @@ from runner.config.models import Config
 from runner.host import host as host_module
 from runner.host.host import Host
 from runner.host.launch import Launchers, ShellLauncher
-from runner.host.recovery import RecoveryState
 from runner.host.runtime import Runtime
 from runner.host.supervisor import Policy
 from runner.tiers.base import Port
+from runner.tiers.kubernetes import recovery
 from runner.tiers.kubernetes.settings import TIER, KubernetesSettings
 from runner.workspace.mounts import Role
 from tests.support import parties
@@ -431,7 +431,7 @@ async def user_host(
         link = made[-1].shell
         assert link is not None, host.no_shell
         shell_as_agent = parties.linked(link.link, Party.SHELL)
-        if handover := RecoveryState.load(Runtime.locate(config, user_id).handover):
+        if handover := recovery.load(Runtime.locate(config, user_id).handover):
             handle = handover.guests[Role.SHELL].handle
             place = handle.endpoint(Port.SHELL)
             shell_as_agent = replace(shell_as_agent, endpoint=place, launch_id=handle.launch_id)

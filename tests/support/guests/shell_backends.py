@@ -35,6 +35,7 @@ from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.directories import Owner
+from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 from shell_daemon.limits import Settings
 from shell_daemon.shell import Shell
@@ -387,7 +388,7 @@ async def in_tier(
     try:
         async with transport.open_channel(launch.peer) as channel:
             async with asyncio.timeout(60):
-                while not workspace.shell_socket.exists() or not await transport.check_health(
+                while not workspace.socket(Role.SHELL).exists() or not await transport.check_health(
                     channel
                 ):
                     look = await driver.inspect(handle)

@@ -112,7 +112,7 @@ async def stage(root: Path) -> AsyncIterator[Callable[..., Scene]]:
     for scene in scenes:
         await scene.supervisor.stop()
         assert scene.running == []
-        assert not scene.workspace.gateway_socket.exists()
+        assert not scene.workspace.socket(Role.AGENT).exists()
 
 
 Stage = Callable[..., Scene]
@@ -128,7 +128,7 @@ async def test_a_guest_is_ready_when_it_answers(stage: Stage) -> None:
     assert status.since
     launch = await scene.supervisor.launch()
     assert (launch.peer.endpoint, launch.spec) == (
-        f"unix:{scene.workspace.gateway_socket}",
+        f"unix:{scene.workspace.socket(Role.AGENT)}",
         scene.guest.spec,
     )
 
@@ -463,14 +463,14 @@ async def test_a_socket_that_was_replaced_ends_the_guest_and_is_said(
     scene = stage()
     await scene.supervisor.start()
     assert (await scene.supervisor.status()).last_end == ""
-    scene.workspace.gateway_socket.unlink()
+    scene.workspace.socket(Role.AGENT).unlink()
     if with_another:
-        scene.workspace.gateway_socket.touch()
+        scene.workspace.socket(Role.AGENT).touch()
     await scene.until(lambda: len(scene.driver.launched) == 2)
     status = await scene.until_state("ready")
     assert status.reason == ""
     assert "the agent guest's socket was removed or replaced" in status.last_end
-    assert scene.workspace.gateway_socket.is_socket()
+    assert scene.workspace.socket(Role.AGENT).is_socket()
 
 
 async def test_a_guest_that_removes_its_socket_and_ends_is_not_called_replaced(
@@ -478,7 +478,7 @@ async def test_a_guest_that_removes_its_socket_and_ends_is_not_called_replaced(
 ) -> None:
     scene = stage()
     await scene.supervisor.start()
-    scene.workspace.gateway_socket.unlink()
+    scene.workspace.socket(Role.AGENT).unlink()
     await asyncio.sleep(2 * QUICK.check_interval)
     await scene.guest.end(3)
     await scene.until(lambda: len(scene.driver.launched) == 2)
@@ -554,7 +554,7 @@ async def test_a_tier_that_cannot_say_how_the_guest_is_does_not_hide_the_rest(
 
 async def test_what_lies_in_the_sockets_place_is_moved_aside_before_a_start(stage: Stage) -> None:
     scene = stage()
-    place = scene.workspace.gateway_socket
+    place = scene.workspace.socket(Role.AGENT)
     (place / "deep" / "down").mkdir(parents=True)
     await scene.supervisor.start()
     assert place.is_socket()

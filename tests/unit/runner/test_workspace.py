@@ -104,7 +104,7 @@ def test_what_a_guest_closed_is_opened_again(mode: int) -> None:
         workspace.provision()
         for directory in guests:
             assert stat.S_IMODE((workspace.path / directory).stat().st_mode) == 0o700
-        assert clear(workspace.shell_socket, workspace.path) == ""
+        assert clear(workspace.socket(Role.SHELL), workspace.path) == ""
 
 
 def test_missing_parents_of_the_root_are_made_private_whatever_the_umask(tmp_path: Path) -> None:
