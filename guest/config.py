@@ -5,7 +5,7 @@ the envelope is its only input and may come from another orchestrator.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import get_args
@@ -97,12 +97,14 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
             FAILED_PRECONDITION if another directory is mounted somewhere.
     """
     _check_mounted(envelope.mounted)
-    if not re.fullmatch(USER_ID_PATTERN, envelope.user_id):
-        raise bad_field("user_id", repr(envelope.user_id), USER_ID_PATTERN)
+    user_id = _matching("user_id", envelope.user_id, USER_ID_PATTERN)
     if len(envelope.token) < SECRET_MIN_CHARS:
         raise bad_field(
             "token", "too short", f"at least {SECRET_MIN_CHARS} characters, new every launch"
         )
+    log_level = envelope.log_level or "info"
+    if log_level not in (levels := get_args(LogLevel)):
+        raise bad_field("log_level", repr(log_level), "one of " + ", ".join(levels))
     settings, secrets = from_json(envelope.settings), Secrets.of(envelope.secrets)
     egress = link_of(Party.EGRESS, envelope.egress).peer
     door = None if egress is None else EgressClient(egress)
@@ -111,7 +113,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
     if door is None and any(each.url for each in settings.mcp.servers.values()):
         raise _no_door("an MCP server with an address")
     remote = None
-    if url := settings.memory.server_of(envelope.user_id):
+    if url := settings.memory.server_of(user_id):
         if door is None:
             raise _no_door("a memory on a server")
         remote = RemoteConfig(
@@ -122,8 +124,8 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         )
     database = _path("paths.database", envelope.paths.database)
     return GuestConfig(
-        user_id=envelope.user_id,
-        tier=_tier(envelope.tier),
+        user_id=user_id,
+        tier=_matching("tier", envelope.tier, TIER_PATTERN),
         launch_id=envelope.launch_id,
         token=envelope.token,
         identity=Identity.of(envelope.identity),
@@ -141,7 +143,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         shell=link_of(Party.SHELL, envelope.shell),
         door=door,
         upstreams=dict(envelope.upstreams),
-        log_level=_one_of("log_level", envelope.log_level or "info", get_args(LogLevel)),
+        log_level=log_level,
         witnessed=envelope.witnessed,
     )
 
@@ -206,15 +208,9 @@ def _path(name: str, path: str) -> Path:
     return Path(path)
 
 
-def _tier(value: str) -> str:
-    if not re.fullmatch(TIER_PATTERN, value):
-        raise bad_field("tier", repr(value), TIER_PATTERN)
-    return value
-
-
-def _one_of(name: str, value: str, accepted: Sequence[str]) -> str:
-    if value not in accepted:
-        raise bad_field(name, repr(value), "one of " + ", ".join(accepted))
+def _matching(name: str, value: str, pattern: str) -> str:
+    if not re.fullmatch(pattern, value):
+        raise bad_field(name, repr(value), pattern)
     return value
 
 

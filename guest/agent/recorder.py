@@ -25,13 +25,14 @@ from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
 from guest.agent.toolset import TurnDeps, finished, result_of
-from guest.agent.turn import Answer, AskClient, Emit, Pipeline, Progress, TurnRequest
+from guest.agent.turn import Answer, AskClient, Emit, Progress, TurnRequest
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, Found, Tool, ToolContext, ToolResult
 from guest.tools.clock import Clock
 from guest.tools.memory.provenance import dated
+from guest.tools.pipeline import ToolPipeline
 
 _SUMMARY_CHARS = 200
 _BREAK = "\n\n"
@@ -57,7 +58,7 @@ class Run:
         self,
         request: TurnRequest,
         store: Conversations,
-        pipeline: Pipeline,
+        pipeline: ToolPipeline,
         redact: Callable[[str], str],
         emit: Emit,
         approve: Approve | None,

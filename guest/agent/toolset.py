@@ -19,9 +19,10 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.history import storable
-from guest.agent.turn import Answer, AskClient, ClientTool, Emit, Pipeline
+from guest.agent.turn import Answer, AskClient, ClientTool, Emit
 from guest.tools.arguments import SchemaArguments, arguments_text, told
 from guest.tools.base import Arguments, Safety, Tool, ToolResult
+from guest.tools.pipeline import ToolPipeline
 
 ARGUMENTS = "arguments"
 
@@ -90,7 +91,7 @@ class PipelineToolset(_Toolset):
 
     id = "oxydra"
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: ToolPipeline) -> None:
         self._pipeline = pipeline
 
     def definitions(self) -> Iterable[ToolDefinition]:

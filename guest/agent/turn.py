@@ -1,15 +1,15 @@
 """The types of one turn, shared by the loop and its callers."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from wire import zones
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.answer_form import NO_FORM, AnswerForm
-from guest.tools.base import Approve, Tool, ToolContext, ToolResult
+from guest.tools.base import ToolContext
 
 Progress = (
     pb.TurnStarted
@@ -34,24 +34,6 @@ Emit = Callable[[Progress], Awaitable[None]]
 Redact = Callable[[str, str], str]
 """Called with a session's id and a text: the text as the model of that session may see it, with
 placeholders for secrets."""
-
-
-class Pipeline(Protocol):
-    """The part of `guest.tools.pipeline.ToolPipeline` that turns need."""
-
-    def tools(self) -> Sequence[Tool]: ...
-
-    def forget(self, user_id: str, session_id: str) -> None: ...
-
-    def shown(self, user_id: str, session_id: str, text: str) -> str: ...
-
-    async def call(
-        self,
-        ctx: ToolContext,
-        name: str,
-        arguments: str | Mapping[str, object],
-        approve: Approve | None = None,
-    ) -> ToolResult: ...
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,13 @@ from guest.agent.recorder import Run
 from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused
 from guest.agent.structured_output import HoldToForm
 from guest.agent.toolset import ClientToolset, PipelineToolset, TurnDeps
-from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
+from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
 from guest.errors import BudgetError, GuestError
 from guest.memory.memory import Memory
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
 from guest.tools.clock import Clock
+from guest.tools.pipeline import ToolPipeline
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class TurnLoop:
         self,
         models: Models,
         memory: Memory,
-        pipeline: Pipeline,
+        pipeline: ToolPipeline,
         settings: AgentSettings,
         context_tokens: int,
         redact: Callable[[str], str],

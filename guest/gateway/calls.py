@@ -6,12 +6,12 @@ from typing import Final
 
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.turn import Pipeline
 from guest.errors import ToolError
 from guest.gateway.sessions import Sessions
 from guest.gateway.turns.approvals import OPEN_MAX, Approval, Approvals
 from guest.memory.models import now
 from guest.tools.base import Approve, Tool, ToolContext
+from guest.tools.pipeline import ToolPipeline
 from guest.tools.results import result_schema
 
 _UNKNOWN: Final = "this approval is not known: it was used, has expired, or is of another call"
@@ -36,7 +36,7 @@ class ToolCalls:
     """
 
     def __init__(
-        self, user_id: str, pipeline: Pipeline, approvals: Approvals, sessions: Sessions
+        self, user_id: str, pipeline: ToolPipeline, approvals: Approvals, sessions: Sessions
     ) -> None:
         self._user_id = user_id
         self._pipeline = pipeline

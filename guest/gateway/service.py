@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -18,7 +18,7 @@ from wire.v1 import gateway_pb2_grpc
 
 from guest.agent.budget import Limits
 from guest.agent.models.models import Models
-from guest.agent.turn import Answer, Pipeline, TurnRequest
+from guest.agent.turn import Answer, TurnRequest
 from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
@@ -29,15 +29,19 @@ from guest.gateway.temporary import Temporary, TemporarySessions
 from guest.gateway.transfer import Transfer
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords
-from guest.gateway.turns.registry import Loop, Turns
+from guest.gateway.turns.registry import Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.models import is_temporary
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses
 from guest.tools.base import ToolContext
+from guest.tools.pipeline import ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch import CallReporter
+
+if TYPE_CHECKING:
+    from guest.agent.turn_loop import TurnLoop
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 
@@ -91,9 +95,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         *,
         info: pb.HelloReply,
         memory: Memory,
-        pipeline: Pipeline,
+        pipeline: ToolPipeline,
         models: Models,
-        make_loops: Callable[[], tuple[Loop, Loop]],
+        make_loops: "Callable[[], tuple[TurnLoop, TurnLoop]]",
         backups: Backups,
         files: Files,
         scrubber: Scrubber,
@@ -112,7 +116,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._pipeline = pipeline
         self._models = models
         self._make_loops = make_loops
-        self._loops: asyncio.Future[tuple[Loop, Loop]] | None = None
+        self._loops: asyncio.Future[tuple[TurnLoop, TurnLoop]] | None = None
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
@@ -139,7 +143,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
-    def _expect_turns(self) -> "asyncio.Future[tuple[Loop, Loop]]":
+    def _expect_turns(self) -> "asyncio.Future[tuple[TurnLoop, TurnLoop]]":
         """Begin to get ready for turns; everything else is served meanwhile."""
         if self._loops is None:
             self._loops = asyncio.ensure_future(asyncio.to_thread(self._make_loops))

@@ -11,12 +11,12 @@ from typing import Final
 from wire.errors import WireError
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.turn import Pipeline
 from guest.gateway import validation
 from guest.gateway.sessions import Sessions
 from guest.gateway.turns.records import TurnRecords
 from guest.memory.memory import Memory
 from guest.memory.models import TEMPORARY, at
+from guest.tools.pipeline import ToolPipeline
 
 OPEN_MAX: Final = 8
 IDLE: Final = timedelta(hours=1)
@@ -29,7 +29,7 @@ class Temporary:
     `pipeline` has only tools that read."""
 
     conversations: Memory
-    pipeline: Pipeline
+    pipeline: ToolPipeline
 
 
 class TemporarySessions(Sessions):

@@ -24,11 +24,12 @@ from guest.agent.prompt.summary import Rolled, Summaries
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Working, marked, quoted
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
-from guest.agent.turn import ATTACHED, Pipeline, Redact, TurnRequest
+from guest.agent.turn import ATTACHED, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.memory import Memory
 from guest.memory.models import Event
 from guest.tools.base import Found, ToolContext
+from guest.tools.pipeline import ToolPipeline
 
 _WHO: Final = """\
 You are Oxydra, the personal agent of one user, running on a machine they trust."""
@@ -234,7 +235,7 @@ class ContextBuilder:
         self,
         *,
         memory: Memory,
-        pipeline: Pipeline,
+        pipeline: ToolPipeline,
         settings: AgentSettings,
         model: Callable[[], Model],
         context_tokens: int,

@@ -7,11 +7,11 @@ from typing import Any, Literal
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.turn import Pipeline
 from guest.errors import AfterChangeError, ChangeUnknownError
 from guest.memory.models import Receipt
 from guest.tools.base import Approve, MemoryChange, ToolContext, ToolResult
 from guest.tools.memory.answers import asked_by
+from guest.tools.pipeline import ToolPipeline
 from guest.tools.results import data_of
 
 _PASSING = frozenset({"scratch_note"})
@@ -27,7 +27,7 @@ class Ledger:
         wrote: Whether something other than memory may have been changed, such as a file.
     """
 
-    def __init__(self, pipeline: Pipeline, approve: Approve | None) -> None:
+    def __init__(self, pipeline: ToolPipeline, approve: Approve | None) -> None:
         self._pipeline = pipeline
         self._approve = approve
         self._tools = {tool.name: tool for tool in pipeline.tools()}
@@ -74,9 +74,10 @@ class Ledger:
         self.kept |= done and tool not in _PASSING
         return result
 
-    def note(self, receipt: Receipt) -> None:
-        """Add what no tool could be called for."""
-        self.receipts.append(receipt)
+    def lost(self, reason: str) -> Receipt:
+        """Add the receipt of a save of the runtime that no tool could be called for."""
+        self.receipts.append(Receipt("saved", "failed", asked_by="runtime", reason=reason))
+        return self.receipts[-1]
 
     def annotate(self, receipt: Receipt, about: str) -> Receipt:
         """`receipt`, which is one of these, with `about` said before its reason."""

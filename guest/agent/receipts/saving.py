@@ -155,6 +155,8 @@ def _short(name: str) -> str:
 
 _TOOLS: Final = {"memory_save": 4000, "remember": 2000, "write_memory": 4000}
 """What can save, the first choice first, and the longest note that each is given."""
+_TEMPORARY: Final = "this conversation is temporary and keeps nothing"
+_OFF: Final = "every tool that saves is off in [tools] of runner.toml"
 _FAILURES_MAX: Final = 3
 _WORDS_MAX_CHARS: Final = 500
 """What is longer in one line was pasted, and may be anybody's words."""
@@ -253,14 +255,8 @@ class Saver:
 
     async def _save(self, source: Source, tell: Callable[[Receipt], Awaitable[None]]) -> None:
         if not self._tool:
-            off = (
-                "this conversation is temporary and keeps nothing"
-                if is_temporary(self._context().session_id)
-                else "every tool that saves is off in [tools] of runner.toml"
-            )
-            lost = Receipt("saved", "failed", asked_by="runtime", reason=off)
-            self._ledger.note(lost)
-            return await tell(lost)
+            temporary = is_temporary(self._context().session_id)
+            return await tell(self._ledger.lost(_TEMPORARY if temporary else _OFF))
         context = replace(self._context(), actor="automatic")
         if source.material:
             context = replace(context, material=(source.name,))
@@ -278,9 +274,7 @@ class Saver:
             failures = failures + 1 if result.is_error else 0
             if failures == _FAILURES_MAX and number < len(parts):
                 skipped = f"parts {number + 1} to {len(parts)} of {source.name} were not tried"
-                lost = Receipt("saved", "failed", asked_by="runtime", reason=skipped)
-                self._ledger.note(lost)
-                return await tell(lost)
+                return await tell(self._ledger.lost(skipped))
         return None
 
 

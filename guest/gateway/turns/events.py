@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
+from google.protobuf.message_factory import GetMessageClass
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.turn import Outcome, Progress
@@ -15,18 +16,9 @@ _JOINED_CHARS: Final = 32_768
 _GONE: Final = "the beginning of this turn is not kept any more"
 
 _FIELD_OF: Final = {
-    pb.TurnStarted: "started",
-    pb.TextDelta: "text",
-    pb.ToolCallStarted: "tool_started",
-    pb.ToolCallFinished: "tool_finished",
-    pb.ApprovalRequested: "approval",
-    pb.ApprovalDecided: "decided",
-    pb.ClientCall: "client_call",
-    pb.MemoryReceipt: "receipt",
-    pb.Notice: "notice",
-    pb.TurnCompleted: "completed",
-    pb.TurnIncomplete: "incomplete",
-    pb.TurnFailed: "failed",
+    GetMessageClass(each.message_type): each.name
+    for each in pb.TurnEvent.DESCRIPTOR.oneofs_by_name["event"].fields
+    if each.message_type
 }
 
 

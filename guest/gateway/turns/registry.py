@@ -8,7 +8,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
@@ -17,7 +17,6 @@ from guest.agent import failures
 from guest.agent.turn import (
     Answer,
     AskClient,
-    Emit,
     Outcome,
     TurnRequest,
 )
@@ -33,6 +32,9 @@ from guest.memory.storage.availability import is_away
 from guest.tools.base import Approve, Tool, ToolContext
 from guest.watch import Spans
 
+if TYPE_CHECKING:
+    from guest.agent.turn_loop import TurnLoop
+
 log = logging.getLogger(__name__)
 
 RUNNING_MAX: Final = 256
@@ -42,20 +44,6 @@ KEPT_BYTES: Final = 32 * 1024 * 1024
 KEPT_S: Final = 600.0
 _LISTED_MAX: Final = 100
 _WIND_DOWN_S = 1.0
-
-
-class Loop(Protocol):
-    """`guest.agent.turn_loop.TurnLoop`."""
-
-    async def run(
-        self,
-        request: TurnRequest,
-        emit: Emit,
-        approve: Approve | None = None,
-        ask_client: AskClient | None = None,
-    ) -> Outcome: ...
-
-    async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome: ...
 
 
 class Turn:
@@ -70,7 +58,7 @@ class Turn:
         outcome: How it ended; None while it runs.
     """
 
-    def __init__(self, request: TurnRequest, loop: Loop) -> None:
+    def __init__(self, request: TurnRequest, loop: "TurnLoop") -> None:
         self.request = request
         self.loop = loop
         self.events = EventLog(request.context.turn_id)
@@ -152,7 +140,7 @@ class Turns:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._closed = False
 
-    async def start(self, request: TurnRequest, loop: Loop) -> Turn:
+    async def start(self, request: TurnRequest, loop: "TurnLoop") -> Turn:
         """Start a turn, which `loop` runs; one without an id gets one.
 
         Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,

@@ -2,20 +2,25 @@
 
 from collections.abc import Sequence
 from datetime import date
-from typing import cast
+from typing import Any, cast
 
 from pydantic_ai.models import Model
 from wire.settings import AgentSettings
 
 from guest.agent.prompt.builder import ContextBuilder
-from guest.agent.turn import Pipeline
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
 from guest.memory.indexing.embedder import Tell
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
-from tests.support.agent.turn_fakes import CONTEXT, FakeReceipts, FakeStore, FakeUsage, only
+from tests.support.agent.turn_fakes import (
+    CONTEXT,
+    FakeReceipts,
+    FakeStore,
+    FakeUsage,
+    only,
+)
 from tests.support.settings import PATIENT
 
 Key = tuple[str, str]
@@ -94,10 +99,10 @@ class FakeMemory:
 
 
 def builder(
-    pipeline: Pipeline,
+    pipeline: Any,
     model: Model,
     settings: AgentSettings,
-    memory: FakeMemory | None = None,
+    memory: Any = None,
     context_tokens: int = 1000,
 ) -> ContextBuilder:
     """A builder as the guest makes it, on a memory that is empty unless one is given."""
@@ -113,7 +118,7 @@ def builder(
 
 def loop_on(
     model: Model,
-    pipeline: Pipeline,
+    pipeline: Any,
     store: FakeStore,
     settings: AgentSettings,
     memory: FakeMemory | None = None,

@@ -266,14 +266,8 @@ async def test_on_a_real_memory_each_user_and_session_gets_its_own(tmp_path: Pat
         offered = (*DEFAULT, *HANDOFF_TOOLS, "write_memory")
 
         async def prompt(own: Memory, session_id: str) -> str:
-            made = ContextBuilder(
-                memory=own,
-                pipeline=FakePipeline([tool(name, nothing) for name in offered]),
-                settings=AgentSettings(),
-                model=OfflineModel,
-                context_tokens=1000,
-                redact=lambda _, text: text,
-            )
+            pipeline = FakePipeline([tool(name, nothing) for name in offered])
+            made = builder(pipeline, OfflineModel(), AgentSettings(), own)
             context = ToolContext(own.user_id, session_id, "now", "test")
             request = TurnRequest(context, "what drinks at four or five?")
             latest = await made.summary_of(session_id)

@@ -69,7 +69,7 @@ class TurnsOfAlice(Turns):
     ) -> None:
         records = records or NothingStored()
         super().__init__(InUse(), records, approvals, remembered_ids=remembered_ids)
-        self._loop = FakeLoop(body)
+        self._loop: Any = FakeLoop(body)
 
     async def begin(
         self, session: str, text: str, turn_id: str, channel: str, model: str = ""
