@@ -19,7 +19,6 @@ import grpc
 from wire import envelope, logs, program
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party
-from wire.kernel import prctl
 from wire.tls import client_context
 from wire.transport import Server, listening
 from wire.v1 import egress_pb2, egress_pb2_grpc
@@ -181,9 +180,7 @@ def _open(listener: EgressListener, endpoint: str) -> None:
 
 
 def _become() -> None:
-    """Close this process's memory, which holds keys, to others of its user; take few pages and as
-    many descriptors as there may be."""
-    prctl.conceal()
+    """Take few pages and as many descriptors as there may be."""
     libc = ctypes.CDLL(None)
     sslproto.SSLProtocol.max_size = _TLS_BUFFER
     selector_events._SelectorTransport.max_size = _TLS_BUFFER  # type: ignore[attr-defined]

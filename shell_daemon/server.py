@@ -43,8 +43,8 @@ a client that writes at that moment, even an acknowledgement, loses what it has 
 
 
 def _become_first() -> None:
-    """Close this process to commands, which have its user id, and to every signal that they have no
-    reason to send.
+    """Close this process to every signal that commands, which have its user id, have no reason to
+    send.
 
     The kernel neither kills nor stops the first process of a guest for a signal from inside that it
     does not handle, hands it the orphans of all others, and ends the guest with it. So this one
@@ -52,7 +52,6 @@ def _become_first() -> None:
     of its own, where the daemon is not the first process, a command can still kill or stop it.
     """
     prctl.set_name("oxydra-shell")
-    prctl.conceal()
     for number in signal.valid_signals() - _NOT_IGNORED:
         signal.signal(number, signal.SIG_IGN)
 

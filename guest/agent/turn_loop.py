@@ -313,7 +313,7 @@ class TurnLoop:
             except (Incomplete, WireError, SessionNotFound, TimeoutError):
                 raise
             except Exception as error:  # the model has answered: the turn has not failed
-                log.info("asking once more brought nothing: %s", self._redact(str(error)))
+                log.info("asking once more brought nothing: %s", errors.named(error))
         return self._done(run, choice)
 
     async def _ask(
@@ -397,7 +397,7 @@ class TurnLoop:
         )
         if explained is not None:
             self._models.uses[choice.provider].failed(explained.message)
-            log.error("turn failed: %s: %s", explained.message, self._redact(str(error)))
+            log.error("turn failed: %s: %s", explained.message, errors.named(first))
             return explained
         log.error("turn failed unexpectedly", exc_info=error)
         return failures.failed(

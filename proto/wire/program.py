@@ -18,6 +18,7 @@ from typing import BinaryIO, Final, NoReturn, TypeVar
 from wire import logs
 from wire.errors import Code, WireError
 from wire.identity import Party
+from wire.kernel import prctl
 from wire.logs import EXIT_OPERATOR
 
 log = logging.getLogger(__name__)
@@ -185,7 +186,9 @@ class Life:
 
 
 def run(role: str, work: Callable[[], int]) -> int:
-    """Log as `role` and do the `work`; returns its exit code, or that of its failure."""
+    """Log as `role` and do the `work`; returns its exit code, or that of its failure. No core dump
+    ever holds what this process is told."""
+    prctl.conceal()
     logs.configure(role, "", "info")
     logging.captureWarnings(True)
     try:

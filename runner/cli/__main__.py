@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -25,6 +26,8 @@ def main() -> None:
     would show where it was interrupted.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    # a core dump would hold keys, and what is said
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

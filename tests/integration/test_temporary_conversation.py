@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
@@ -27,10 +28,13 @@ class Model:
 
     def __init__(self) -> None:
         self.replies: list[Any] = []
+        self.refuses: Exception | None = None
         self.asked: list[tuple[list[ModelMessage], AgentInfo]] = []
 
     async def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
         self.asked.append((messages, info))
+        if self.refuses is not None:
+            raise self.refuses
         yield self.replies.pop(0) if self.replies else "I heard you."
 
     @property
@@ -123,6 +127,17 @@ def _assert_in_no_file(place: Path) -> None:
     for file in place.rglob("*"):
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes(), file
+
+
+async def test_a_provider_that_quotes_it_in_a_refusal_leaves_it_in_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with agent() as (_, alice, model):
+        model.refuses = ModelHTTPError(400, "m", {"error": {"message": f"bad: {SECRET}"}})
+        failed = (await alice.say(await begin(alice), SECRET))[-1].failed
+        assert SECRET in failed.details, "the person reads it"
+    assert "turn failed" in caplog.text
+    assert SECRET not in caplog.text
 
 
 async def test_what_would_change_something_is_refused_and_a_wish_to_save_has_its_receipt() -> None:

@@ -73,6 +73,12 @@ def from_model(
     return None
 
 
+def named(error: BaseException) -> str:
+    """What an error is, for logs: without a provider's words, which may quote what was said."""
+    status = getattr(error, "status_code", None)
+    return type(error).__name__ + (f", status {status}" if status else "")
+
+
 def is_too_long(error: Exception) -> bool:
     """Whether a provider, or one of several, has refused a request as too long for the model.
 

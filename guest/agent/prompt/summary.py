@@ -20,6 +20,7 @@ from wire.settings import AgentSettings
 from guest.agent import history
 from guest.agent.events import by_turn
 from guest.agent.history import storable
+from guest.agent.models.errors import named
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import Window, of_messages
 from guest.errors import BudgetError, StorageError
@@ -285,7 +286,7 @@ class Summaries:
             except BudgetError as error:
                 log.info("the model is not asked for a summary: %s", error.brief)
             except Exception as error:
-                log.warning("the model did not summarise; lines are picked instead", exc_info=error)
+                log.warning("lines are picked: the model did not summarise: %s", named(error))
             else:
                 if _LISTED.search(text):
                     return text, model.model_name, usage

@@ -25,7 +25,8 @@ def set_name(name: str) -> None:
 
 
 def conceal() -> None:
-    """Hide this process's memory, environment and descriptors from processes of the same user.
+    """Hide this process's memory, environment and descriptors from processes of the same user, and
+    dump no core of it.
 
     Commands have the same user id and could read the token there. Root and processes with
     CAP_SYS_PTRACE still can; guests are neither.

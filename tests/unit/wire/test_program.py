@@ -1,6 +1,7 @@
 """How a guest begins and ends; a lease by a clock that only the test moves."""
 
 import asyncio
+import ctypes
 import io
 import json
 import logging
@@ -138,6 +139,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     monkeypatch.setattr(logs, "configure", partial(logs.configure, stream=stream))
     yield stream
     logging.captureWarnings(False)
+    ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE, for the tests that follow
+
+
+def test_no_core_of_a_guest_is_dumped(log: io.StringIO) -> None:
+    assert program.run("agent", lambda: int(ctypes.CDLL(None).prctl(3))) == 0  # PR_GET_DUMPABLE
 
 
 def test_a_failure_is_the_last_line_of_the_log(log: io.StringIO) -> None:

@@ -30,8 +30,8 @@ export function Temporary({ user, session, turns, onEnded }) {
   };
   return html`<div class="notice">
     <p>
-      <strong>Temporary.</strong> It reads what is remembered, changes nothing, and is in no list, file or
-      backup. It is erased when you end it, when the agent stops, or after an hour without a message.
+      <strong>Temporary.</strong> It reads what is remembered, changes nothing, and is in no list, file or backup. It is
+      erased when you end it, when the agent stops, or after an hour without a message. Files that you add stay.
     </p>
     ${problem && html`<${FailureNotice} failure=${problem} />`}
     <p class="actions"><button type="button" onClick=${end}>End and erase</button></p>
