@@ -87,6 +87,27 @@ def test_a_text_that_grows_is_shown_like_one_that_is_there(
         assert kept, json.dumps(text)
 
 
+DRAWN = r"""async () => {
+  const { html, render } = await import("/assets/src/view.js");
+  const { Markdown } = await import("/assets/src/components/markdown.js");
+  const box = document.body.appendChild(document.createElement("div"));
+  box.style.cssText = "position: absolute; left: 300px; top: 300px; width: 300px";
+  const text = "$\\smash{\\rule{10em}{90em}}\\mathrlap{\\rule{60em}{1em}}$";
+  render(html`<${Markdown} text=${text} user="alice" />`, box);
+  const at = (x, y) => document.elementFromPoint(x, y)?.tagName;
+  return [at(310, 100), at(310, 305), at(900, 305)];
+}"""
+
+
+def test_a_formula_is_drawn_over_nothing_but_its_answer(new_window: NewWindow) -> None:
+    page = entered(new_window)
+    page.evaluate(ARRIVE)
+    above, itself, beside = page.evaluate(DRAWN)
+    assert (above == "mspace", itself, beside == "mspace") == (False, "mspace", False)
+    link = shown(page, "[\u202emoc.live](https://ten.knab.example)")[0]
+    assert '<bdi class="target"> (ten.knab.example)</bdi>' in link, "not read from right to left"
+
+
 def test_what_is_nested_very_deeply_hides_nothing(new_window: NewWindow) -> None:
     page = entered(new_window)
     lists = "".join(f"{'  ' * depth}- item {depth}\n" for depth in range(120))

@@ -3,12 +3,10 @@ boundary is caught by the check that is meant for it."""
 
 import socket
 import sys
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from shell_daemon.processes import seccomp
 from tests.support.boundary.guarded_host import (
@@ -17,7 +15,6 @@ from tests.support.boundary.guarded_host import (
     TOKEN,
     GuardedHost,
     Words,
-    guarded_host,
     hits,
     in_bubblewrap,
     in_process_tier,
@@ -26,12 +23,6 @@ from tests.support.boundary.guarded_host import (
 )
 
 pytestmark = pytest.mark.bubblewrap
-
-
-@pytest_asyncio.fixture
-async def guarded() -> AsyncIterator[GuardedHost]:
-    async with guarded_host() as guarded:
-        yield guarded
 
 
 async def test_a_healthy_guest_passes(guarded: GuardedHost) -> None:

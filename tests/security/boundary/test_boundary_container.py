@@ -2,10 +2,8 @@
 is caught by the check that is meant for it."""
 
 import re
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from runner.tiers.base import Network
 from tests.support.boundary.guarded_host import (
@@ -14,7 +12,6 @@ from tests.support.boundary.guarded_host import (
     DOCKER_SOCKET,
     GuardedHost,
     Words,
-    guarded_host,
     hits,
     in_container,
     in_container_tier,
@@ -23,12 +20,6 @@ from tests.support.boundary.guarded_host import (
 )
 
 pytestmark = pytest.mark.docker
-
-
-@pytest_asyncio.fixture
-async def guarded() -> AsyncIterator[GuardedHost]:
-    async with guarded_host() as guarded:
-        yield guarded
 
 
 async def broken(guarded: GuardedHost, *options: str) -> dict[str, str]:

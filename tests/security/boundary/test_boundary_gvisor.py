@@ -5,10 +5,9 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
-import pytest_asyncio
 from wire.boundary import KERNEL_OF_GVISOR
 
 from runner.tiers.base import Network
@@ -20,7 +19,6 @@ from tests.support.boundary.guarded_host import (
     Alter,
     GuardedHost,
     Words,
-    guarded_host,
     hits,
     in_container,
     in_gvisor_tier,
@@ -29,12 +27,6 @@ from tests.support.boundary.guarded_host import (
 )
 
 pytestmark = pytest.mark.runsc
-
-
-@pytest_asyncio.fixture
-async def guarded() -> AsyncIterator[GuardedHost]:
-    async with guarded_host() as guarded:
-        yield guarded
 
 
 async def found_by(guarded: GuardedHost, alter: Alter = list) -> dict[str, str]:

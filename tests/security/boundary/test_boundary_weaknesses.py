@@ -6,10 +6,9 @@ no probe notices is a list: a guest with all of that at once passes, and the des
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
 from wire.boundary import CHECKS
 from wire.settings import ContainerSettings
 
@@ -23,7 +22,6 @@ from tests.support.boundary.guarded_host import (
     REPOSITORY,
     GuardedHost,
     Words,
-    guarded_host,
     hits,
     in_bubblewrap,
     in_container,
@@ -33,12 +31,6 @@ from tests.support.boundary.guarded_host import (
 )
 
 DESIGN = REPOSITORY / "docs" / "design" / "2026-11-20-boundary-self-test.md"
-
-
-@pytest_asyncio.fixture
-async def guarded() -> AsyncIterator[GuardedHost]:
-    async with guarded_host() as guarded:
-        yield guarded
 
 
 def beside(words: Words, command: str) -> Words:

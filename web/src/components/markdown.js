@@ -116,7 +116,7 @@ function prepareLink(link, user) {
   if (target && link.textContent !== target) {
     link.title = target;
     const where = ` (${link.host || link.protocol + link.pathname})`;
-    link.append(make("span", { className: "target", textContent: where }));
+    link.append(make("bdi", { className: "target", textContent: where })); // whichever way the text runs
   }
 }
 
