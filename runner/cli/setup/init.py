@@ -212,7 +212,7 @@ def _test(options: Options, config: Config, choice: Choice) -> None:
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
             raise
-        typer.echo(neutralise(str(error)), err=True)
+        say(neutralise(str(error)))
         if not typer.confirm("Take it all the same?", err=True):
             raise _NotWanted from None
         return
