@@ -3,9 +3,10 @@
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Final
 
+from wire import zones
 from wire.v1 import egress_pb2
 
 from egress.admission.record import Caller
@@ -13,11 +14,6 @@ from egress.admission.record import Caller
 _TURNS_MAX: Final = 1_000
 _HOSTS_MAX: Final = 10_000
 _MB: Final = 1_000_000
-
-
-def local_today() -> date:
-    """The day in the time zone of this process, which is the host's."""
-    return datetime.now(UTC).astimezone().date()
 
 
 @dataclass
@@ -104,7 +100,7 @@ class Allowance:
         today: Returns the day in the host's time zone.
     """
 
-    def __init__(self, today: Callable[[], date] = local_today) -> None:
+    def __init__(self, today: Callable[[], date] = zones.today) -> None:
         self._today = today
         self._day = today()
         self._limits = egress_pb2.EgressLimits()

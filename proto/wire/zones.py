@@ -40,6 +40,11 @@ def local(timestamp: str, name: str = "") -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def today() -> date:
+    """The day in the time zone of this process."""
+    return datetime.now(UTC).astimezone().date()
+
+
 def told(moment: datetime, name: str) -> str:
     """Day, time and zone of `moment` for a person or a model, as they are in the zone `name`."""
     there = moment.astimezone(zone(name))

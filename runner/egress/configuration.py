@@ -290,13 +290,10 @@ def policy(
 def limits(settings: EgressLimitSettings) -> egress_pb2.EgressLimits:
     """How much each role may send and receive."""
     return egress_pb2.EgressLimits(
-        connections=settings.connections,
-        turn_requests=settings.turn_requests,
-        turn_bytes=settings.turn_mb * MB,
-        host_day_requests=settings.host_day_requests,
-        host_day_bytes=settings.host_day_mb * MB,
-        day_requests=settings.day_requests,
-        day_bytes=settings.day_mb * MB,
+        **{
+            name.replace("_mb", "_bytes"): value * MB if name.endswith("_mb") else value
+            for name, value in settings
+        }
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final, Self
 
+from wire import zones
 from wire.v1 import egress_pb2
 
 from runner.audit.calls import place_of
@@ -142,11 +143,6 @@ class Requests:
 HOSTS_MAX: Final = 10_000
 
 
-def local_today() -> date:
-    """The day in the host's time zone."""
-    return datetime.now().astimezone().date()
-
-
 class Spent:
     """The requests and bytes of today, by role and host; a day is one of the host's time zone.
 
@@ -154,7 +150,7 @@ class Spent:
     returns the day.
     """
 
-    def __init__(self, place: LogLocation, today: Callable[[], date] = local_today) -> None:
+    def __init__(self, place: LogLocation, today: Callable[[], date] = zones.today) -> None:
         self._today = today
         self._day = today()
         self._hosts: dict[tuple[str, str], egress_pb2.EgressSpent] = {}

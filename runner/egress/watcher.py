@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
@@ -27,8 +26,6 @@ from runner.audit.log import AuditLog
 from runner.audit.watcher import ODD, GuestWatcher, fitting
 from runner.egress.log import Spent
 from runner.errors import HostError
-
-log = logging.getLogger(__name__)
 
 BURST: Final = 20_000
 PER_SECOND: Final = 1_000

@@ -22,10 +22,10 @@ guests have other uids, they may enter `socket/`; the home around it is closed t
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import logging
 import os
-import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ from runner.host.weights import Weights, located, weights_of, weights_of_reranke
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import GuestMounts, Handle, LaunchSpec, Limits, SharedEmbedder, TierDriver
 from runner.tiers.drivers import tier_of
-from runner.workspace.directories import Owner, create_tree
+from runner.workspace.directories import Owner, create_tree, descriptor, whole_file
 from runner.workspace.guest_uids import GuestUids
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
 
@@ -147,11 +147,13 @@ class EmbedderHome:
         create_tree(self.path.parent, [self.path.name])
         create_tree(self.path, ["state"], self.owner)
         create_tree(self.path, ["socket"], self.owner, mode=0o755 if self.for_all_uids else 0o700)
-        with file_errors(
-            f"cannot store the embedder's token in {self.path}",
-            f"make room and access for {self.path}",
-            kind=WorkspaceError,
+        brief, fix = f"cannot store the embedder's token in {self.path}", "make room and access for"
+        with (
+            file_errors(brief, f"{fix} {self.path}", kind=WorkspaceError),
+            descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as home,
         ):
+            if not locks.take(home, wait_s=_LEASE_WAIT_S):
+                raise OSError(errno.EAGAIN, "another runner is at it")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._hand_over(os.open(self.leases, flags, 0o600))
             token = self._stored("token", new_token)
@@ -171,20 +173,11 @@ class EmbedderHome:
             os.close(descriptor)
 
     def _stored(self, name: str, new: Callable[[], str]) -> str:
-        """The content of a private file. It is created by linking a complete one, which is
-        atomic."""
+        """The content of a private file, which is made if it is missing. The home is locked."""
         path = self.path / name
         if not path.exists():
-            draft = self.path / f"{name}.{os.getpid()}.{threading.get_ident()}"
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                os.write(descriptor, new().encode())
-                os.fsync(descriptor)
-                with contextlib.suppress(FileExistsError):
-                    path.hardlink_to(draft)
-            finally:
-                os.close(descriptor)
-                draft.unlink()
+            with whole_file(path) as file:
+                file.write(new().encode())
         return path.read_text()
 
 

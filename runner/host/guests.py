@@ -301,16 +301,15 @@ class Guests:
         self._save()
 
     def _prepare_agent(self) -> Launch:
-        shell = bootstrap_pb2.Link(unavailable_reason=self._launchers.no_shell)
-        if self._launchers.shell is not None:
-            shell = self._link(Role.SHELL, Port.SHELL, self._launchers.shell.link)
-        egress = self._launchers.egress
+        peers = self._where()
+        if self._launchers.shell is None:
+            peers.shell.unavailable_reason = self._launchers.no_shell
         return self._launchers.agent.prepare(
-            self._embedder(),
-            shell,
+            peers.embedder,
+            peers.shell,
             self._handover.canary,
-            egress=self._link(Role.EGRESS, Port.AGENT_LISTENER, egress.link),
-            upstreams=egress.upstreams,
+            egress=peers.egress,
+            upstreams=self._launchers.egress.upstreams,
             witnessed=True,
         )
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from wire import zones
 from wire.v1 import egress_pb2 as pb
 
-from egress.admission.allowance import local_today
 from tests.support.egress.origins import Certificates, names, origin
 from tests.support.egress.program import Egress, head
 
@@ -105,7 +105,7 @@ async def test_bytes_end_a_tunnel_on_its_way(egress: Egress, certificates: Certi
 
 async def test_what_was_spent_before_counts(site: Site) -> None:
     spent = pb.EgressSpent(
-        role="shell", host="files.example.org", day=local_today().isoformat(), requests=9
+        role="shell", host="files.example.org", day=zones.today().isoformat(), requests=9
     )
     await site.limit(day_requests=10, spent=(spent,))
     assert [(await site.get())[0] for _ in range(2)] == [200, 429]

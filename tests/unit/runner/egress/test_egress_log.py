@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire import zones
 
 from runner.audit.calls import Calls, Filter
 from runner.audit.log import AuditLog, LogLocation
 from runner.audit.reading import verify
-from runner.egress.log import Requests, Spent, Wanted, local_today
+from runner.egress.log import Requests, Spent, Wanted
 
 PYPI: dict[str, Any] = {
     "decision": "allowed",
@@ -131,7 +132,7 @@ def test_what_a_day_has_taken_is_read_from_the_record(log: AuditLog, place: LogL
 
 def test_what_was_taken_yesterday_does_not_count(log: AuditLog, place: LogLocation) -> None:
     log.note("egress", **PYPI)
-    days = [local_today()]
+    days = [zones.today()]
     spent = Spent(place, lambda: days[-1])
     assert spent.today()
     days.append(days[-1] + timedelta(days=1))
