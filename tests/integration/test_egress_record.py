@@ -205,10 +205,10 @@ async def test_a_request_waits_also_while_the_last_stream_is_ending() -> None:
 async def test_what_cannot_be_written_down_does_not_go_out(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: object) -> int:
+    def full(_: str, **__: object) -> int:
         raise HostError(Code.UNAVAILABLE, "the disk is full")
 
-    monkeypatch.setattr(house.audit, "append", full)
+    monkeypatch.setattr(house.audit, "note", full)
     with pytest.raises(NotReady, match="the disk is full"):
         await house.record.begin(SHELL, ATTEMPT, YES)
 
