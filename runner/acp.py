@@ -169,8 +169,6 @@ class EditorAgent:
     async def initialize(
         self,
         protocol_version: int,
-        client_capabilities: schema.ClientCapabilities | None = None,  # noqa: ARG002
-        client_info: schema.Implementation | None = None,  # noqa: ARG002
         **_: Any,
     ) -> schema.InitializeResponse:
         return schema.InitializeResponse(
@@ -187,13 +185,7 @@ class EditorAgent:
             auth_methods=[],
         )
 
-    async def new_session(
-        self,
-        cwd: str,  # noqa: ARG002 - not the agent's
-        additional_directories: list[str] | None = None,  # noqa: ARG002
-        mcp_servers: list[Any] | None = None,  # noqa: ARG002
-        **_: Any,
-    ) -> schema.NewSessionResponse:
+    async def new_session(self, **_: Any) -> schema.NewSessionResponse:
         try:
             created = await self._gateway.create_session()
         except WireError as error:
@@ -202,10 +194,7 @@ class EditorAgent:
 
     async def load_session(
         self,
-        cwd: str,  # noqa: ARG002
         session_id: str,
-        mcp_servers: list[Any] | None = None,  # noqa: ARG002
-        additional_directories: list[str] | None = None,  # noqa: ARG002
         **_: Any,
     ) -> schema.LoadSessionResponse:
         """Tell what was said in a session. A turn that runs in it is followed from its start."""

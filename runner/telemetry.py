@@ -32,7 +32,14 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.errors import ConfigError
 
-NAMES: Final = frozenset({"turn", "model", "tool", "memory", "shell"})
+NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "turn": {},
+    "model": {"model": ""},
+    "tool": {"tool": "unknown"},
+    "memory": {"operation": ""},
+    "shell": {},
+}
+"""Steps, each with the words that its duration is counted by, and what an absent one counts as."""
 _ID: Final = rf"({ID_PATTERN})?"
 _WORDS: Final = {
     "tool": r"[a-z][a-z0-9_-]{0,79}",
@@ -127,12 +134,10 @@ class Telemetry:
             )
         self._metrics = MeterProvider(readers, self._resource, shutdown_on_exit=False)
         meter = self._metrics.get_meter("oxydra")
-        self._turns = meter.create_histogram("oxydra.turn.duration", "s")
-        self._models = meter.create_histogram("oxydra.model.duration", "s")
+        self._durations = {
+            name: meter.create_histogram(f"oxydra.{name}.duration", "s") for name in NAMES
+        }
         self._tokens = meter.create_counter("oxydra.model.tokens")
-        self._tools = meter.create_histogram("oxydra.tool.duration", "s")
-        self._memory = meter.create_histogram("oxydra.memory.duration", "s")
-        self._shell = meter.create_histogram("oxydra.shell.duration", "s")
         self._requests = meter.create_counter("oxydra.egress.requests")
         self._bytes = meter.create_counter("oxydra.egress.bytes")
         self._lost = meter.create_counter("oxydra.steps.lost")
@@ -181,23 +186,10 @@ class Telemetry:
     def _count(self, step: pb.Span) -> None:
         seconds = (step.end_unix_nano - step.start_unix_nano) / 1e9
         outcome = step.words.get("outcome") or ("failed" if step.failed else "ok")
-        match step.name:
-            case "turn":
-                self._turns.record(seconds, {"outcome": outcome})
-            case "model":
-                model = step.words.get("model", "")
-                self._models.record(seconds, {"model": model, "outcome": outcome})
-                for key, count in step.counts.items():
-                    kind = key.removesuffix("_tokens")
-                    self._tokens.add(count, {"model": model, "kind": kind})
-            case "tool":
-                tool = step.words.get("tool", "unknown")
-                self._tools.record(seconds, {"tool": tool, "outcome": outcome})
-            case "memory":
-                operation = step.words.get("operation", "")
-                self._memory.record(seconds, {"operation": operation, "outcome": outcome})
-            case "shell":
-                self._shell.record(seconds, {"outcome": outcome})
+        told = {name: step.words.get(name, other) for name, other in NAMES[step.name].items()}
+        self._durations[step.name].record(seconds, {**told, "outcome": outcome})
+        for key, count in step.counts.items() if step.name == "model" else ():
+            self._tokens.add(count, {**told, "kind": key.removesuffix("_tokens")})
 
     def _export(self, step: pb.Span, traces: BatchSpanProcessor) -> None:
         trace_id = int.from_bytes(step.trace_id)

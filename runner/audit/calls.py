@@ -73,44 +73,28 @@ class Call:
     def of(cls, begin: LogLine, end: LogLine | None = None) -> Self:
         """The call that a line began, and another one ended."""
         said, ended = begin.entry, end.entry if end is not None else {}
-        if said.get("event") == "egress":
-            return cls._request(begin, said, ended)
+        outcome = ended.get("outcome", "running")
+        if request := said.get("event") == "egress":
+            refused = said.get("decision") == "refused"
+            outcome = "refused" if refused else _OUTCOMES.get(outcome, "running")
         return cls(
             number=begin.number,
             user_id=said.get("user", ""),
             call_id=said.get("call", ""),
-            tool=said.get("tool", ""),
+            tool=NETWORK if request else said.get("tool", ""),
             safety=said.get("safety", ""),
             session_id=said.get("session", ""),
             turn_id=said.get("turn", ""),
             channel=said.get("channel", ""),
-            actor=said.get("actor", ""),
-            about=said.get("about", ""),
-            began_at=said.get("time", ""),
-            outcome=ended.get("outcome", "running"),
-            duration_ms=ended.get("duration_ms", 0),
-            notes=tuple(ended.get("notes", ())),
-            asked=ended.get("asked") is True,
-        )
-
-    @classmethod
-    def _request(cls, begin: LogLine, said: Mapping[str, Any], ended: Mapping[str, Any]) -> Self:
-        refused = said.get("decision") == "refused"
-        outcome = "refused" if refused else _OUTCOMES.get(ended.get("outcome", ""), "running")
-        return cls(
-            number=begin.number,
-            user_id=said.get("user", ""),
-            call_id="",
-            tool=NETWORK,
-            safety="",
-            session_id=said.get("session", ""),
-            turn_id=said.get("turn", ""),
-            channel="",
-            actor=said.get("role", ""),
-            about=f"{said.get('method', '')} {place_of(said)}",
+            actor=said.get("role" if request else "actor", ""),
+            about=f"{said.get('method', '')} {place_of(said)}"
+            if request
+            else said.get("about", ""),
             began_at=said.get("time", ""),
             outcome=outcome,
             duration_ms=ended.get("duration_ms", 0),
+            notes=tuple(ended.get("notes", ())),
+            asked=ended.get("asked") is True,
         )
 
 

@@ -13,7 +13,7 @@ from wire.v1 import gateway_pb2 as pb
 from runner.access.exchange import plain
 from runner.client.turn import TurnSoFar
 from runner.openai.requests import Asked, CallRef
-from runner.openai.turns import ResponseRef, own_field
+from runner.openai.turns import ResponseRef, counted, own_field
 
 _REASONS: Final = {"length": "length", "filtered": "content_filter"}
 
@@ -44,9 +44,26 @@ class ChatWriter:
         self._turn.session_id = session_id
         return [self._chunk({"role": "assistant", "content": ""})]
 
-    def add(self, event: pb.TurnEvent) -> list[dict[str, Any]]:
+    def add(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
         """Something happened in the turn."""
-        return list(self._added(event))
+        kind = event.WhichOneof("event")
+        self._turn.add(event)
+        if kind == "text":
+            yield self._chunk({"content": event.text.text})
+        elif kind == "client_call":
+            yield self._chunk({"tool_calls": [self._client_call(event)]})
+            self._finish = "tool_calls"
+            self._usage = counted(event.client_call, "prompt", "completion")
+            yield from self._end()
+        elif kind == "completed":
+            self._usage = counted(event.completed, "prompt", "completion")
+            yield from self._end()
+        elif kind == "incomplete":
+            self._usage = counted(event.incomplete.so_far, "prompt", "completion")
+            self._finish = _REASONS.get(event.incomplete.reason, "length")
+            yield from self._end()
+        elif kind == "failed":
+            self.failed = event.failed
 
     @property
     def completion(self) -> dict[str, Any]:
@@ -75,26 +92,6 @@ class ChatWriter:
         own["calls"] = [plain(each) for each in finished]
         return own
 
-    def _added(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
-        kind = event.WhichOneof("event")
-        self._turn.add(event)
-        if kind == "text":
-            yield self._chunk({"content": event.text.text})
-        elif kind == "client_call":
-            yield self._chunk({"tool_calls": [self._client_call(event)]})
-            self._finish = "tool_calls"
-            self._account(event.client_call)
-            yield from self._end()
-        elif kind == "completed":
-            self._account(event.completed)
-            yield from self._end()
-        elif kind == "incomplete":
-            self._account(event.incomplete.so_far)
-            self._finish = _REASONS.get(event.incomplete.reason, "length")
-            yield from self._end()
-        elif kind == "failed":
-            self.failed = event.failed
-
     def _client_call(self, event: pb.TurnEvent) -> dict[str, Any]:
         asked = event.client_call
         call = {
@@ -104,15 +101,6 @@ class ChatWriter:
         }
         self._calls.append(call)
         return {"index": 0, **call}
-
-    def _account(self, took: pb.TurnCompleted | pb.ClientCall) -> None:
-        cached = took.cached_tokens if isinstance(took, pb.TurnCompleted) else 0
-        self._usage = {
-            "prompt_tokens": took.input_tokens,
-            "completion_tokens": took.output_tokens,
-            "total_tokens": took.input_tokens + took.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
 
     def _end(self) -> Iterator[dict[str, Any]]:
         yield {**self._chunk({}, self._finish), "oxydra": self._own()}

@@ -5,9 +5,10 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from wire.text import bounded_json
 from wire.v1 import gateway_pb2 as pb
@@ -39,6 +40,8 @@ _NEVER: Final[Mapping[str, str]] = {
 change nothing, because the agent's own settings hold."""
 _ECHOED: Final = frozenset({"reasoning", "item_reference", "mcp_call", "mcp_list_tools"})
 """Items of an earlier response that clients send back, and that the agent knows already."""
+_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+_ITEMS: Final = ("message", "function_call", "function_call_output")
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 _PICTURES: Final = frozenset({"image_url", "input_image"})
 _PLACE: Final = "/shared/pictures"
@@ -212,10 +215,7 @@ class _Reader:
         elif role == "tool":
             self._output(f"{param}.tool_call_id", message, "tool_call_id", "content")
         else:
-            raise BadRequest(
-                f"{param}.role",
-                f"{str(role)[:40]!r} is not one of system, developer, user, assistant, tool",
-            )
+            raise _not_one_of(f"{param}.role", role, _ROLES)
 
     def item(self, param: str, sent: object) -> None:
         """An item of a response's input."""
@@ -228,11 +228,7 @@ class _Reader:
         elif kind == "function_call_output":
             self._output(f"{param}.call_id", item, "call_id", "output")
         elif kind not in _ECHOED:
-            raise BadRequest(
-                f"{param}.type",
-                f"{kind[:40]!r} is not one of message, function_call, function_call_output, "
-                f"{', '.join(sorted(_ECHOED))}",
-            )
+            raise _not_one_of(f"{param}.type", kind, [*_ITEMS, *sorted(_ECHOED)])
 
     def asked(
         self,
@@ -312,6 +308,10 @@ class _Reader:
         self._asks = False
 
 
+def _not_one_of(param: str, given: object, accepted: Iterable[str]) -> BadRequest:
+    return BadRequest(param, f"{str(given)[:40]!r} is not one of {', '.join(accepted)}")
+
+
 def not_shown(what: Sequence[str]) -> str:
     """What an answer begins with where something is not shown to the model; a client that sends the
     answer back has not said it."""
@@ -337,8 +337,7 @@ def _schema(param: str, kind: object, schema: object) -> str:
         return json.dumps(_ANY_OBJECT)
     if kind == "json_schema":
         return json.dumps(_object(f"{param}.schema", schema) or _ANY_OBJECT)
-    accepted = "text, json_object, json_schema"
-    raise BadRequest(f"{param}.type", f"{str(kind)[:40]!r} is not one of {accepted}")
+    raise _not_one_of(f"{param}.type", kind, ("text", "json_object", "json_schema"))
 
 
 def _chosen(
@@ -425,31 +424,23 @@ def _metadata(given: object) -> Mapping[str, str]:
     return dict(told)
 
 
-def _object(param: str, given: object) -> Mapping[str, Any]:
+_Kind = TypeVar("_Kind")
+
+
+def _typed(kind: type[_Kind], called: str, param: str, given: object) -> _Kind:
+    """`given`, if it is of a kind; an empty one for None. Raises `BadRequest`."""
     if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise BadRequest(param, "it must be an object")
+        return kind()
+    if not isinstance(given, kind):
+        raise BadRequest(param, f"it must be {called}")
     return given
 
 
 def _list(param: str, given: object) -> list[Any]:
-    if not isinstance(given, list):
-        raise BadRequest(param, "it must be a list")
-    return given
+    """As the others do, but None is none."""
+    return _typed(list, "a list", param, "" if given is None else given)
 
 
-def _string(param: str, given: object) -> str:
-    if given is None:
-        return ""
-    if not isinstance(given, str):
-        raise BadRequest(param, "it must be a string")
-    return given
-
-
-def _switch(param: str, given: object) -> bool:
-    if given is None:
-        return False
-    if not isinstance(given, bool):
-        raise BadRequest(param, "it must be true or false")
-    return given
+_object: Final = partial(_typed, dict, "an object")
+_string: Final = partial(_typed, str, "a string")
+_switch: Final = partial(_typed, bool, "true or false")

@@ -9,7 +9,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.client.turn import ToolCall, TurnSoFar
 from runner.openai.requests import Asked, CallRef
-from runner.openai.turns import ResponseRef, own_field
+from runner.openai.turns import ResponseRef, counted, own_field
 
 SERVER_LABEL: Final = "oxydra"
 _REASONS: Final = {"length": "max_output_tokens", "filtered": "content_filter"}
@@ -66,11 +66,8 @@ class ResponseWriter:
             self._event("response.in_progress", response=self._snapshot()),
         ]
 
-    def add(self, event: pb.TurnEvent) -> list[dict[str, Any]]:
+    def add(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
         """Something happened in the turn."""
-        return list(self._added(event))
-
-    def _added(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
         kind, call = event.WhichOneof("event"), self._turn.add(event)
         if kind == "text":
             yield from self._say(event.text.text)
@@ -117,23 +114,23 @@ class ResponseWriter:
 
     def _call(self, call: ToolCall) -> Iterator[dict[str, Any]]:
         yield from self._close_text()
-        item_id = f"mcp_{self._hex}_{call.index}"
         item = {
-            "id": item_id,
+            "id": f"mcp_{self._hex}_{call.index}",
             "type": "mcp_call",
             "server_label": SERVER_LABEL,
             "name": call.started.tool,
-            "arguments": "",
-            "status": "in_progress",
         }
-        yield self._add_item(item)
-        place = len(self._output) - 1
-        self._places[call.index] = place
-        at = {"item_id": item_id, "output_index": place}
+        self._places[call.index] = len(self._output)
+        at = {"item_id": item["id"], "output_index": len(self._output)}
+        yield self._add_item({**item, "arguments": "", "status": "in_progress"})
         yield self._event("response.mcp_call.in_progress", **at)
-        arguments = call.started.arguments_json
-        yield self._event("response.mcp_call_arguments.delta", delta=arguments, **at)
-        yield self._event("response.mcp_call_arguments.done", arguments=arguments, **at)
+        yield from self._arguments("mcp_call_arguments", call.started.arguments_json)
+
+    def _arguments(self, kind: str, arguments: str, **done: str) -> Iterator[dict[str, Any]]:
+        """Those of the item that was added last."""
+        at = {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
+        yield self._event(f"response.{kind}.delta", delta=arguments, **at)
+        yield self._event(f"response.{kind}.done", arguments=arguments, **done, **at)
         self._output[-1]["arguments"] = arguments
 
     def _called(self, call: ToolCall) -> Iterator[dict[str, Any]]:
@@ -154,34 +151,22 @@ class ResponseWriter:
         yield self._item_done(index)
 
     def _ask_client(self, index: int, call: pb.ClientCall) -> Iterator[dict[str, Any]]:
-        item_id = f"fc_{self._hex}_{index}"
         item = {
-            "id": item_id,
+            "id": f"fc_{self._hex}_{index}",
             "type": "function_call",
             "call_id": CallRef(self._ref.turn_id, index).call_id,
             "name": call.tool,
-            "arguments": "",
-            "status": "in_progress",
         }
-        yield self._add_item(item)
-        at = {"item_id": item_id, "output_index": len(self._output) - 1}
-        arguments = call.arguments_json
-        yield self._event("response.function_call_arguments.delta", delta=arguments, **at)
-        yield self._event(
-            "response.function_call_arguments.done", name=call.tool, arguments=arguments, **at
-        )
-        self._output[-1].update(arguments=arguments, status="completed")
+        yield self._add_item({**item, "arguments": "", "status": "in_progress"})
+        name = "function_call_arguments"
+        yield from self._arguments(name, call.arguments_json, name=call.tool)
+        self._output[-1]["status"] = "completed"
         yield self._item_done(len(self._output) - 1)
 
     def _account(self, took: pb.TurnCompleted | pb.ClientCall) -> None:
-        cached = took.cached_tokens if isinstance(took, pb.TurnCompleted) else 0
-        self.response["usage"] = {
-            "input_tokens": took.input_tokens,
-            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-            "output_tokens": took.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": took.input_tokens + took.output_tokens,
-        }
+        usage = self.response["usage"] = counted(took, "input", "output")
+        usage["input_tokens_details"]["cache_write_tokens"] = 0
+        usage["output_tokens_details"] = {"reasoning_tokens": 0}
 
     def _fail(self, failed: pb.TurnFailed) -> dict[str, Any]:
         if failed.code == "cancelled":

@@ -98,7 +98,7 @@ class OpenAI:
         answering = await self._answers.begin(caller, gateway, asked, request.headers)
         writer = ResponseWriter(answering.ref, asked, int(time.time()))
         if asked.stream:
-            return self._stream(_response_events(writer, answering))
+            return self._stream(_events(writer, answering))
         if asked.background:
             writer.begin(answering.session_id)
             return JSONResponse(writer.response)
@@ -163,7 +163,7 @@ class OpenAI:
         answering = await self._answers.begin(caller, gateway, asked, request.headers)
         writer = ChatWriter(answering.ref, asked)
         if asked.stream:
-            return self._stream(_completion_chunks(writer, answering))
+            return self._stream(_events(writer, answering))
         await while_there(request.receive, _consume(writer, answering))
         if writer.failed is not None:
             raise _failure(writer.failed)
@@ -207,10 +207,18 @@ def _refused(error: WireError) -> Response:
     return JSONResponse(body_of(error), status, headers)
 
 
-async def _consume(writer: ResponseWriter | ChatWriter, answering: Answering) -> None:
+async def _consume(
+    writer: ResponseWriter | ChatWriter, answering: Answering, last: int | None = None
+) -> bool:
+    """Write what happens until the event `last`, or the end. Returns whether anything did."""
     writer.begin(answering.session_id)
+    found = False
     async for event in answering.events():
-        writer.add(event)
+        found = True
+        list(writer.add(event))
+        if last is not None and event.index >= last:
+            break
+    return found
 
 
 async def _response(gateway: GatewayClient, ref: ResponseRef) -> dict[str, Any]:
@@ -220,30 +228,23 @@ async def _response(gateway: GatewayClient, ref: ResponseRef) -> dict[str, Any]:
     began_at = seconds(turn.started_at) if turn is not None else 0
     writer = ResponseWriter(ref, Asked(model=turn.model if turn else OWN_MODEL), began_at)
     last = turn.events - 1 if turn is not None and not turn.ended_at else None
-    writer.begin()
-    found = False
-    events = Answering(gateway, ref).events()
-    async for event in events:
-        found = True
-        writer.add(event)
-        if last is not None and event.index >= last:
-            break
-    if not found:
+    if not await _consume(writer, Answering(gateway, ref), last):
         raise unknown(ref.response_id)
     return writer.response
 
 
-async def _response_events(
-    writer: ResponseWriter, answering: Answering
+async def _events(
+    writer: ResponseWriter | ChatWriter, answering: Answering
 ) -> AsyncGenerator[str, None]:
+    """The lines of a stream: a failure is an event of a response, and the last chunk of a chat."""
     for each in writer.begin(answering.session_id):
-        yield _named(each)
+        yield _line(each)
     try:
         async for event in answering.events():
             for each in writer.add(event):
-                yield _named(each)
+                yield _line(each)
     except WireError as error:
-        log.warning("a response has broken off: %s", error)
+        log.warning("an answer has broken off: %s", error)
         failed = pb.TurnFailed(
             code=str(error.code),
             message=error.brief,
@@ -251,25 +252,11 @@ async def _response_events(
             resolution=error.resolution,
         )
         for each in writer.add(pb.TurnEvent(failed=failed)):
-            yield _named(each)
-
-
-async def _completion_chunks(writer: ChatWriter, answering: Answering) -> AsyncGenerator[str, None]:
-    for each in writer.begin(answering.session_id):
-        yield _data(each)
-    error: WireError | None = None
-    try:
-        async for event in answering.events():
-            for each in writer.add(event):
-                yield _data(each)
-    except WireError as raised:
-        log.warning("a completion has broken off: %s", raised)
-        error = raised
-    if writer.failed is not None:
-        error = _failure(writer.failed)
-    if error is not None:
-        yield _data(body_of(error))
-    yield _DONE
+            yield _line(each)
+    if isinstance(writer, ChatWriter):
+        if writer.failed is not None:
+            yield _line(body_of(_failure(writer.failed)))
+        yield _DONE
 
 
 def _failure(failed: pb.TurnFailed) -> WireError:
@@ -278,12 +265,9 @@ def _failure(failed: pb.TurnFailed) -> WireError:
     return WireError(code, failed.message, details=failed.details, resolution=failed.resolution)
 
 
-def _named(event: Mapping[str, Any]) -> str:
-    return f"event: {event['type']}\n{_data(event)}"
-
-
-def _data(event: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+def _line(event: Mapping[str, Any]) -> str:
+    named = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{named}data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
 
 def _conversation(session: pb.Session) -> dict[str, Any]:

@@ -61,6 +61,17 @@ def advise(failure: pb.TurnFailed | WireError, brief: str, asked: Asked) -> None
         failure.resolution = f'use the model "{OWN_MODEL}", which is the agent with its own model'
 
 
+def counted(took: pb.TurnCompleted | pb.ClientCall, sent: str, said: str) -> dict[str, Any]:
+    """What a response took, with the API's words for the tokens that were `sent` and `said`."""
+    cached = took.cached_tokens if isinstance(took, pb.TurnCompleted) else 0
+    return {
+        f"{sent}_tokens": took.input_tokens,
+        f"{said}_tokens": took.output_tokens,
+        "total_tokens": took.input_tokens + took.output_tokens,
+        f"{sent}_tokens_details": {"cached_tokens": cached},
+    }
+
+
 def own_field(ref: ResponseRef, turn: TurnSoFar) -> dict[str, Any]:
     """What of a turn stands in the field `oxydra` of answers, which OpenAI's API does not know."""
     own: dict[str, Any] = {

@@ -105,23 +105,14 @@ class Samples:
 
 def usage_of(pids: Iterable[int]) -> dict[int, Usage]:
     """What each of these processes takes with its descendants; without those that are gone."""
-    children: defaultdict[int, list[psutil.Process]] = defaultdict(list)
-    known: dict[int, psutil.Process] = {}
-    for process in psutil.process_iter(["ppid"]):
-        known[process.pid] = process
-        children[process.info["ppid"]].append(process)
     found = {}
     for pid in pids:
-        if pid not in known:
-            continue
-        resident, cpu = 0, 0.0
-        family = [known[pid]]
-        while family:
-            process = family.pop()
-            family += children[process.pid]
-            with contextlib.suppress(psutil.Error):
-                resident += process.memory_info().rss
-                times = process.cpu_times()
-                cpu += times.user + times.system
-        found[pid] = Usage(resident, cpu)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            resident, cpu, first = 0, 0.0, psutil.Process(pid)
+            for process in (first, *first.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    resident += process.memory_info().rss
+                    times = process.cpu_times()
+                    cpu += times.user + times.system
+            found[pid] = Usage(resident, cpu)
     return found
