@@ -19,7 +19,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id, wording
-from runner.client.turn import ToolCall, TurnSoFar
+from runner.client.turn import ToolCall, TurnSoFar, error_of, in_a_line
 
 _KINDS: Final[dict[str, schema.ToolKind]] = {
     "file_read": "read",
@@ -306,10 +306,7 @@ def _ended(event: pb.TurnEvent) -> schema.PromptResponse:
     if event.HasField("failed"):
         if event.failed.code == Code.CANCELLED:
             return schema.PromptResponse(stop_reason="cancelled")
-        told = "; ".join(
-            filter(None, (event.failed.message, event.failed.details, event.failed.resolution))
-        )
-        raise acp.RequestError(-32603, told)
+        raise acp.RequestError(-32603, in_a_line(error_of(event.failed)))
     incomplete = event.HasField("incomplete")
     done = event.incomplete.so_far if incomplete else event.completed
     return schema.PromptResponse(
@@ -325,4 +322,4 @@ def _ended(event: pb.TurnEvent) -> schema.PromptResponse:
 
 def _refused(error: WireError) -> acp.RequestError:
     code = -32002 if error.code is Code.NOT_FOUND else -32603
-    return acp.RequestError(code, "; ".join(filter(None, (error.brief, error.resolution))))
+    return acp.RequestError(code, in_a_line(error))

@@ -1,7 +1,7 @@
 """The tool calls of a user, read from the audit log for people."""
 
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -164,15 +164,19 @@ class Calls:
                 details=f"accepted: 1 to {LIMIT_MAX}",
             )
         found: list[Call] = []
-        for call in itertools.starmap(Call.of, self._pairs(wanted).backwards(cursor)):
-            if wanted.before(call):
-                break
-            if not wanted.fits(call):
-                continue
+        for call in self.newest(wanted, cursor):
             if len(found) == limit:
                 return Page(tuple(found), found[-1].number)
             found.append(call)
         return Page(tuple(found))
+
+    def newest(self, wanted: Filter, cursor: int = 0) -> Iterator[Call]:
+        """Those that fit, newest first; see `list`. Blocks."""
+        for call in itertools.starmap(Call.of, self._pairs(wanted).backwards(cursor)):
+            if wanted.before(call):
+                return
+            if wanted.fits(call):
+                yield call
 
     async def follow(self, wanted: Filter | None = None) -> AsyncIterator[Call]:
         """Every call that begins or ends from now on: first as running, then as it ended."""

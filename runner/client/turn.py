@@ -2,7 +2,20 @@
 
 from dataclasses import dataclass, field
 
+from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
+
+
+def error_of(failed: pb.TurnFailed) -> WireError:
+    """Why a turn has failed."""
+    known = {str(code): code for code in Code}
+    code = known.get(failed.code, Code.INTERNAL)
+    return WireError(code, failed.message, details=failed.details, resolution=failed.resolution)
+
+
+def in_a_line(error: WireError) -> str:
+    """All that an error says, for programs that show one line."""
+    return "; ".join(filter(None, (error.brief, error.details, error.resolution)))
 
 
 @dataclass

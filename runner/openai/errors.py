@@ -6,6 +6,7 @@ from wire.errors import Code, WireError
 
 from runner.access.agents import NoAgent
 from runner.access.exchange import STATUS_OF
+from runner.client.turn import in_a_line
 
 _STATUS: Final = {**STATUS_OF, Code.TIMEOUT: 408, Code.FAILED_PRECONDITION: 400}
 _TYPE: Final = {
@@ -35,10 +36,9 @@ def status_of(error: WireError) -> int:
 def body_of(error: WireError) -> dict[str, Any]:
     """`error` in the shape that the SDKs read. The message says all that an operator is told."""
     status = status_of(error)
-    told = [error.brief, error.details, error.resolution]
     return {
         "error": {
-            "message": "; ".join(filter(None, told)),
+            "message": in_a_line(error),
             "type": _TYPE.get(status, "invalid_request_error"),
             "param": error.param if isinstance(error, BadRequest) else None,
             "code": str(error.code),

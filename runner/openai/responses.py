@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from wire.v1 import gateway_pb2 as pb
 
-from runner.client.turn import ToolCall, TurnSoFar
+from runner.client.turn import ToolCall, TurnSoFar, error_of, in_a_line
 from runner.openai.requests import Asked, CallRef
 from runner.openai.turns import ResponseRef, counted, own_field
 
@@ -172,7 +172,7 @@ class ResponseWriter:
         if failed.code == "cancelled":
             return self._end("incomplete", status="cancelled")
         limited = failed.code == "resource_exhausted"
-        told = "; ".join(filter(None, (failed.message, failed.details, failed.resolution)))
+        told = in_a_line(error_of(failed))
         code = "rate_limit_exceeded" if limited else "server_error"
         self.response["error"] = {"code": code, "message": told}
         return self._end("failed")

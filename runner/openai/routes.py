@@ -17,6 +17,7 @@ from wire.v1 import gateway_pb2 as pb
 from runner.access.callers import Caller, Callers
 from runner.access.exchange import KEEP_ALIVE_S, UNBUFFERED, kept_alive, while_there, whole
 from runner.client.gateway import GatewayClient
+from runner.client.turn import error_of
 from runner.openai import conversations
 from runner.openai.chat import ChatWriter
 from runner.openai.errors import BadRequest, body_of, status_of
@@ -166,7 +167,7 @@ class OpenAI:
             return self._stream(_events(writer, answering))
         await while_there(request.receive, _consume(writer, answering))
         if writer.failed is not None:
-            raise _failure(writer.failed)
+            raise error_of(writer.failed)
         return JSONResponse(writer.completion)
 
     async def _list_models(self, _: Request, __: Caller, gateway: GatewayClient) -> Response:
@@ -255,14 +256,8 @@ async def _events(
             yield _line(each)
     if isinstance(writer, ChatWriter):
         if writer.failed is not None:
-            yield _line(body_of(_failure(writer.failed)))
+            yield _line(body_of(error_of(writer.failed)))
         yield _DONE
-
-
-def _failure(failed: pb.TurnFailed) -> WireError:
-    known = {str(code): code for code in Code}
-    code = known.get(failed.code, Code.INTERNAL)
-    return WireError(code, failed.message, details=failed.details, resolution=failed.resolution)
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from runner.access.agents import NoAgent, away
 from runner.access.callers import Caller, Callers
 from runner.access.exchange import plain
 from runner.access.scopes import Scope, check_scopes
-from runner.audit.calls import LIMIT_MAX, Calls, Filter
+from runner.audit.calls import Calls, Filter
 from runner.audit.log import LogLocation
 from runner.config.models import Config
 from runner.egress.log import Requests
@@ -143,23 +143,12 @@ def week(log: LogLocation, now: datetime | None = None) -> dict[str, Any]:
         host.requests += 1
         host.refused += request.decision == "refused"
         host.bytes += request.sent + request.received
-    calls = list(_calls(Calls(log), since))
+    calls = list(itertools.islice(Calls(log).newest(Filter(since=since)), READ_MAX))
     most = sorted(reached.values(), key=lambda each: -each.requests)[:HOSTS_MAX]
     return {
         "since": since,
         "reached": [asdict(each) for each in most],
         "calls": len(calls),
-        "asked": sum(asked for asked, _ in calls),
-        "refused": sum(asked and outcome == "refused" for asked, outcome in calls),
+        "asked": sum(call.asked for call in calls),
+        "refused": sum(call.asked and call.outcome == "refused" for call in calls),
     }
-
-
-def _calls(log: Calls, since: str) -> Iterator[tuple[bool, str]]:
-    """Whether a person was asked about each call, and how it ended."""
-    cursor = 0
-    for _ in range(READ_MAX // LIMIT_MAX):
-        page = log.list(Filter(since=since), limit=LIMIT_MAX, cursor=cursor)
-        yield from ((call.asked, call.outcome) for call in page.calls)
-        cursor = page.next_cursor
-        if not cursor:
-            return
