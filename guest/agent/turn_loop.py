@@ -218,7 +218,7 @@ class TurnLoop:
                     await emit(pb.TextDelta(text=text))
                     if len(said) > incomplete.TEXT_MAX_CHARS:
                         break
-                response, usage = stream.response, stream.usage
+            response, usage = stream.response, stream.usage  # as they were counted
             done = pb.TurnCompleted(
                 text=said,
                 input_tokens=countable(usage.input_tokens),
