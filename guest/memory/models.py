@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from wire.limits import USER_ID_PATTERN
 from wire.settings import MemorySettings
+from wire.text import parsed_json
 
 if TYPE_CHECKING:
     from guest.egress_client import EgressClient
@@ -228,7 +229,18 @@ class Hit:
     words: float = 0.0
 
 
-_TAGGED: Final = "EXISTS (SELECT 1 FROM json_each(notes.tags) WHERE value = ?)"
+TAGS: Final = "json_each(iif(json_valid(notes.tags), notes.tags, '[]'))"
+"""The tags of a note in SQL. Another program may have written anything there."""
+_TAGGED: Final = f"EXISTS (SELECT 1 FROM {TAGS} WHERE value = ?)"  # noqa: S608
+
+
+def tags_of(column: Any) -> tuple[str, ...]:
+    """The tags in their column; none if another program has written something else there."""
+    try:
+        found = parsed_json(column)
+    except (ValueError, TypeError):
+        return ()
+    return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 
 
 @dataclass(frozen=True)

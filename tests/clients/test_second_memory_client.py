@@ -9,6 +9,7 @@ import libsql_client
 import numpy as np
 import pytest
 
+from guest.gateway import convert
 from guest.memory.factory import prepare
 from guest.memory.models import NoteNotFound, RemoteConfig
 from tests.support.memory.store import ALONE, HashingEmbedder, embedded, opened
@@ -116,16 +117,18 @@ async def test_what_only_another_program_writes_keeps_nothing_from_being_found(
     with sqld.running(KEYS) as server:
         async with opened(tmp_path / "m.db", HashingEmbedder(), remote=remote(server)) as memory:
             odd = (await memory.save("an owl", [], ALONE)).note
-            await memory.save("the boat is called Albatross", [], ALONE)
+            await memory.save("the boat is called Albatross", ["boat"], ALONE)
             await embedded(memory, 2)
             client = other(server)
-            for column, value in (("content", "an \0 owl"), ("version", 2**62)):
+            odd_texts = dict.fromkeys(("content", "tags", "confidence", "updated_at"), "an \0 owl")
+            for column, value in (odd_texts | {"version": 2**62, "access_count": 1.5}).items():
                 change = f"UPDATE notes SET {column} = ? WHERE note_id = ?"
                 await client.execute(change, [value, odd.note_id])
-                assert (await memory.search("Albatross")).results
+                assert (await memory.search("Albatross", tags=["boat"])).results
+                assert (await memory.search("owl and Albatross")).results
+                assert len([convert.note(each) for each in (await memory.list(9))[0]]) == 2
         for number, vector in enumerate(("text", bytes(7), b"")):
             await client.execute("UPDATE chunks_vec SET vector = ?", [vector])
-            (tmp_path / str(number)).mkdir()
-            place = tmp_path / str(number) / "m.db"
+            place = tmp_path / f"{number}.db"
             async with opened(place, HashingEmbedder(), remote=remote(server)) as memory:
                 assert (await memory.search("Albatross")).results

@@ -66,9 +66,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "neither, in pieces": halves({}, {}),
     "neither, names repeated": halves({}, {}, names=True),
     "names repeated": halves(ZERO_A, ONE_B, again=["index"], names=True),
-    "ids empty": halves(
-        {"index": 0, "call": ""}, {"index": 1, "call": ""}, again=["index", "call"]
-    ),
+    "ids empty": halves(ZERO_A | {"call": ""}, ONE_B | {"call": ""}, again=["index", "call"]),
     "one id, numbered": halves(ZERO_A, ONE_A, again=["index"]),
     "one id, numbered and repeated": halves(ZERO_A, ONE_A, again=["index", "call"], names=True),
     "one id, all numbered 0": whole(ZERO_A, ZERO_A),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from guest.memory.models import Change, Details, Origin
+from guest.memory.models import Change, Details, Origin, tags_of
 
 DETAILS: Final = tuple(each.name for each in fields(Details) if each.name != "scope_session")
 """The details that each version of a note has of its own."""
@@ -46,7 +46,7 @@ class Versioned:
         found = dict(zip(_VERSIONED, row, strict=True))
         details = {name: found.pop(name) for name in DETAILS}
         origin = origin_of([found.pop(name) for name in ORIGIN])
-        tags = tuple(json.loads(found.pop("tags")))
+        tags = tags_of(found.pop("tags"))
         return cls(**found, tags=tags, details=details, origin=origin)
 
     @property

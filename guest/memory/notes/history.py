@@ -20,6 +20,7 @@ from guest.memory.models import (
     Origin,
     StaleVersion,
     Superseded,
+    tags_of,
 )
 from guest.memory.notes.columns import VERSIONED_COUNT, Versioned, origin_of
 from guest.memory.notes.repository import (
@@ -194,7 +195,7 @@ def _entry(row: Row) -> ChangeEntry:
     current, by = cast("tuple[Any, ...]", row[15:])
     return ChangeEntry(
         *(note_id, version, change, text, origin_of(row[9:15]), at, key, kind),
-        *(bool(current), by, tuple(json.loads(tags))),
+        *(bool(current), by, tags_of(tags)),
     )
 
 

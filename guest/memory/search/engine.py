@@ -31,7 +31,6 @@ from guest.memory.search.ranking import (
     rank,
 )
 from guest.memory.storage.base import Database
-from guest.memory.storage.errors import reading
 
 READ_AGAIN: Final = 30
 """How many results are read once more. On two cores, a small cross-encoder reads as many short
@@ -404,11 +403,10 @@ class Search:
         if evidence:
             passages = [passage for passage, _ in visible]
             scores = weighed(passages, [entry.around for _, entry in visible], evidence)
-        with reading("the time of an entry"):
-            scored = [
-                (recency.adjusted(score, entry.updated_at), passage, entry)
-                for score, (passage, entry) in zip(scores, visible, strict=True)
-            ]
+        scored = [
+            (recency.adjusted(score, entry.updated_at), passage, entry)
+            for score, (passage, entry) in zip(scores, visible, strict=True)
+        ]
         return sorted(scored, key=lambda each: -each[0])
 
     async def _fetch(

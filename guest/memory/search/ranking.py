@@ -40,7 +40,10 @@ class Recency:
         """`score` for something last written at an RFC 3339 time."""
         if not self._weight:
             return score
-        age = self._today.toordinal() - datetime.fromisoformat(written_at).toordinal()
+        try:
+            age = self._today.toordinal() - datetime.fromisoformat(written_at).toordinal()
+        except (ValueError, TypeError):  # another program has written it
+            return score
         newness = math.exp2(-max(0, age) / HALF_LIFE_DAYS)
         return score * (1 - self._weight * (1 - newness))
 

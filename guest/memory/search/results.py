@@ -9,7 +9,7 @@ import numpy as np
 from wire.tools import MEMORY_TOOLS
 
 from guest.memory.indexing.vectors import Ids
-from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Filter, Hit, Only
+from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, TAGS, Filter, Hit, Only, tags_of
 from guest.memory.search.context_terms import PRECEDING, NeighbourTerms, worth_of_turn
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
@@ -68,7 +68,7 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
         ELSE 1 END
 """  # noqa: S608
 _REPORTING: Final = json.dumps(sorted(MEMORY_TOOLS))
-_ALLOWED: Final = """
+_ALLOWED: Final = f"""
 SELECT json_group_array(chunks.chunk_id)
     FROM notes JOIN chunks USING (namespace, note_id)
     WHERE notes.namespace = ?1 AND notes.scope_session IN ('', ?2)
@@ -76,8 +76,8 @@ SELECT json_group_array(chunks.chunk_id)
         AND (?5 = '[]' OR notes.type IN (SELECT value FROM json_each(?5)))
         AND (?6 = '[]' OR notes.tags <> '[]' AND NOT EXISTS (
             SELECT 1 FROM json_each(?6) AS wanted
-            WHERE wanted.value NOT IN (SELECT value FROM json_each(notes.tags))))
-"""
+            WHERE wanted.value NOT IN (SELECT value FROM {TAGS})))
+"""  # noqa: S608
 
 
 class Candidate(NamedTuple):
@@ -142,7 +142,7 @@ def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
     for name in ("material", "superseded", "shortened"):
         found[name] = bool(found[name])
     with reading("a note"):
-        tags = tuple(json.loads(found.pop("tags")))
+        tags = tags_of(found.pop("tags"))
         return _hit(score, passage, source="user_memory", tags=tags, **found)
 
 
