@@ -406,9 +406,11 @@ class AgentSettings(Section):
     """
 
     provider: ProviderName = OFFLINE
-    model: Annotated[str, text("the provider's model name", max_length=1000)] = ""
+    model: Annotated[
+        str, text("the provider's model name", r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=1000)
+    ] = ""
     base_url: Annotated[
-        str, text("http://… or https://…", r"^(https?://[^/\s\x00][^\s\x00]*)?$")
+        str, text("http://… or https://…", r"^(https?://[^/\s\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*)?$")
     ] = ""
     api_key_env: EnvName = ""
     api_key_file: Annotated[

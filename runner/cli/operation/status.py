@@ -97,7 +97,8 @@ def _print_table(reply: control_pb2.StatusReply, options: Options) -> None:
     console.print(
         Text(
             f"Oxydra {reply.version} · user {reply.user_id} · {reply.tier} tier · "
-            f"{reply.provider} · pid {reply.pid}, up {_ago(reply.started_at)}\n{reply.workspace}"
+            f"{printable(reply.provider)} · pid {reply.pid}, up {_ago(reply.started_at)}\n"
+            f"{reply.workspace}"
         ),
         soft_wrap=True,
     )
@@ -107,7 +108,7 @@ def _print_table(reply: control_pb2.StatusReply, options: Options) -> None:
     if reply.HasField("boundary"):
         console.print(_boundary_line(reply.boundary), soft_wrap=True)
     if _is_own(reply.kernel):
-        console.print(f"kernel: {reply.kernel}", soft_wrap=True)
+        console.print(Text(printable(f"kernel: {reply.kernel}")), soft_wrap=True)
     for notice in reply.notices:
         console.print(Text(f"note: {printable(options.mended(notice))}"))
 

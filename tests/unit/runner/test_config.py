@@ -314,6 +314,7 @@ def test_broken_toml_is_told_with_file_line_and_column(
         ("[memory]\nvector_weight = '1'", "memory.vector_weight", "'1'", "a number from 0 to 1"),
         ("[memory]\ndb_path = ''", "memory.db_path", "''", "a path of a file"),
         ("[memory]\ndb_path = 7", "memory.db_path", "7", "a path of a file"),
+        ('[agent]\nmodel = "a\\u001b[2J"', "agent.model", "\\x1b", "the provider's model name"),
         ('[memory]\ndb_path = "a\\u0000b"', "memory.db_path", "\\x00", "a path of a file"),
         ("[agent]\nmax_steps = 0", "agent.max_steps", "0", "a whole number from 1 to 1000"),
         ("[agent]\nmax_steps = 2.0", "agent.max_steps", "2.0", "a whole number from 1 to 1000"),
