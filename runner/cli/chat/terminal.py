@@ -17,6 +17,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.vt100 import Vt100Input
@@ -246,7 +247,7 @@ class TerminalChat:
             multiline=True,
             prompt_continuation="  ",
             key_bindings=_keys(self._pasted),
-            enable_open_in_editor=True,
+            enable_open_in_editor=Condition(lambda: not conversation.temporary),  # it has a file
             tempfile_suffix=".md",
             input=terminal_input,
             output=terminal_output,

@@ -1,6 +1,5 @@
 """The four memory tools over a real store: the contract's words, keys and round trip."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,13 @@ from typing import Any
 import pytest
 
 from guest.memory.memory import Memory
-from guest.tools.base import ToolContext, ToolResult
+from guest.tools.base import ToolContext
 from guest.tools.memory.notes import memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from tests.support.memory.store import FakeEmbedder, HashingEmbedder, away
 from tests.support.settings import memory_config
+from tests.support.tools.memory_tools import data_of
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
 BOB = ToolContext("bob", "session-2", "turn-2", "chat")
@@ -39,17 +39,12 @@ def bobs_tools(memory: Memory) -> ToolPipeline:
     return ToolPipeline(Registry(memory_tools(bobs)), scrubber=Scrubber([]))
 
 
-def data(result: ToolResult) -> Any:
-    assert not result.is_error, result.text
-    return json.loads(result.text.split("\nNote: ")[0])
-
-
 async def save(tools: ToolPipeline, content: str, ctx: ToolContext = ALICE, **more: Any) -> Any:
-    return data(await tools.call(ctx, "memory_save", {"content": content, **more}))
+    return data_of(await tools.call(ctx, "memory_save", {"content": content, **more}))
 
 
 async def search(tools: ToolPipeline, query: str, ctx: ToolContext = ALICE, **more: Any) -> Any:
-    return data(await tools.call(ctx, "memory_search", {"query": query, **more}))
+    return data_of(await tools.call(ctx, "memory_search", {"query": query, **more}))
 
 
 async def test_the_round_trip_that_must_hold(tools: ToolPipeline) -> None:
@@ -57,13 +52,13 @@ async def test_the_round_trip_that_must_hold(tools: ToolPipeline) -> None:
     (found,) = await search(tools, "name")
     assert found["text"] == "User's name is Shantanu"
     change = {"note_id": saved["note_id"], "content": "User's name: call them SG"}
-    updated = data(await tools.call(ALICE, "memory_update", change))
+    updated = data_of(await tools.call(ALICE, "memory_update", change))
     assert (updated["note_id"], updated["version"]) == (saved["note_id"], 2)
     (found,) = await search(tools, "name")
     assert found["text"] == "User's name: call them SG"
     assert found["created_at"] < found["updated_at"]
     assert await search(tools, "Shantanu") == []
-    data(await tools.call(ALICE, "memory_delete", {"note_id": saved["note_id"]}))
+    data_of(await tools.call(ALICE, "memory_delete", {"note_id": saved["note_id"]}))
     assert await search(tools, "name") == []
 
 
@@ -88,9 +83,9 @@ async def test_result_keys_are_the_contracts(tools: ToolPipeline) -> None:
     assert (found["source"], found["tags"], found["version"]) == ("user_memory", ["taste"], 1)
     assert 0 <= found["score"] <= 1
     change = {"note_id": saved["note_id"], "content": "Tea with milk"}
-    updated = data(await tools.call(ALICE, "memory_update", change))
+    updated = data_of(await tools.call(ALICE, "memory_update", change))
     assert list(updated) == ["note_id", "version", "message"]
-    gone = data(await tools.call(ALICE, "memory_delete", {"note_id": saved["note_id"]}))
+    gone = data_of(await tools.call(ALICE, "memory_delete", {"note_id": saved["note_id"]}))
     assert list(gone) == ["note_id", "message"]
 
 
@@ -133,7 +128,7 @@ async def test_an_update_of_a_version_that_is_gone_is_refused_with_the_text(
 ) -> None:
     note_id = (await save(tools, "Lives in Bonn"))["note_id"]
     change = {"note_id": note_id, "content": "Lives in Cologne", "version": 1}
-    assert data(await tools.call(ALICE, "memory_update", change))["version"] == 2
+    assert data_of(await tools.call(ALICE, "memory_update", change))["version"] == 2
     refused = await tools.call(ALICE, "memory_update", {**change, "content": "Lives in Aachen"})
     assert refused.is_error
     for said in ("version 2, not 1", "Lives in Cologne", "memory_update with version 2"):
@@ -141,7 +136,7 @@ async def test_an_update_of_a_version_that_is_gone_is_refused_with_the_text(
     (found,) = await search(tools, "lives")
     assert (found["text"], found["version"]) == ("Lives in Cologne", 2)
     change = {**change, "content": "Lives in Aachen", "version": 2}
-    assert data(await tools.call(ALICE, "memory_update", change))["version"] == 3
+    assert data_of(await tools.call(ALICE, "memory_update", change))["version"] == 3
 
 
 async def test_all_tags_must_match_and_absent_tags_are_kept(tools: ToolPipeline) -> None:
@@ -151,10 +146,10 @@ async def test_all_tags_must_match_and_absent_tags_are_kept(tools: ToolPipeline)
     (hot,) = await search(tools, "tea", tags=["drink", "hot"])
     assert hot["note_id"] == saved["note_id"]
     change = {"note_id": saved["note_id"], "content": "White tea"}
-    data(await tools.call(ALICE, "memory_update", change))
+    data_of(await tools.call(ALICE, "memory_update", change))
     (hot,) = await search(tools, "tea", tags=["hot"])
     assert hot["tags"] == ["drink", "hot"]
-    data(await tools.call(ALICE, "memory_update", {**change, "content": "Tea", "tags": []}))
+    data_of(await tools.call(ALICE, "memory_update", {**change, "content": "Tea", "tags": []}))
     assert await search(tools, "tea", tags=["hot"]) == []
 
 
@@ -174,7 +169,7 @@ async def test_what_a_search_lacks_is_a_note(tmp_path: Path) -> None:
     assert saved["searchable"] == "keyword"
     result = await tools.call(ALICE, "memory_search", {"query": "tea"})
     assert "\nNote: semantic search is unavailable" in result.text
-    assert len(data(result)) == 1
+    assert len(data_of(result)) == 1
     await memory.close()
 
 

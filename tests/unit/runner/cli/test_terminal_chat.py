@@ -317,9 +317,13 @@ async def test_a_message_of_several_lines_is_typed_and_edited_elsewhere(
         await terminal.expect("third")
         terminal.type("\r")
         await terminal.expect("you said: first\nsecondthird\n")
+        terminal.type("/temporary\r")
+        await terminal.expect("temporary >")
+        terminal.type("in no file\x18\x05\r")
+        await terminal.expect("you said: in no file\n")
         terminal.type("\x04")
         assert await terminal.ended() == 0
-    assert [turn.text for turn in gateway.turns] == ["first\nsecondthird"]
+    assert [turn.text for turn in gateway.turns] == ["first\nsecondthird", "in no file"]
 
 
 async def test_no_colour_where_none_is_wanted(gateway: FakeGateway) -> None:
