@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
 
 import grpc
 from wire.errors import Code, WireError
@@ -31,19 +30,13 @@ class NoAgent(WireError):  # noqa: N818 - a condition, not a bug
         )
 
 
-@dataclass(frozen=True)
-class _Connection:
-    launch: _Launch
-    channel: grpc.aio.Channel
-
-
 class Agents:
     """One connection to each user's gateway, made when it is first needed and again when another
     host or another launch of the guest has taken its place."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[str, tuple[_Launch, grpc.aio.Channel]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def channel(self, user_id: str) -> grpc.aio.Channel:
@@ -55,8 +48,8 @@ class Agents:
         async with self._locks[user_id]:
             launch = self._launch(user_id)
             known = self._connections.get(user_id)
-            if known is not None and known.launch == launch:
-                return known.channel
+            if known is not None and known[0] == launch:
+                return known[1]
             await self._drop(user_id)
             try:
                 channel = await self._connect(user_id)
@@ -65,7 +58,7 @@ class Agents:
                 raise away(user_id) from error
             if launch is None or channel is None:
                 raise NoAgent(user_id)
-            self._connections[user_id] = _Connection(launch, channel)
+            self._connections[user_id] = launch, channel
             return channel
 
     async def forget(self, user_id: str, channel: grpc.aio.Channel) -> bool:
@@ -73,7 +66,7 @@ class Agents:
         the first call to find that."""
         async with self._locks[user_id]:
             known = self._connections.get(user_id)
-            first = known is not None and known.channel is channel
+            first = known is not None and known[1] is channel
             if first:
                 await self._drop(user_id)
             return first
@@ -100,7 +93,7 @@ class Agents:
     async def _drop(self, user_id: str) -> None:
         known = self._connections.pop(user_id, None)
         if known is not None:
-            await known.channel.close()
+            await known[1].close()
 
 
 def away(user_id: str) -> WireError:

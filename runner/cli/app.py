@@ -216,7 +216,7 @@ def start(
     if everybody:
         raise typer.Exit(asyncio.run(lifecycle.start_all(options, detach=detach)))
     if detach:
-        lifecycle.start_detached(options)
+        lifecycle.tell(options, launching.launch(options))
         raise typer.Exit
     raise typer.Exit(asyncio.run(lifecycle.run_in_foreground(options, config)))
 

@@ -28,9 +28,9 @@ ENV_PREFIX: Final = "OXYDRA_"
 ENV_CONFIG: Final = "OXYDRA_CONFIG"
 _FILE_NAME = "runner.toml"
 _COMPARED: Final = 100
+"""So many characters of an unknown name are compared with each known one: that takes time."""
 _NEAR: Final = 0.8
 """So alike, of 1, is a name that was probably meant."""
-"""So many characters of an unknown name are compared with each known one: that takes time."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from wire.v1 import gateway_pb2 as pb
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.shell.client import ShellClient, ShellTimeouts
 from runner.cli.chat.conversation import Conversation
-from runner.cli.chat.screen import PlainScreen, Style
+from runner.cli.chat.screen import Screen, Style
 from runner.client.gateway import GatewayClient
 from tests.support import parties
 from tests.support.gateway.gateways import Gateways, open_gateways
@@ -39,7 +39,7 @@ async def gateways_with_shell(
     await client.close()
 
 
-class Watcher(PlainScreen):
+class Watcher(Screen):
     """A screen that keeps what it shows and answers every question in one way."""
 
     def __init__(self, answer: bool) -> None:

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 import typer
 from wire.errors import Code, WireError
@@ -68,12 +68,14 @@ async def ask(
             session_id = await session_to_use(agent, session, last=last)
             if not session_id:
                 session_id = (await agent.create_session()).session_id
-            view = _EventLines(streams.stdout) if as_json else _Answer(streams, options.mended)
+            show = _Answer(streams, options.mended).show
+            if as_json:
+                show = partial(_print_json, streams.stdout)
             request = gateway_pb2.StartTurnRequest(
                 session_id=session_id, text=text, turn_id=new_turn_id(), model=model
             )
             try:
-                return await _shown(request, connection, view, streams)
+                return await _shown(request, connection, show, streams)
             except asyncio.CancelledError as error:
                 if INTERRUPT in error.args:
                     await connection.client.cancel_turn(request.turn_id)
@@ -86,10 +88,6 @@ async def ask(
     except BrokenPipeError:  # the reader of the answer is gone
         discard(streams.stdout)
         return 0
-
-
-class _View(Protocol):
-    def show(self, event: gateway_pb2.TurnEvent) -> None: ...
 
 
 class _Answer:
@@ -146,25 +144,22 @@ class _Answer:
         say(self._streams.stderr, line)
 
 
-class _EventLines:
-    """Every event as a line of JSON."""
-
-    def __init__(self, stdout: TextIO) -> None:
-        self._stdout = stdout
-
-    def show(self, event: gateway_pb2.TurnEvent) -> None:
-        self._stdout.write(json_line(event_as_json(event)) + "\n")
-        self._stdout.flush()
+def _print_json(stdout: TextIO, event: gateway_pb2.TurnEvent) -> None:
+    stdout.write(json_line(event_as_json(event)) + "\n")
+    stdout.flush()
 
 
 async def _shown(
-    request: gateway_pb2.StartTurnRequest, connection: Connection, view: _View, streams: Streams
+    request: gateway_pb2.StartTurnRequest,
+    connection: Connection,
+    show: Callable[[gateway_pb2.TurnEvent], None],
+    streams: Streams,
 ) -> int:
     done = False
     agent = await started(connection.client, request, connection.open)
     async with aclosing(followed(agent, request.turn_id, connection.open)) as events:
         async for event in events:
-            view.show(event)
+            show(event)
             done = event.HasField("completed")
             if event.HasField("approval"):
                 approved = await _approved(event.approval, streams)

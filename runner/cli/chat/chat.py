@@ -12,7 +12,7 @@ from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import control_pb2
 
-from runner.cli.agent import connect, connect_host
+from runner.cli.agent import connect, connect_host, session_to_use
 from runner.cli.chat.commands import EndOfChat, HostStatus, SlashCommands
 from runner.cli.chat.conversation import AgentGoneError, Conversation
 from runner.cli.chat.hosting import (
@@ -21,7 +21,7 @@ from runner.cli.chat.hosting import (
     until_signalled,
     with_host,
 )
-from runner.cli.chat.screen import PlainScreen, Style
+from runner.cli.chat.screen import Screen, Style
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
 from runner.cli.options import Options
 from runner.cli.output import (
@@ -63,9 +63,7 @@ async def talk(
     """
     stdin, stdout, stderr = streams
     on_a_terminal = stdin.isatty() and stdout.isatty()
-    screen = (
-        TerminalScreen(plain_console(file=stdout)) if on_a_terminal else PlainScreen(stdout, stderr)
-    )
+    screen = TerminalScreen(plain_console(file=stdout)) if on_a_terminal else Screen(stdout, stderr)
     try:
         async with Conversation(
             connect, screen, reconnect_within_s, mended=mended, agent_stays=agent_stays
@@ -81,10 +79,11 @@ async def talk(
             if model:
                 conversation.model = (await conversation.client.resolve_model(model)).model
             if session or last:
-                await conversation.resume_or_create(session, last=last)
+                found = await session_to_use(conversation.client, session, last=last)
+                await conversation.switch(found)
                 await screen.status(f"session {brief_session(conversation.session_id)} goes on")
             commands = SlashCommands(conversation, screen, host_status)
-            if isinstance(screen, PlainScreen):
+            if not isinstance(screen, TerminalScreen):
                 return await run_piped(stdin.fileno(), conversation, commands, screen)
             keys, output = TypedAhead(stdin), create_output(stdout)
             code = await TerminalChat(conversation, commands, screen, keys, output).run()
@@ -192,7 +191,7 @@ async def _read(fd: int) -> bytes:
 
 
 async def run_piped(
-    fd: int, conversation: Conversation, commands: SlashCommands, screen: PlainScreen
+    fd: int, conversation: Conversation, commands: SlashCommands, screen: Screen
 ) -> int:
     """Handle every non-empty line in order. Returns 0 if all worked, 1 if anything failed."""
     failed = not await conversation.attach()

@@ -145,7 +145,7 @@ async def _temporary(chat: Chat, _: str) -> None:
 async def _retry(chat: Chat, _: str) -> bool:
     if not chat.conversation.session_id:
         raise WireError(Code.FAILED_PRECONDITION, "there is no turn to try again yet")
-    return await chat.conversation.retry()
+    return await chat.conversation.turn("", retry=True)
 
 
 async def _tools(chat: Chat, _: str) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from wire.errors import Code, WireError
@@ -29,14 +28,6 @@ _SUSPICIOUS: Final = 2
 _SUSPICIOUS_MIN: Final = 3_000
 
 
-@dataclass(frozen=True)
-class Used:
-    """A note that was in the request, as it is now; `note` is None if it is forgotten."""
-
-    used: gateway_pb2.UsedNote
-    note: gateway_pb2.Note | None
-
-
 async def why(conversation: Conversation, screen: Screen, argument: str) -> None:
     """Show the notes of the last answer's request, or correct or forget one of them.
 
@@ -46,29 +37,30 @@ async def why(conversation: Conversation, screen: Screen, argument: str) -> None
     if argument and wrong is None:
         raise WireError(Code.INVALID_ARGUMENT, f"/why knows no {argument!r}", resolution=_USAGE)
     found = await _context(conversation)
-    used = [await _note(conversation, each) for each in found.notes]
+    notes = [await _note(conversation, each.note_id) for each in found.notes]
     if wrong is not None:
-        await _mend(conversation, screen, used, int(wrong[1]), wrong[2] or "")
+        await _mend(conversation, screen, notes, int(wrong[1]), wrong[2] or "")
         return
-    if not used:
+    if not notes:
         await screen.line("the model saw no note for the last answer", Style.NOTICE)
         return
-    for number, each in enumerate(used, 1):
+    for number, (used, note) in enumerate(zip(found.notes, notes, strict=True), 1):
         lead = f"{number:>2}  "
-        text = one_line(each.note.text) if each.note else "(forgotten since)"
+        text = one_line(note.text) if note else "(forgotten since)"
         await screen.line(lead + clip(text, screen.width - len(lead)))
-        about = f"{short_ids(each.used.note_id)} · {_how(each.used)}"
+        about = f"{short_ids(used.note_id)} · {_how(used)}"
         await screen.line(f"    {about}", Style.NOTICE)
     await screen.line(_USAGE, Style.NOTICE)
 
 
-async def _note(conversation: Conversation, used: gateway_pb2.UsedNote) -> Used:
+async def _note(conversation: Conversation, note_id: str) -> gateway_pb2.Note | None:
+    """The note as it is now; None if it is forgotten."""
     try:
-        return Used(used, await conversation.client.get_note(used.note_id))
+        return await conversation.client.get_note(note_id)
     except WireError as error:
         if error.code is not Code.NOT_FOUND:
             raise
-        return Used(used, None)
+        return None
 
 
 def _how(used: gateway_pb2.UsedNote) -> str:
@@ -79,15 +71,19 @@ def _how(used: gateway_pb2.UsedNote) -> str:
 
 
 async def _mend(
-    conversation: Conversation, screen: Screen, used: Sequence[Used], number: int, right: str
+    conversation: Conversation,
+    screen: Screen,
+    notes: Sequence[gateway_pb2.Note | None],
+    number: int,
+    right: str,
 ) -> None:
-    if not 0 < number <= len(used):
+    if not 0 < number <= len(notes):
         raise WireError(
             Code.INVALID_ARGUMENT,
             f"there is no note {number} in the last answer's request",
             resolution="/why",
         )
-    note = used[number - 1].note
+    note = notes[number - 1]
     if note is None:
         raise WireError(Code.NOT_FOUND, f"note {number} is forgotten already")
     done = gateway_pb2.MemoryReceipt(outcome="done", note_id=note.note_id, asked_by="person")

@@ -8,7 +8,6 @@ from typing import Self
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import session_to_use
 from runner.cli.chat.calls import (
     by_event,
     call_begun,
@@ -156,12 +155,6 @@ class Conversation:
         self.last_message = ""
         return session
 
-    async def resume_or_create(self, given: str | None, *, last: bool = False) -> None:
-        """Make the session that is meant the current one, and show its end if it has one; see
-        `session_to_use`."""
-        self.session_id = await session_to_use(self.client, given, last=last)
-        await self.switch(self.session_id)
-
     async def switch(self, session_id: str) -> None:
         """Continue an existing session, of which `attach` shows the running turn; a temporary one
         ends. Shows the last turns as they looked. Raises NOT_FOUND."""
@@ -204,13 +197,9 @@ class Conversation:
         except GatewayLost:
             await self._reconnect()
 
-    async def retry(self) -> bool:
-        """Go on with the last answer if it is incomplete, else ask the last question again. Returns
-        and raises like `turn`."""
-        return await self.turn("", retry=True)
-
     async def turn(self, text: str, *, retry: bool = False) -> bool:
-        """Run one turn and show it. False if it failed, broke off, was cut short or cancelled.
+        """Run one turn and show it; with `retry` go on with the last answer if it is incomplete,
+        else ask the last question again. False if it failed, broke off, was cut short or cancelled.
 
         Raises `AgentGoneError` if the agent does not come back.
         """

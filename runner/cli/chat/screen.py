@@ -1,8 +1,8 @@
-"""The interface through which a conversation is shown, and plain text for pipes."""
+"""How a conversation is shown: the interface, and plain text for pipes."""
 
 from enum import Enum
 from io import StringIO
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 from rich.console import RenderableType
 
@@ -27,68 +27,6 @@ class Style(Enum):
     RECEIPT = "green"
 
 
-class Screen(Protocol):
-    """Shows one conversation. Callers neutralise their text, except for `stream` and `offer`."""
-
-    @property
-    def width(self) -> int:
-        """The number of cells in a line."""
-        ...
-
-    @property
-    def answers(self) -> bool:
-        """Whether somebody is there who can answer a question."""
-        ...
-
-    async def stream(self, text: str) -> None:
-        """Show a part of an answer as it comes. Neutralises it, and marks what looks like a line
-        of the runtime."""
-        ...
-
-    async def line(self, text: str, style: Style = Style.PLAIN) -> None:
-        """Show whole lines, which begin on a new line."""
-        ...
-
-    def receipted(self, note_id: str) -> None:  # noqa: ARG002
-        """A receipt of the running turn names this note."""
-        return
-
-    async def unchanged(self) -> None:
-        """Show that memory is as it was, until the next line: not part of what stays on a
-        terminal."""
-        ...
-
-    @property
-    def past(self) -> "Screen":
-        """Where what was said earlier is shown."""
-        ...
-
-    async def activity(self, text: str) -> None:  # noqa: ARG002
-        """Show what happens now, until it is called again; nothing if `text` is empty. Not part of
-        a transcript."""
-        return
-
-    async def aside(self, text: str) -> None:  # noqa: ARG002
-        """Show whole lines that are not part of a transcript."""
-        return
-
-    async def table(self, table: RenderableType) -> None:
-        """Show a rich renderable on its own lines."""
-        ...
-
-    async def status(self, text: str) -> None:
-        """Show something about the conversation that is not part of its transcript."""
-        ...
-
-    async def ask(self, question: str) -> bool:
-        """Ask a yes-or-no question. No if nobody can answer."""
-        ...
-
-    async def offer(self, text: str) -> bool:
-        """Put `text` before the user, to change and send. False if nobody can."""
-        ...
-
-
 def say(stderr: TextIO, text: str) -> None:
     """Write a status line. Does nothing if nobody reads it."""
     try:
@@ -98,48 +36,77 @@ def say(stderr: TextIO, text: str) -> None:
         discard(stderr)
 
 
-class PlainScreen(Screen):
-    """Transcript on standard output, status lines on standard error, without colours.
+class Screen:
+    """Shows one conversation: as a transcript on standard output and status lines on standard
+    error, without colours. On a terminal another class does; see `TerminalScreen`.
 
-    Every write is flushed, so a reader sees each line at once. Raises `BrokenPipeError` once the
-    reader of the transcript is gone.
+    Callers neutralise their text, except for `stream` and `offer`. Every write is flushed, so a
+    reader sees each line at once. Raises `BrokenPipeError` once the reader of the transcript is
+    gone.
     """
-
-    width = _PLAIN_WIDTH
-    answers = False
 
     def __init__(self, stdout: TextIO, stderr: TextIO) -> None:
         self._stdout = stdout
         self._stderr = stderr
         self._at_line_start = True
-        self._answer = ModelText()
+        self._marks = ModelText()
+
+    @property
+    def width(self) -> int:
+        """The number of cells in a line."""
+        return _PLAIN_WIDTH
+
+    @property
+    def answers(self) -> bool:
+        """Whether somebody is there who can answer a question."""
+        return False
 
     async def stream(self, text: str) -> None:
-        self._write(self._answer.marked(neutralise(text)))
+        """Show a part of an answer as it comes. Neutralises it, and marks what looks like a line
+        of the runtime."""
+        self._write(self._marks.marked(neutralise(text)))
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:  # noqa: ARG002 - no colours
-        self._answer = ModelText()
+        """Show whole lines, which begin on a new line."""
+        self._marks = ModelText()
         self._write(f"{'' if self._at_line_start else chr(10)}{text}\n")
 
+    def receipted(self, note_id: str) -> None:
+        """A receipt of the running turn names this note."""
+
     async def unchanged(self) -> None:
+        """Show that memory is as it was, until the next line: not part of what stays on a
+        terminal."""
         await self.line(UNCHANGED)
 
     @property
-    def past(self) -> Screen:
-        return PlainScreen(self._stderr, self._stderr)
+    def past(self) -> "Screen":
+        """Where what was said earlier is shown."""
+        return Screen(self._stderr, self._stderr)
+
+    async def activity(self, text: str) -> None:
+        """Show what happens now, until it is called again; nothing if `text` is empty. Not part of
+        a transcript."""
+
+    async def aside(self, text: str) -> None:
+        """Show whole lines that are not part of a transcript."""
 
     async def table(self, table: RenderableType) -> None:
+        """Show a rich renderable on its own lines."""
         console = plain_console(file=StringIO(), width=self.width, color_system=None)
         await self.line(without_padding(console, table))
 
     async def status(self, text: str) -> None:
+        """Show something about the conversation that is not part of its transcript."""
         say(self._stderr, text)
 
     async def ask(self, question: str) -> bool:
+        """Ask a yes-or-no question. No if nobody can answer."""
         await self.line(f"{question}\n[y/N] no: standard input is not a terminal")
         return False
 
     async def offer(self, text: str) -> bool:  # noqa: ARG002 - nobody can edit it
+        """Put `text` before the user, to change and send. False if nobody can."""
         return False
 
     def _write(self, text: str) -> None:

@@ -57,7 +57,7 @@ class TypedAhead(Vt100Input):
         return nullcontext()
 
 
-class TerminalScreen:
+class TerminalScreen(Screen):
     """A `Screen` on a terminal in which the user types at the same time.
 
     `waiting` are lines that were typed ahead, which `shown` folds. `prompt` is what stands before
@@ -147,8 +147,7 @@ class TerminalScreen:
     async def table(self, table: RenderableType) -> None:
         await self._print(table)
 
-    async def status(self, text: str) -> None:
-        await self.line(text, Style.NOTICE)
+    status = aside
 
     async def ask(self, question: str) -> bool:
         await self.line(question, Style.PROMPT)

@@ -180,7 +180,16 @@ def log(
     options: Options = context.obj
     wanted = Wanted(role or "", host, session, refused=refused)
     requests = Requests.locate(options.load(), options.user_id)
-    show_log(requests, wanted, limit=limit, follow=follow, as_json=json)
+    newest = list(reversed(requests.list(wanted, limit=limit)))
+    if json:
+        for request in newest:
+            typer.echo(REQUESTS.line(request, json=True))
+    elif newest or not follow:
+        REQUESTS.show(newest, json=False, none="no such request is recorded")
+    if follow:
+        sys.stdout.flush()
+        later = requests.follow(wanted)
+        print_as_they_come(REQUESTS.line(request, json=json) async for request in later)
 
 
 @egress.command()
@@ -397,25 +406,6 @@ def json_of(current: Current, *, expanded: bool) -> dict[str, Any]:
         "open": None if counters is None else counters.open,
         "hosts": None if counters is None else list(map(COUNTS.as_json, counters.counts)),
     }
-
-
-def show_log(
-    requests: Requests, wanted: Wanted, *, limit: int, follow: bool, as_json: bool
-) -> None:
-    """Print the newest requests that are wanted, and with `follow` each that ends from then on,
-    until Ctrl-C. As JSON, each is a line."""
-    newest = list(reversed(requests.list(wanted, limit=limit)))
-    if as_json:
-        for request in newest:
-            typer.echo(REQUESTS.line(request, json=True))
-    elif newest or not follow:
-        REQUESTS.show(newest, json=False, none="no such request is recorded")
-    if not follow:
-        return
-    sys.stdout.flush()
-    print_as_they_come(
-        REQUESTS.line(request, json=as_json) async for request in requests.follow(wanted)
-    )
 
 
 def _where(request: Request) -> str:

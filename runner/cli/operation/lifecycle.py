@@ -20,7 +20,7 @@ import typer
 from wire.errors import Code, WireError
 
 from runner.cli.agent import connect_if_running, host_runs
-from runner.cli.operation.launching import HostSpawner, Launched, launch
+from runner.cli.operation.launching import HostSpawner, Launched
 from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
 from runner.cli.output import plain_console
@@ -73,13 +73,8 @@ def run_detached(options: Options, notify_fd: int) -> int:
             return 1
 
 
-def start_detached(options: Options) -> None:
-    """Start a host as `launch` does, and tell about it."""
-    _tell(options, launch(options), stays=True)
-
-
-def _tell(options: Options, launched: Launched, *, stays: bool) -> None:
-    """`stays` says whether the host goes on when this command ends."""
+def tell(options: Options, launched: Launched, *, stays: bool = True) -> None:
+    """Say that a host was started. `stays` says whether the host goes on when this command ends."""
     where = "running in the background" if stays else "running"
     typer.echo(f"{where}, pid {launched.pid}")
     for notice in launched.notices:
@@ -303,7 +298,7 @@ async def _start_one(
     whose = replace(options, user_id=user_id)
     launched = await asyncio.to_thread(nursery.launch, whose)
     typer.echo(f"{user_id}: ", nl=False)
-    _tell(whose, launched, stays=stays)
+    tell(whose, launched, stays=stays)
     return True
 
 
