@@ -108,7 +108,7 @@ def _load(
     layers = _Layers()
     path = file if draft is not None else find_file(file, environ)
     if path is not None:
-        trust.check_socket(path, ())
+        trust.check_place(path, ())
         named = None if file or environ.get(ENV_CONFIG) else environ
         content = _read(path, named) if draft is None else _parsed(path, draft)
         for key, value in leaves(content):
@@ -129,7 +129,7 @@ def _load(
     except ValidationError as error:
         raise _explained(error, layers.sources) from None
     if path is not None:
-        trust.check_socket(path, (config.workspace_root,))
+        trust.check_place(path, (config.workspace_root,))
     return LoadedSettings(config, path, layers.sources)
 
 

@@ -33,7 +33,7 @@ def workspace_around(path: Path, roots: Iterable[Path] = ()) -> Path | None:
     return None
 
 
-def check_socket(path: Path, roots: Iterable[Path]) -> None:
+def check_place(path: Path, roots: Iterable[Path]) -> None:
     """Raises `ConfigError` if a configuration file lies in a workspace or below one of `roots`."""
     if (found := workspace_around(path, roots)) is None:
         return

@@ -47,8 +47,8 @@ def init(options: Options, given: Mapping[str, str | None], *, test: bool) -> Op
     try:
         if on_a_terminal and not values:
             _ask_and_set_up(options, test=test)
-        else:
-            _set_up(options, _given(values, on_a_terminal), test=test)
+        elif not _set_up(options, _given(values, on_a_terminal), test=test):
+            raise typer.Abort
     except typer.Abort:
         typer.echo(err=True)
         raise WireError(Code.CANCELLED, "nothing was changed") from None
@@ -76,11 +76,8 @@ def ask_first(options: Options) -> None:
 
 def _ask_and_set_up(options: Options, *, test: bool) -> None:
     """Ask until what is chosen has answered, or is wanted all the same."""
-    while True:
-        try:
-            return _set_up(options, ask(_so_far(options)), test=test)
-        except _NotWanted:
-            continue
+    while not _set_up(options, ask(_so_far(options)), test=test):
+        pass
 
 
 def _so_far(options: Options) -> str:
@@ -91,10 +88,6 @@ def _so_far(options: Options) -> str:
     agent = loaded.config.for_user(options.user_id).agent
     chosen = loaded.origin(("agent", "provider"), options.user_id) is not None
     return f"{agent.provider} {agent.model}".strip() if chosen else ""
-
-
-class _NotWanted(Exception):  # noqa: N818 - an answer
-    """The model did not answer, and the person wants another one."""
 
 
 def _given(values: Mapping[str, str], on_a_terminal: bool) -> Choice:
@@ -131,25 +124,26 @@ def _checked(name: str, value: str) -> str:
     return value
 
 
-def _set_up(options: Options, choice: Choice, *, test: bool) -> None:
+def _set_up(options: Options, choice: Choice, *, test: bool) -> bool:
     """Try the choice, put it into the file, and let the agent that runs take it.
 
-    Raises `WireError` as `init` does, and `_NotWanted`.
+    Returns whether the choice is wanted. Raises `WireError` as `init` does.
     """
     path = _file(options)
     changes = _changes(options, choice)
     if choice.provider != OFFLINE:
         changes |= _handed_over(_draft(options, path, changes), options.user_id, choice.base_url)
-        if test:
-            _test(options, _draft(options, path, changes), choice)
-        else:
+        if not test:
             typer.echo("not tested", err=True)
+        elif not _test(options, _draft(options, path, changes), choice):
+            return False
     if choice.key:
         found = store_key(choice.provider, choice.base_url, choice.key)
         changes |= {("agent", name): found.get(name) for name in KEY_SETTINGS}
     change_settings(options, path, changes)
     typer.echo(f"written: {path}", err=True)
     _restart(options)
+    return True
 
 
 def _draft(options: Options, path: Path, changes: Mapping[Key, object]) -> Config:
@@ -197,7 +191,8 @@ def _file(options: Options) -> Path:
     return settings_file(options)
 
 
-def _test(options: Options, config: Config, choice: Choice) -> None:
+def _test(options: Options, config: Config, choice: Choice) -> bool:
+    """Whether the model answers, or is wanted all the same."""
     say(
         f"asking {neutralise(choice.model)} to call a tool (a model that is not in memory yet may "
         "take a minute) ..."
@@ -208,17 +203,16 @@ def _test(options: Options, config: Config, choice: Choice) -> None:
     except WireError as error:
         if isinstance(error, CannotTry) and installed(config.tier).images:
             typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
-            return
+            return True
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
             raise
         say(neutralise(str(error)))
-        if not typer.confirm("Take it all the same?", err=True):
-            raise _NotWanted from None
-        return
+        return typer.confirm("Take it all the same?", err=True)
     if trial.why_from_here:
         typer.echo(f"asked from here and not by a guest: {trial.why_from_here}", err=True)
     typer.echo(f"it answered in {trial.took_s:.1f} s", err=True)
+    return True
 
 
 def _restart(options: Options) -> None:

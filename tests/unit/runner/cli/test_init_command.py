@@ -379,6 +379,8 @@ def test_a_request_that_fails_leaves_no_file_unless_it_is_wanted(
     done = run_command("init", typed="1\nn\n")  # another one is asked for, and nobody answers
     assert done.code == 1
     assert done.err.count("How do you want to talk?") == 2
+    done = run_command("init", *OPENAI, "--key-env", "K", typed="n\n")
+    assert (done.code, "nothing was changed" in done.err) == (1, True)
     assert not file.exists()
     assert run_command("init", typed="1\ny\n").code == 0
     assert agent(file)["model"] == "qwen3:4b"
