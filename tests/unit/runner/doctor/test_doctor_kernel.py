@@ -85,10 +85,8 @@ def test_bubblewrap_that_does_not_work_says_what_it_said(tmp_path: Path) -> None
 
 def test_missing_bubblewrap_matters_where_the_shell_runs_in_it() -> None:
     found = kernel.bubblewrap(Bubblewrap(""), needed=True)
-    assert (found.state, found.fix.split(" (")[0]) == (
-        State.WARNING,
-        "apt-get install bubblewrap",
-    )
+    assert found.state is State.WARNING
+    assert found.fix.startswith("apt-get install bubblewrap (")
     found = kernel.bubblewrap(Bubblewrap(""), needed=False)
     assert (found.state, found.fix) == (State.OK, "")
     assert "only the process tier" in found.what
@@ -101,10 +99,8 @@ def test_what_holds_the_shell_to_its_memory(tmp_path: Path) -> None:
     for controller in ("pids", "memory", "cpu"):
         (tmp_path / controller).mkdir()
     found = kernel.control_groups(ControlGroups(tmp_path))
-    assert (found.state, found.what) == (
-        State.OK,
-        f"limited by the kernel, in a control group in {tmp_path}/pids",
-    )
+    assert found.state is State.OK
+    assert found.what == f"limited by the kernel, in a control group in {tmp_path}/pids"
 
 
 @pytest.mark.parametrize(
