@@ -10,7 +10,7 @@ from wire.v1 import control_pb2
 
 from runner.cli.agent import connect_if_running, start_command
 from runner.cli.options import Options
-from runner.cli.output import Shape, as_json, plain_console, print_json
+from runner.cli.output import Shape, as_json, plain_console, print_json, to_the_second
 from runner.config.models import Config
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, problem, refused
@@ -113,4 +113,5 @@ def _print(findings: Sequence[Finding]) -> None:
 def _print_boundary(report: control_pb2.BoundaryReport) -> None:
     CHECKS.show(report.checks, json=False)
     verdict = "the boundary holds" if report.passed else "the boundary does NOT hold"
-    plain_console().print(Text(f"{verdict} (checked {report.checked_at})"), soft_wrap=True)
+    checked = to_the_second(report.checked_at)
+    plain_console().print(Text(f"{verdict} (checked {checked})"), soft_wrap=True)
