@@ -122,6 +122,7 @@ def test_the_fix_repeats_the_options_that_were_given(command: Command) -> None:
         (["--nope"], "No such option", ""),
         (["logs", "--tail", "-1"], "'--tail'", "logs "),
         (["logs", "--role", "shelf"], "'--role'", "logs "),
+        (["init", "--provider", "ollma"], "'--provider': 'ollma' is not one of", "init "),
         (["start", "extra"], "extra", "start "),
         (["--user"], "--user", ""),
         (["memory", "edit", "note-1", "--nope"], "No such option", "memory edit "),

@@ -14,7 +14,6 @@ from wire.v1 import control_pb2
 
 from runner.cli import app as app_module
 from runner.cli.operation import doctor
-from runner.cli.output import to_the_second
 from runner.doctor.finding import Finding, ok, problem, warning
 from runner.errors import HostError
 
@@ -118,15 +117,12 @@ def hosts(monkeypatch: pytest.MonkeyPatch, control: FakeControl) -> None:
     monkeypatch.setattr(doctor, "connect_if_running", connect)
 
 
-CHECKED_AT = "2026-01-01T12:00:00.123+00:00"
-
-
 def report(*, passed: bool) -> control_pb2.BoundaryReport:
     checks = [
         control_pb2.BoundaryCheck(name="uid", passed=True, details="10001"),
         control_pb2.BoundaryCheck(name="vault", passed=passed, details="not there"),
     ]
-    return control_pb2.BoundaryReport(passed=passed, checked_at=CHECKED_AT, checks=checks)
+    return control_pb2.BoundaryReport(passed=passed, checked_at="2026-01-01T12:00Z", checks=checks)
 
 
 @pytest.mark.parametrize("passed", [True, False])
@@ -139,7 +135,7 @@ def test_the_boundary_is_shown_probe_by_probe(
     assert "vault" in out
     assert ("NO" in out) is not passed
     assert ("the boundary holds" in out) is passed
-    assert f"(checked {to_the_second(CHECKED_AT)})" in out
+    assert "T12:00" not in out
     code, out = run("doctor", "--boundary", "--json")
     assert code == (0 if passed else 1)
     told = json.loads(out)

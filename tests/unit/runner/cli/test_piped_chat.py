@@ -326,9 +326,7 @@ async def test_a_path_is_no_command(gateway: FakeGateway) -> None:
 async def test_a_session_is_named_by_the_beginning_of_its_id(gateway: FakeGateway) -> None:
     whole = "session-6aea1df3-0000-4000-8000-000000000000"
     gateway.sessions[whole] = gateway_pb2.Session(session_id=whole)
-    assert (
-        "> /switch 6aea1df3\nsession 6aea1df3\n" in (await chat(gateway, "/switch 6aea1df3\n"))[1]
-    )
+    assert "\nsession 6aea1df3\n" in (await chat(gateway, "/switch 6aea1df3\n"))[1]
 
 
 async def test_switching_to_an_unknown_session_keeps_the_current_one(gateway: FakeGateway) -> None:
