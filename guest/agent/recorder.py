@@ -1,5 +1,7 @@
 """Records what a running turn does in the store, and reports it to the watcher."""
 
+import json
+import time
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -24,8 +26,7 @@ from guest.agent.prompt.fitting import Sent
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
-from guest.agent.toolset import TurnDeps, finished, result_of
-from guest.agent.turn import Answer, AskClient, Emit, Progress, TurnRequest
+from guest.agent.turn import Answer, AskClient, Emit, TurnRequest
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
@@ -88,7 +89,7 @@ class Run:
         self._storing = Background()  # otherwise a cancelled turn would store twice
         self._changing = Background()  # a change of memory that has begun is completed
         self._emit = emit
-        self._redact = redact
+        self.redact = redact
         self._ask_client = ask_client
         self._earlier = earlier
         self._material = dict.fromkeys(history.material_in(earlier))
@@ -100,9 +101,6 @@ class Run:
         self._paragraph_due = False
         self._saved_by_itself = False
         self._told: dict[str, str] = {}
-        self.deps = TurnDeps(
-            emit=self._begun, redact=redact, call=self.call, call_client=self.call_client
-        )
 
     @property
     def unrecorded(self) -> str:
@@ -222,16 +220,39 @@ class Run:
         if refusal := self.refusals.pop(call_id, ""):
             return await self._refuse(call_id, tool, refusal)
         with self.clock.stopped():
-            result = await result_of(self._asked, self._redact, call_id, tool, arguments)
+            result = await self._run_by_client(call_id, tool, arguments)
         return await self._record_call(call_id, tool, arguments, result)
 
-    async def _asked(self, call: pb.ClientCall) -> Answer | None:
+    async def _run_by_client(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         """Have the client run a call; it says how the model's answer must be then."""
-        call.input_tokens = countable(self.usage.input_tokens)
-        call.output_tokens = countable(self.usage.output_tokens)
-        answer = None if self._ask_client is None else await self._ask_client(call)
-        self.form = NO_FORM if answer is None else answer.form
-        return answer
+        began = time.monotonic()
+        try:
+            read = json.loads(arguments) if isinstance(arguments, str) else arguments
+        except ValueError:
+            read = None
+        answer: Answer | None = Answer("the arguments must be a JSON object", is_error=True)
+        if isinstance(read, dict):
+            call = pb.ClientCall(
+                call_id=call_id,
+                tool=tool,
+                arguments_json=history.storable(self.redact(json.dumps(read, ensure_ascii=False))),
+                input_tokens=countable(self.usage.input_tokens),
+                output_tokens=countable(self.usage.output_tokens),
+            )
+            answer = None if self._ask_client is None else await self._ask_client(call)
+            self.form = NO_FORM if answer is None else answer.form
+        if answer is None:
+            answer = Answer(
+                "the client's program has not answered this call in time", is_error=True
+            )
+        text = history.storable(self.redact(answer.output))
+        return ToolResult(
+            text=text,
+            is_error=answer.is_error,
+            summary=next(iter(text.splitlines()), "")[:_SUMMARY_CHARS],
+            duration_ms=round((time.monotonic() - began) * 1000),
+            material=(f"{tool}, a tool of the client",),
+        )
 
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
         """Handle the calls of one answer, including those that reached no tool."""
@@ -264,10 +285,9 @@ class Run:
             told = pb.TextDelta(text=f"{before}({sentence}){_BREAK}")
             await self._emit(pb.Notice(text=sentence) if self.form else told)
 
-    async def _begun(self, event: Progress) -> None:
+    async def begin(self, event: pb.ToolCallStarted) -> None:
         """Tell the watcher of a call, and remember what is told of it."""
-        if isinstance(event, pb.ToolCallStarted):
-            self._told[event.call_id] = event.told
+        self._told[event.call_id] = event.told
         await self._emit(event)
 
     async def _approved(self, context: ToolContext, tool: Tool, arguments_json: str) -> bool:
@@ -301,7 +321,7 @@ class Run:
             told=self._told.pop(call_id, ""),
         )
         await self._append("tool", history.event_text(tool, result), history.to_payload(message))
-        await self._emit(finished(call_id, tool, result))
+        await self._emit(_finished(call_id, tool, result))
         return result
 
     async def _record_refused(self, call_id: str, tool: str, text: str) -> None:
@@ -373,3 +393,15 @@ class Run:
             )
         )
         await self.tell_if_unstored()
+
+
+def _finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished:
+    """The event that reports a call's outcome."""
+    return pb.ToolCallFinished(
+        call_id=call_id,
+        tool=tool,
+        ok=not result.is_error,
+        summary=history.storable(result.summary),
+        duration_ms=result.duration_ms,
+        output=history.storable(result.printed),
+    )

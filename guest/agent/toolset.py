@@ -8,9 +8,7 @@ them, the client runs them, and nobody vouches for what they give back.
 
 import functools
 import json
-import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic_ai import RunContext, ToolFailed
@@ -19,26 +17,13 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.history import storable
-from guest.agent.turn import Answer, AskClient, ClientTool, Emit
+from guest.agent.recorder import Run
+from guest.agent.turn import ClientTool
 from guest.tools.arguments import SchemaArguments, arguments_text, told
 from guest.tools.base import Arguments, Safety, Tool, ToolResult
 from guest.tools.pipeline import ToolPipeline
 
 ARGUMENTS = "arguments"
-
-
-RunCall = Callable[[str, str, Any], Awaitable[ToolResult]]
-"""Runs a call, given by its id, tool and arguments; stores its result and tells the watcher."""
-
-
-@dataclass(frozen=True)
-class TurnDeps:
-    """What the tool calls of one run share; passed on by pydantic-ai."""
-
-    emit: Emit
-    redact: Callable[[str], str]
-    call: RunCall
-    call_client: RunCall
 
 
 class AsWritten:
@@ -51,18 +36,18 @@ class AsWritten:
         return {ARGUMENTS: input}
 
 
-class _Toolset(AbstractToolset[TurnDeps]):
+class _Toolset(AbstractToolset[Run]):
     """Tools whose calls are made with the arguments as the model wrote them."""
 
     def definitions(self) -> Iterable[ToolDefinition]:
         """The tools that are offered now."""
         raise NotImplementedError
 
-    async def run(self, turn: TurnDeps, call_id: str, name: str, arguments: Any) -> ToolResult:
+    async def run(self, turn: Run, call_id: str, name: str, arguments: Any) -> ToolResult:
         """Run one call of a tool."""
         raise NotImplementedError
 
-    async def get_tools(self, ctx: RunContext[TurnDeps]) -> dict[str, ToolsetTool[TurnDeps]]:
+    async def get_tools(self, ctx: RunContext[Run]) -> dict[str, ToolsetTool[Run]]:
         return {
             each.name: ToolsetTool(
                 toolset=self,
@@ -77,8 +62,8 @@ class _Toolset(AbstractToolset[TurnDeps]):
         self,
         name: str,
         tool_args: dict[str, Any],
-        ctx: RunContext[TurnDeps],
-        tool: ToolsetTool[TurnDeps],  # noqa: ARG002 - it is looked up by its name
+        ctx: RunContext[Run],
+        tool: ToolsetTool[Run],  # noqa: ARG002 - it is looked up by its name
     ) -> str:
         result = await self.run(ctx.deps, ctx.tool_call_id or "", name, tool_args[ARGUMENTS])
         if result.is_error:
@@ -97,12 +82,12 @@ class PipelineToolset(_Toolset):
     def definitions(self) -> Iterable[ToolDefinition]:
         return map(definition, self._pipeline.tools())
 
-    async def run(self, turn: TurnDeps, call_id: str, name: str, arguments: Any) -> ToolResult:
+    async def run(self, turn: Run, call_id: str, name: str, arguments: Any) -> ToolResult:
         text = (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
         shown, telling = storable(turn.redact(text)), self._telling(name)
-        await turn.emit(
+        await turn.begin(
             pb.ToolCallStarted(
                 call_id=call_id,
                 tool=name,
@@ -140,21 +125,6 @@ def _schema(arguments: type[Arguments]) -> dict[str, Any]:
     return arguments.model_json_schema()
 
 
-def finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished:
-    """The event that reports a call's outcome."""
-    return pb.ToolCallFinished(
-        call_id=call_id,
-        tool=tool,
-        ok=not result.is_error,
-        summary=storable(result.summary),
-        duration_ms=result.duration_ms,
-        output=storable(result.printed),
-    )
-
-
-_SUMMARY_CHARS = 200
-
-
 class ClientToolset(_Toolset):
     """The tools of one turn's client."""
 
@@ -174,31 +144,5 @@ class ClientToolset(_Toolset):
             for tool in self._tools
         ]
 
-    async def run(self, turn: TurnDeps, call_id: str, name: str, arguments: Any) -> ToolResult:
+    async def run(self, turn: Run, call_id: str, name: str, arguments: Any) -> ToolResult:
         return await turn.call_client(call_id, name, arguments)
-
-
-async def result_of(
-    ask: AskClient, redact: Callable[[str], str], call_id: str, tool: str, arguments: Any
-) -> ToolResult:
-    """The result of a call that the client runs."""
-    began = time.monotonic()
-    try:
-        read = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        read = None
-    if isinstance(read, dict):
-        written = storable(redact(json.dumps(read, ensure_ascii=False)))
-        answer = await ask(pb.ClientCall(call_id=call_id, tool=tool, arguments_json=written))
-    else:
-        answer = Answer("the arguments must be a JSON object", is_error=True)
-    if answer is None:
-        answer = Answer("the client's program has not answered this call in time", is_error=True)
-    text = storable(redact(answer.output))
-    return ToolResult(
-        text=text,
-        is_error=answer.is_error,
-        summary=next(iter(text.splitlines()), "")[:_SUMMARY_CHARS],
-        duration_ms=round((time.monotonic() - began) * 1000),
-        material=(f"{tool}, a tool of the client",),
-    )

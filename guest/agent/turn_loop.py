@@ -28,7 +28,7 @@ from guest.agent import failures, history, incomplete
 from guest.agent.calls import CheckCalls
 from guest.agent.events import by_turn, incomplete_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
-from guest.agent.meter import Meter, countable
+from guest.agent.meter import Bill, Meter, countable
 from guest.agent.models import errors
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
@@ -46,7 +46,7 @@ from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused
 from guest.agent.structured_output import HoldToForm
-from guest.agent.toolset import ClientToolset, PipelineToolset, TurnDeps
+from guest.agent.toolset import ClientToolset, PipelineToolset
 from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
 from guest.errors import BudgetError, GuestError
 from guest.memory.memory import Memory
@@ -94,9 +94,9 @@ class TurnLoop:
         self._refused_tools: Refused = set()
         self._blind: dict[str, str] = {}
         self._windows: dict[str, int] = {}
-        self._agent: Agent[TurnDeps, str] = Agent(
+        self._agent: Agent[Run, str] = Agent(
             name="oxydra",
-            deps_type=TurnDeps,
+            deps_type=Run,
             toolsets=[PipelineToolset(pipeline)],
             retries={"tools": settings.max_steps, "output": _EMPTY_ANSWERS},
         )
@@ -219,15 +219,7 @@ class TurnLoop:
                     if len(said) > incomplete.TEXT_MAX_CHARS:
                         break
             response, usage = stream.response, stream.usage  # as they were counted
-            done = pb.TurnCompleted(
-                text=said,
-                input_tokens=countable(usage.input_tokens),
-                output_tokens=countable(usage.output_tokens),
-                steps=usage.requests,
-                model=choice.answered_by(response),
-                cached_tokens=bill.cached_tokens,
-                cost_usd=bill.cost_usd,
-            )
+            done = _completed(said, usage, usage.requests, choice.answered_by(response), bill)
             reason = incomplete.reason_of(response, choice.provider)
             if len(said) > incomplete.TEXT_MAX_CHARS:
                 reason = "length"
@@ -276,15 +268,8 @@ class TurnLoop:
         return incomplete.outcome(reason, choice.provider, choice.name, self._done(run, choice))
 
     def _done(self, run: Run, choice: Choice) -> pb.TurnCompleted:
-        return pb.TurnCompleted(
-            text=run.answer,
-            input_tokens=countable(run.usage.input_tokens),
-            output_tokens=countable(run.usage.output_tokens),
-            steps=run.steps,
-            model=run.answered_by or choice.label,
-            cached_tokens=run.bill.cached_tokens,
-            cost_usd=run.bill.cost_usd,
-        )
+        model = run.answered_by or choice.label
+        return _completed(run.answer, run.usage, run.steps, model, run.bill)
 
     async def _converse(self, run: Run, choice: Choice, prepared: Prepared) -> Outcome:
         asked = run.request.text
@@ -340,7 +325,7 @@ class TurnLoop:
             model_settings=self._requests,
             message_history=messages,
             instructions=prepared.instructions,
-            deps=run.deps,
+            deps=run,
             toolsets=[ClientToolset(() if unless else run.request.client.tools)],
             usage=run.usage,
             capabilities=[
@@ -424,6 +409,18 @@ class TurnLoop:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
             log.error("the turn's work was not stored in time: %s", error)
+
+
+def _completed(text: str, usage: RunUsage, steps: int, model: str, bill: Bill) -> pb.TurnCompleted:
+    return pb.TurnCompleted(
+        text=text,
+        input_tokens=countable(usage.input_tokens),
+        output_tokens=countable(usage.output_tokens),
+        steps=steps,
+        model=model,
+        cached_tokens=bill.cached_tokens,
+        cost_usd=bill.cost_usd,
+    )
 
 
 def _tokens(before: RunUsage, after: RunUsage) -> dict[str, int]:

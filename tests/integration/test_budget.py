@@ -207,8 +207,9 @@ async def test_summaries_count_and_have_limits_of_their_own(tmp_path: Path) -> N
         async with guest(server, tmp_path, **short) as alice:
             for _ in range(3):
                 await alice.answer("s0", "hello")
-            kinds = (await usage(alice, by="kind")).sums
-            assert {each.key: each.requests for each in kinds} == {"answer": 3, "summary": 1}
+            counted = await usage(alice, by="kind")
+            assert {each.key: each.requests for each in counted.sums} == {"answer": 3, "summary": 1}
+            assert counted.total.requests == 4
             (model,) = (await usage(alice, by="model")).sums
             assert (model.key, model.requests) == ("openai:test-model", 4)
             assert len(server.requests) == 4

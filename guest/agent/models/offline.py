@@ -7,7 +7,6 @@ one. It costs no tokens.
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai import RunContext
@@ -78,36 +77,20 @@ class OfflineModel(Model[None]):
     ) -> ModelResponse:
         view = offline_view.read(messages, (tool.name for tool in parameters.function_tools))
         if view.command.startswith(FROM_THE_RUNTIME):
-            taken: Say | Call = Say(NOTHING_TO_ADD)  # it has done what it understands
+            taken: Step = TextPart(NOTHING_TO_ADD)  # it has done what it understands
         else:
             taken = step(view, self._no_shell_reason)
-        if isinstance(taken, Say) and view.attached:
+        if isinstance(taken, TextPart) and view.attached:
             named = "\n".join(f"You attached {each}." for each in view.attached)
-            taken = Say(f"{named} I cannot look at files.\n{taken.text}")
-        part = (
-            TextPart(taken.text)
-            if isinstance(taken, Say)
-            else ToolCallPart(taken.tool, taken.arguments)
-        )
-        return ModelResponse(parts=[part], model_name=NAME, provider_name=NAME)
+            taken = TextPart(f"{named} I cannot look at files.\n{taken.content}")
+        return ModelResponse(parts=[taken], model_name=NAME, provider_name=NAME)
 
 
-@dataclass(frozen=True)
-class Call:
-    """Call a tool; the handler is asked again with the result."""
+Step = TextPart | ToolCallPart
+"""An answer, which ends the turn, or a call, with whose result the handler is asked again."""
 
-    tool: str
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Say:
-    """Answer the user, which ends the turn."""
-
-    text: str
-
-
-Step = Call | Say
+Handle = Callable[[View, re.Match[str]], Step | None]
+"""Takes the next step of a command; None if it is not one after all."""
 
 
 def call_once(
@@ -119,17 +102,17 @@ def call_once(
         if outcome.tool == tool:
             told = outcome.ok and tell(outcome)
             return answer(told, outcome) if told else failure(failed, outcome)
-    return Call(tool, arguments)
+    return ToolCallPart(tool, arguments)
 
 
-def failure(what: str, outcome: Outcome) -> Say:
+def failure(what: str, outcome: Outcome) -> TextPart:
     """Say that `what` did not happen, and quote the tool."""
-    return Say(f"{what}: {outcome.text}")
+    return TextPart(f"{what}: {outcome.text}")
 
 
-def answer(text: str, outcome: Outcome) -> Say:
+def answer(text: str, outcome: Outcome) -> TextPart:
     """Say `text`, followed by the tool's notes on its result."""
-    return Say("\n".join((text, *outcome.notes)))
+    return TextPart("\n".join((text, *outcome.notes)))
 
 
 _SHOWN_CHARS = 1200
@@ -161,7 +144,7 @@ def remember(view: View, match: re.Match[str]) -> Step:
 def recall(view: View, match: re.Match[str]) -> Step:
     topic = _topic(match["topic"])
     outcome = _search(view, topic)
-    if isinstance(outcome, Call):
+    if isinstance(outcome, ToolCallPart):
         return outcome
     if not outcome.ok or outcome.data is None:
         return failure("I could not search the notes", outcome)
@@ -186,7 +169,7 @@ def recall(view: View, match: re.Match[str]) -> Step:
 
 def correct(view: View, match: re.Match[str]) -> Step:
     if view.focus is None:
-        return Say(_NOTHING_TO_CORRECT)
+        return TextPart(_NOTHING_TO_CORRECT)
     return _change(view, view.focus, match["text"] or match["text2"])
 
 
@@ -207,14 +190,14 @@ def forget_note(view: View, match: re.Match[str]) -> Step:
 
 def forget_that(view: View, _: re.Match[str]) -> Step:
     if view.focus is None:
-        return Say("I do not know which note you mean. Say: forget NOTE-ID, or forget TOPIC")
+        return TextPart("I do not know which note you mean. Say: forget NOTE-ID, or forget TOPIC")
     return _delete(view, view.focus.note_id, view.focus.text)
 
 
 def forget_topic(view: View, match: re.Match[str]) -> Step:
     topic = _topic(match["topic"])
     outcome = _search(view, topic)
-    if isinstance(outcome, Call):
+    if isinstance(outcome, ToolCallPart):
         return outcome
     if not outcome.ok or outcome.data is None:
         return failure("I deleted nothing, because I could not search the notes", outcome)
@@ -252,13 +235,13 @@ def _delete(view: View, note_id: str, text: str) -> Step:
     return call_once(view, "I deleted nothing", lambda _: what, "memory_delete", note_id=note_id)
 
 
-def _search(view: View, topic: str) -> Call | Outcome:
+def _search(view: View, topic: str) -> ToolCallPart | Outcome:
     """Search; once more for the best note only, if the results were too long for an answer."""
     searches = [outcome for outcome in view.outcomes if outcome.tool == "memory_search"]
     if not searches:
-        return Call("memory_search", {"query": topic})
+        return ToolCallPart("memory_search", {"query": topic})
     if len(searches) == 1 and searches[0].ok and searches[0].data is None:
-        return Call("memory_search", {"query": topic, "top_k": 1})
+        return ToolCallPart("memory_search", {"query": topic, "top_k": 1})
     return searches[-1]
 
 
@@ -316,38 +299,32 @@ _HELP = """Commands:
 _NOT_UNDERSTOOD = f"{_INTRODUCTION} I did not understand that.\n{_HELP}"
 
 
-@dataclass(frozen=True)
-class Command:
-    """A pattern over the whole text, case-insensitive, and its handler."""
-
-    pattern: re.Pattern[str]
-    handle: Callable[[View, re.Match[str]], Step | None]
-
-
 def step(view: View, no_shell_reason: str) -> Step:
     """The next step for `view`. There is one for every text."""
-    for command in COMMANDS:
-        match = command.pattern.fullmatch(view.command)
-        taken = command.handle(view, match) if match else None
+    for pattern, handle in COMMANDS:
+        match = pattern.fullmatch(view.command)
+        taken = handle(view, match) if match else None
         if taken is not None:
             return _checked(taken, view, no_shell_reason)
-    return Say(_NOT_UNDERSTOOD)
+    return TextPart(_NOT_UNDERSTOOD)
 
 
 def _checked(taken: Step, view: View, no_shell_reason: str) -> Step:
-    if isinstance(taken, Say) or taken.tool in view.offered:
+    if isinstance(taken, TextPart) or taken.tool_name in view.offered:
         return taken
-    if taken.tool == "shell_exec":
-        return Say(f"There is no shell here: {no_shell_reason or 'shell_exec is not offered'}.")
-    return Say(f"I cannot do that: the tool {taken.tool} is switched off here.")
+    if taken.tool_name == "shell_exec":
+        return TextPart(
+            f"There is no shell here: {no_shell_reason or 'shell_exec is not offered'}."
+        )
+    return TextPart(f"I cannot do that: the tool {taken.tool_name} is switched off here.")
 
 
 def _help(_: View, __: re.Match[str]) -> Step:
-    return Say(f"{_INTRODUCTION}\n{_HELP}")
+    return TextPart(f"{_INTRODUCTION}\n{_HELP}")
 
 
 def _greet(_: View, __: re.Match[str]) -> Step:
-    return Say(f"Hello. {_INTRODUCTION} Say help to see them.")
+    return TextPart(f"Hello. {_INTRODUCTION} Say help to see them.")
 
 
 def _read(view: View, match: re.Match[str]) -> Step:
@@ -415,8 +392,9 @@ def _rows(outcome: Outcome, name: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _command(pattern: str, handle: Callable[[View, re.Match[str]], Step | None]) -> Command:
-    return Command(re.compile(pattern, re.IGNORECASE | re.DOTALL), handle)
+def _command(pattern: str, handle: Handle) -> tuple[re.Pattern[str], Handle]:
+    """A pattern over the whole text, and its handler."""
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL), handle
 
 
 _PLEASE = r"(?:please[ ,]+)?"

@@ -31,7 +31,6 @@ from guest.agent.prompt.recall import without
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.agent.prompt.working_memory import WRITING
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
-from guest.agent.toolset import TurnDeps
 from guest.errors import GuestError
 from guest.memory.search.tokens import bytes_within, tokens_of
 
@@ -67,7 +66,7 @@ class Sent:
     recalled: bool
 
 
-class FitToWindow(AbstractCapability[TurnDeps]):
+class FitToWindow(AbstractCapability[Any]):
     """Cuts each request of one turn to the window, right before it is sent.
 
     `working` returns the current working memory, for requests after a call that may have changed
@@ -106,7 +105,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
 
     async def prepare_model_request(
         self,
-        ctx: RunContext[TurnDeps],  # noqa: ARG002 - all is in the request
+        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
         request_context: ModelRequestContext,
     ) -> ModelRequestContext:
         parameters = request_context.model_request_parameters
@@ -168,7 +167,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
 
     async def on_model_request_error(
         self,
-        ctx: RunContext[TurnDeps],  # noqa: ARG002 - all is in the error
+        ctx: RunContext[Any],  # noqa: ARG002 - all is in the error
         *,
         request_context: ModelRequestContext,
         error: Exception,
@@ -180,7 +179,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
 
     async def after_model_request(
         self,
-        ctx: RunContext[TurnDeps],  # noqa: ARG002
+        ctx: RunContext[Any],  # noqa: ARG002
         *,
         request_context: ModelRequestContext,  # noqa: ARG002
         response: ModelResponse,

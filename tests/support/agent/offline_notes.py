@@ -16,7 +16,6 @@ from pydantic_ai.messages import (
 )
 
 from guest.agent.models import offline, offline_view
-from guest.agent.models.offline import Say
 
 Result = tuple[bool, str]
 
@@ -90,18 +89,19 @@ class Talk:
         for number in range(6):
             view = offline_view.read(self._messages, self._offered)
             taken = offline.step(view, self._reason)
-            if isinstance(taken, Say):
-                self._messages.append(ModelResponse(parts=[TextPart(taken.text)]))
-                return taken.text
-            call = ToolCallPart(taken.tool, taken.arguments, f"call-{len(self._messages)}-{number}")
-            self.calls.append((taken.tool, taken.arguments))
-            ok, answer = self.notes.call(taken.tool, taken.arguments)
+            if isinstance(taken, TextPart):
+                self._messages.append(ModelResponse(parts=[taken]))
+                return taken.content
+            tool, arguments = taken.tool_name, taken.args_as_dict()
+            call = ToolCallPart(tool, arguments, f"call-{len(self._messages)}-{number}")
+            self.calls.append((tool, arguments))
+            ok, answer = self.notes.call(tool, arguments)
             self._messages += [
                 ModelResponse(parts=[call]),
                 ModelRequest(
                     parts=[
                         ToolReturnPart(
-                            taken.tool,
+                            tool,
                             answer,
                             call.tool_call_id,
                             outcome="success" if ok else "failed",

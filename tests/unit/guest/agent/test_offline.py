@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import ModelRequest, TextPart, ToolCallPart, UserPromptPart
 
 from guest.agent.models import offline, offline_view
-from guest.agent.models.offline import Call, Say
+from guest.agent.models.offline import Step
 from guest.agent.models.offline_view import View
 from tests.support.agent.offline_notes import Notes, Talk
 from tests.support.examples import examples
@@ -26,7 +26,7 @@ ALL = frozenset(
 )
 
 
-def first_step(text: str, offered: frozenset[str] = ALL, reason: str = "") -> Call | Say:
+def first_step(text: str, offered: frozenset[str] = ALL, reason: str = "") -> Step:
     view = offline_view.read([ModelRequest(parts=[UserPromptPart(text)])], offered)
     return offline.step(view, reason)
 
@@ -239,9 +239,9 @@ def test_a_no_corrects_only_the_turn_right_before() -> None:
 )
 def test_commands_become_calls(text: str, tool: str, arguments: dict[str, str]) -> None:
     taken = first_step(text)
-    assert isinstance(taken, Call)
-    assert taken.tool == tool
-    assert arguments.items() <= taken.arguments.items()
+    assert isinstance(taken, ToolCallPart)
+    assert taken.tool_name == tool
+    assert arguments.items() <= taken.args_as_dict().items()
 
 
 @pytest.mark.parametrize(
@@ -249,25 +249,25 @@ def test_commands_become_calls(text: str, tool: str, arguments: dict[str, str]) 
 )
 def test_it_says_what_it_is(text: str) -> None:
     taken = first_step(text)
-    assert isinstance(taken, Say)
-    assert "I am the built-in offline model" in taken.text
+    assert isinstance(taken, TextPart)
+    assert "I am the built-in offline model" in taken.content
 
 
 def test_without_a_shell_it_says_why() -> None:
     taken = first_step("run ls", ALL - {"shell_exec"}, "bubblewrap is not installed")
-    assert taken == Say("There is no shell here: bubblewrap is not installed.")
+    assert taken == TextPart("There is no shell here: bubblewrap is not installed.")
 
 
 def test_a_disabled_tool_is_named() -> None:
     taken = first_step("remember that I like tea", frozenset())
-    assert isinstance(taken, Say)
-    assert "memory_save is switched off" in taken.text
+    assert isinstance(taken, TextPart)
+    assert "memory_save is switched off" in taken.content
 
 
 @examples(30)
 @given(st.text())
 def test_any_text_has_an_answer(text: str) -> None:
-    assert isinstance(first_step(text), Call | Say)
+    assert isinstance(first_step(text), TextPart | ToolCallPart)
 
 
 @given(
