@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from wire.tools import FAMILIES
 
 from guest.agent.models import offline, offline_view
 
@@ -76,13 +77,7 @@ class Talk:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self._messages: list[ModelMessage] = []
         self._reason = no_shell_reason
-        self._offered = (
-            "memory_save",
-            "memory_search",
-            "memory_update",
-            "memory_delete",
-            "file_read",
-        )
+        self._offered = (*FAMILIES["memory"], "file_read")
 
     def say(self, text: str) -> str:
         self._messages.append(ModelRequest(parts=[UserPromptPart(text)]))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, TextPart, ToolCallPart, UserPromptPart
+from wire.tools import TOOLS
 
 from guest.agent.models import offline, offline_view
 from guest.agent.models.offline import Step
@@ -11,19 +12,7 @@ from guest.agent.models.offline_view import View
 from tests.support.agent.offline_notes import Notes, Talk
 from tests.support.examples import examples
 
-ALL = frozenset(
-    [
-        "memory_save",
-        "memory_search",
-        "memory_update",
-        "memory_delete",
-        "file_read",
-        "file_list",
-        "file_write",
-        "file_search",
-        "shell_exec",
-    ]
-)
+ALL = frozenset(TOOLS)
 
 
 def first_step(text: str, offered: frozenset[str] = ALL, reason: str = "") -> Step:
