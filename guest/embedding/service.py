@@ -238,40 +238,39 @@ class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
     async def prepare(self) -> None:
         """Load the model, then the reranker; retry each every `retry_s` seconds until it
         succeeds."""
-        backend = await self._loaded(self._load, self._note_failure)
+        fix = 'set embedder.backend = "hashing", which needs no model'
+        backend = await self._loaded(self._load, self._note_failure, "embedding model", fix)
         batcher = Batcher(backend.encode, self._compute, on_idle=self._on_idle)
         self._ready = (backend, batcher)
         log.info("ready: %s", backend.model_id)
         if self._load_reranker is not None:
-            self._reranker = await self._loaded(self._load_reranker, self._note_no_reranker)
+            fix = 'set embedder.reranker = "", which needs none'
+            self._reranker = await self._loaded(
+                self._load_reranker, self._note_no_reranker, "reranker", fix
+            )
             self._reranker_state = "ready"
             log.info("the reranker is ready")
 
-    async def _loaded(self, load: Callable[[], _T], note: Callable[[Exception], None]) -> _T:
+    async def _loaded(
+        self, load: Callable[[], _T], note: Callable[[WireError], None], what: str, fix: str
+    ) -> _T:
+        said = ""
         while True:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._compute, load)
             except Exception as error:
-                note(error)
+                failure = _failure(error, f"the {what} cannot be loaded", fix)
+                if one_line(failure) != said:
+                    said = one_line(failure)
+                    log.error("%s", said)
+                note(failure)
                 await asyncio.sleep(self._retry_s)
 
-    def _note_failure(self, error: Exception) -> None:
-        failure = _failure(
-            error,
-            "the embedding model cannot be loaded",
-            'set embedder.backend = "hashing", which needs no model',
-        )
-        if self._failure is None or str(failure) != str(self._failure):
-            log.error("%s", one_line(failure))
+    def _note_failure(self, failure: WireError) -> None:
         self._failure = failure
 
-    def _note_no_reranker(self, error: Exception) -> None:
-        failure = _failure(
-            error, "the reranker cannot be loaded", 'set embedder.reranker = "", which needs none'
-        )
-        if (state := one_line(failure)) != self._reranker_state:
-            log.error("%s", state)
-        self._reranker_state = state
+    def _note_no_reranker(self, failure: WireError) -> None:
+        self._reranker_state = one_line(failure)
 
     async def Info(  # noqa: N802
         self,

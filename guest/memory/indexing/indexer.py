@@ -177,12 +177,9 @@ class Indexer:
             try:
                 await self._sweep()
                 delay = self._retry_min_s
-            except EmbedderError as error:
-                log.info("vectors are delayed: %s", error.brief)
-                await self._pause(delay)
-                delay = min(delay * 2, self._retry_max_s)
-            except StorageError as error:
-                log.warning("vectors are delayed: %s", error)
+            except (EmbedderError, StorageError) as error:
+                level = logging.INFO if isinstance(error, EmbedderError) else logging.WARNING
+                log.log(level, "vectors are delayed: %s", error)
                 await self._pause(delay)
                 delay = min(delay * 2, self._retry_max_s)
             except Exception:
@@ -227,12 +224,12 @@ class Indexer:
         return False
 
     async def _pending(self) -> list[_Passage]:
-        sql, wanted = _PENDING.format(chunks=_ALL), (self._done_up_to, self._model_id, self._batch)
+        sql = _PENDING.format(chunks=_ALL)
+        wanted: tuple[int | str, ...] = (self._done_up_to, self._model_id, self._batch)
         if self._namespaces is not None:
             own = json.dumps(sorted(self._namespaces))
-            result = await self._database.execute(_PENDING.format(chunks=_OWN), (*wanted, own))
-        else:
-            result = await self._database.execute(sql, wanted)
+            sql, wanted = _PENDING.format(chunks=_OWN), (*wanted, own)
+        result = await self._database.execute(sql, wanted)
         return [_Passage(*cast("tuple[int, str, str, str]", row)) for row in result.rows]
 
     async def _embed(self, passages: Sequence[_Passage]) -> int:

@@ -6,7 +6,7 @@ applied in one transaction with its progress.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -91,6 +91,8 @@ INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest) VALUES (?
     ON CONFLICT (chunk_id) DO UPDATE SET
         model_id = excluded.model_id, vector = excluded.vector
 """
+_PUT: Final = ((_PUT_NOTE, None), (_PUT_CHUNK, 10), (_PUT_VECTOR, None))
+"""For each kind, and where what a row says of itself ends."""
 _REMOVE: Final = (
     "DELETE FROM chunks WHERE namespace = ? AND chunk_id IN (SELECT value FROM json_each(?))",
     "DELETE FROM notes WHERE namespace = ? AND seq IN (SELECT value FROM json_each(?))",
@@ -260,34 +262,23 @@ def _removing(namespace: str, gone: tuple[list[int], list[int]]) -> list[Stateme
 
 
 def _putting(namespace: str, page: Page) -> list[Statement]:
-    putting = (_put_note, _put_passage, _put_vector)
     return [
         statement
-        for put, rows in zip(putting, page.kinds, strict=False)
+        for (sql, end), rows in zip(_PUT, page.kinds, strict=False)
         for row in rows
-        for statement in put(namespace, row)
+        for statement in (
+            *(_putting_event(namespace, row) if sql is _PUT_CHUNK else ()),
+            Statement(sql, (namespace, *row[1:end])),
+        )
     ]
 
 
-def _put_note(namespace: str, row: Row) -> list[Statement]:
-    return [Statement(_PUT_NOTE, (namespace, *row[1:]))]
-
-
-def _put_passage(namespace: str, row: Row) -> list[Statement]:
-    session_id, sequence, role, created = row[3], row[4], row[10], row[11]
-    passage = Statement(_PUT_CHUNK, (namespace, *row[1:10]))
-    if session_id is None:
-        return [passage]
-    user_id = namespace.partition(":")[2]
-    return [
-        Statement(_PUT_SESSION, (session_id, user_id)),
-        Statement(_PUT_EVENT, (session_id, sequence, role, created)),
-        passage,
-    ]
-
-
-def _put_vector(namespace: str, row: Row) -> list[Statement]:
-    return [Statement(_PUT_VECTOR, (namespace, *row[1:]))]
+def _putting_event(namespace: str, passage: Row) -> Iterator[Statement]:
+    """What a passage of a conversation stands on."""
+    session_id, sequence, role, created = passage[3], passage[4], passage[10], passage[11]
+    if session_id is not None:
+        yield Statement(_PUT_SESSION, (session_id, namespace.partition(":")[2]))
+        yield Statement(_PUT_EVENT, (session_id, sequence, role, created))
 
 
 def _moved(progress: Progress, page: Page) -> Progress:

@@ -15,8 +15,8 @@ CONTEXT_BYTES: Final = 8192
 class StreamEnds:
     """The first and the last `budget` bytes of a stream, each with `CONTEXT_BYTES` more.
 
-    Its size does not grow with the stream. `place` is the offset at which to read on; `total` is
-    the length of the stream, including bytes that the shell dropped before they could be read.
+    Its size does not grow with the stream. `place` is the offset at which to read on: the
+    length of the stream, including bytes that the shell dropped before they could be read.
     """
 
     def __init__(self, budget: int) -> None:
@@ -25,10 +25,6 @@ class StreamEnds:
         self._tail = bytearray()
         self._head_is_done = False
         self.place = 0
-
-    @property
-    def total(self) -> int:
-        return self.place
 
     @property
     def head(self) -> bytes:
@@ -42,7 +38,7 @@ class StreamEnds:
     @property
     def gap(self) -> int:
         """How many bytes between `head` and `tail` are missing."""
-        return self.total - len(self._head) - len(self.tail)
+        return self.place - len(self._head) - len(self.tail)
 
     def add(self, offset: int, data: bytes) -> None:
         """Add `data`, which begins at `offset`.
@@ -94,7 +90,7 @@ def both(stdout: StreamEnds, stderr: StreamEnds, budget: int) -> tuple[StreamVie
 
 def _cost_of(kept: StreamEnds) -> int:
     if kept.gap:
-        return kept.total
+        return kept.place
     return _cost(readable(kept.head + kept.tail))
 
 

@@ -114,7 +114,7 @@ def _source(arguments: ShellArguments) -> str:
 def _output(ended: Ended, stdout: StreamView, stderr: StreamView, limit: float) -> ToolOutput:
     ending = ended.exit
     notes = [
-        f"{name} has {kept.total} bytes; about {shown.left_out} in its middle are left out"
+        f"{name} has {kept.place} bytes; about {shown.left_out} in its middle are left out"
         for name, kept, shown in (
             ("stdout", ended.stdout, stdout),
             ("stderr", ended.stderr, stderr),
