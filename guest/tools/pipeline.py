@@ -246,23 +246,27 @@ class ToolPipeline:
         record: Recording,
     ) -> ToolResult:
         began = time.monotonic()
+        outcome, output = "failed", None
         try:
             output, in_files = await self._run(ctx, name, arguments, approve, record)
+            reader = self._reader(ctx, in_files=in_files)
+            rendered = self._render.output(output, reader, tool.output_bytes if tool else 0)
+            if output.when_shown is not None:
+                await output.when_shown(rendered.items)
+            outcome = "ok"
         except ToolError as error:
-            self._log_call(ctx, tool, began, "refused", record)
+            outcome = "refused"
             text = self._render.error(error, self._reader(ctx))
             summary = self._render.line(str(error))
             material = tuple(map(self._render.line, error.material))
             return ToolResult(text, True, summary, _ms(began), material, error.code)
         except WireError as error:
-            self._log_call(ctx, tool, began, "failed", record)
             log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))
             raise
         except asyncio.CancelledError:
-            self._log_call(ctx, tool, began, "cancelled", record)
+            outcome = "cancelled"
             raise
         except Exception as error:
-            self._log_call(ctx, tool, began, "failed", record)
             frames = traceback.format_tb(error.__traceback__)
             found = {"type": type(error).__name__, "frames": frames}
             log.error("%s failed unexpectedly", name, extra=_who(ctx, name) | {"error": found})
@@ -272,11 +276,8 @@ class ToolPipeline:
                 details=type(error).__name__,
                 resolution="runner logs has the frames",
             ) from None
-        reader = self._reader(ctx, in_files=in_files)
-        rendered = self._render.output(output, reader, tool.output_bytes if tool else 0)
-        if output.when_shown is not None:
-            await output.when_shown(rendered.items)
-        self._log_call(ctx, tool, began, "ok", record, output)
+        finally:
+            self._log_call(ctx, tool, began, outcome, record, output)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))
         return ToolResult(
@@ -406,7 +407,7 @@ class ToolPipeline:
         began: float,
         outcome: str,
         record: Recording,
-        output: ToolOutput | None = None,
+        output: ToolOutput | None,
     ) -> None:
         """Record and log one call: caller, tool, duration and outcome; never the content."""
         changed = [each.note_id for each in output.receipts if each.note_id] if output else []

@@ -15,9 +15,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from guest.memory.conversations.sessions import SessionAdmin
 from guest.memory.models import User, at
@@ -31,9 +30,9 @@ _PATIENCE: Final = timedelta(days=1)
 SLICE: Final = 500
 
 _KNOWN: Final = """
-SELECT (SELECT MAX(updated_at) FROM sessions WHERE user_id = ?1),
-       (SELECT MAX(updated_at) FROM notes WHERE namespace = ?2),
-       checked_at, not_before
+SELECT COALESCE((SELECT MAX(updated_at) FROM sessions WHERE user_id = ?1), ''),
+       COALESCE((SELECT MAX(updated_at) FROM notes WHERE namespace = ?2), ''),
+       COALESCE(checked_at, ''), COALESCE(not_before, '')
     FROM (SELECT 1) LEFT JOIN retention_checks ON user_id = ?1
 """
 _REMEMBER: Final = """
@@ -53,16 +52,6 @@ SELECT session_id FROM last
         (SELECT MIN(stored) FROM last WHERE updated_at BETWEEN ?2 AND ?3), stored + 1))
     ORDER BY updated_at LIMIT ?4
 """
-
-
-@dataclass(frozen=True)
-class _Known:
-    """Times known to memory: the latest one, the latest of its content, and the time before
-    which nothing may be forgotten; empty if there is none."""
-
-    latest: str
-    content: str
-    not_before: str
 
 
 class Retention:
@@ -125,16 +114,16 @@ class Retention:
 
     async def _problem(self, now: datetime) -> str:
         """Why nothing may be forgotten now; empty if nothing forbids it."""
-        known = await self._known()
-        if known.content > at(now + _PATIENCE):
-            return (
-                f"the clock says {at(now)[:10]}, but memory holds something dated "
-                f"{known.content[:10]}"
-            )
-        leapt = known.latest and known.latest < at(now - min(_LEAP, self._age))
-        not_before = at(now + _PATIENCE) if leapt else known.not_before
+        result = await self._database.execute(_KNOWN, (self._user.id, self._user.notes))
+        sessions, notes, looked, not_before = cast("tuple[str, ...]", result.rows[0])
+        content = max(sessions, notes)
+        if content > at(now + _PATIENCE):
+            return f"the clock says {at(now)[:10]}, but memory holds something dated {content[:10]}"
+        if "" < max(content, looked) < at(now - min(_LEAP, self._age)):
+            not_before = at(now + _PATIENCE)
         waits = at(now) < not_before <= at(now + _PATIENCE)
-        await self._remember(now, not_before if waits else "")
+        checked = (self._user.id, at(now), not_before if waits else "")
+        await apply(self._database, Statement(_REMEMBER, checked))
         if not waits:
             return ""
         return (
@@ -142,19 +131,10 @@ class Retention:
             f"they are forgotten after {not_before[:16]}Z"
         )
 
-    async def _known(self) -> _Known:
-        result = await self._database.execute(_KNOWN, (self._user.id, self._user.notes))
-        sessions, notes, looked, not_before = cast("tuple[Any, ...]", result.rows[0])
-        content = max(sessions or "", notes or "")
-        return _Known(max(content, looked or ""), content, not_before or "")
-
     async def _due(self, now: datetime) -> list[str]:
         arguments = (self._user.id, at(now - self._age), at(now + _PATIENCE), SLICE)
         result = await self._database.execute(_DUE, arguments)
         return [cast(str, row[0]) for row in result.rows]
-
-    async def _remember(self, now: datetime, not_before: str) -> None:
-        await apply(self._database, Statement(_REMEMBER, (self._user.id, at(now), not_before)))
 
     async def _run(self) -> None:
         while True:

@@ -1,5 +1,6 @@
 """Working memory: notes with a key, at most one per user and key."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, Literal, cast
@@ -55,10 +56,15 @@ class KeyedNotes:
                 full_text = f"{before.text}\n{text}"
                 _check_room(key, before.text, full_text)
                 made_by = _of_both(before.origin, origin)
-            try:
-                return await self._store(key, full_text, mode, made_by, before)
-            except (_Overtaken, StaleVersion, NoteNotFound):
-                continue
+            draft = Draft(full_text, None, made_by, key=key, change=mode)
+            if before is None:
+                saved = await self._writer.save(draft)
+                if saved.created:
+                    return saved.note
+                continue  # another write has created it meanwhile
+            draft.note_id, draft.replaces = before.note_id, before.version
+            with suppress(StaleVersion, NoteNotFound):
+                return (await self._writer.update(draft))[0]
         raise StorageError(
             Code.CONFLICT,
             f"the note {key} could not be written",
@@ -89,31 +95,6 @@ class KeyedNotes:
         rows = await self._notes.activity(*ends)
         with reading("what was written to working memory"):
             return [Activity(*cast("tuple[Any, ...]", row)) for row in rows]
-
-    async def _store(
-        self, key: str, text: str, mode: Mode, origin: Origin, before: Note | None
-    ) -> Note:
-        if before is None:
-            draft = Draft(text, (), origin, key=key, change=mode)
-            outcome = await self._writer.save(draft)
-            if not outcome.created:
-                raise _Overtaken
-            return outcome.note
-        draft = Draft(
-            text,
-            None,
-            origin,
-            note_id=before.note_id,
-            replaces=before.version,
-            key=key,
-            change=mode,
-        )
-        note, _ = await self._writer.update(draft)
-        return note
-
-
-class _Overtaken(Exception):  # noqa: N818 - a condition that `write` expects and handles
-    """Another write created the note meanwhile."""
 
 
 def _of_both(before: Origin, appended: Origin) -> Origin:

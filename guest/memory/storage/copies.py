@@ -8,8 +8,6 @@ copies still hold what is deleted from the database later, so a deletion removes
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -112,31 +110,20 @@ def copy(descriptor: int, target: Path) -> None:
     free = shutil.disk_usage(target.parent).free
     if free < size + _BLOCK_BYTES:
         raise errors.disk_full(target, f"it needs {size} bytes, and {free} are free")
-    with drafted(target) as draft:
+    draft = beside_of(target, _PARTIAL)
+    try:
+        draft.unlink(missing_ok=True)
         writing = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(writing, "wb") as file:
             for offset in range(0, size, _BLOCK_BYTES):
                 file.write(os.pread(descriptor, min(_BLOCK_BYTES, size - offset), offset))
-
-
-@contextmanager
-def drafted(target: Path) -> Iterator[Path]:
-    """A path to write a file at, which atomically and durably becomes `target` at the end.
-
-    An `OSError` becomes a `StorageError`; nothing is left then.
-    """
-    draft = target.with_name(target.name + _PARTIAL)
-    try:
-        draft.unlink(missing_ok=True)
-        yield draft
         sync(draft)
         draft.replace(target)
         sync(target.parent)
-    except OSError as error:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
-        raise errors.from_system(error, target) from None
-    except BaseException:
-        draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise errors.from_system(error, target) from None
         raise
 
 
