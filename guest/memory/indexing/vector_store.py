@@ -48,6 +48,7 @@ SELECT (SELECT COUNT(*) FROM chunks_vec
             WHERE namespace IN (SELECT value FROM json_each(?1)) AND model_id > ''),
        (SELECT COUNT(*) FROM chunks WHERE namespace IN (SELECT value FROM json_each(?1)))
 """
+_PASSAGES: Final = "SELECT COUNT(*) FROM chunks WHERE namespace = ?"
 _LOAD: Final = """
 SELECT chunk_id, vector FROM chunks_vec
     WHERE namespace = ? AND model_id = ? AND length(vector) = ? AND chunk_id > ?
@@ -191,7 +192,8 @@ class VectorStore:
                 resident = self._resident(state, model_id, dimensions)
                 if resident is None:
                     state.resident = None
-                    state.passages = await self._count(namespace)
+                    found = await self._database.execute(_PASSAGES, (namespace,))
+                    state.passages = cast(int, found.rows[0][0])
                     resident = ResidentVectors(dimensions, expected=state.passages)
                     await self._load(resident, namespace, model_id)
                     state.model_id, state.resident = model_id, resident
@@ -231,14 +233,6 @@ class VectorStore:
                 ids, vectors = _unpack(found, resident.dimensions)
             resident.add(ids, vectors)
             last = ids[-1]
-
-    async def _count(self, namespace: str) -> int:
-        result = await self._database.execute(
-            "SELECT COUNT(*) FROM chunks WHERE namespace = ?", (namespace,)
-        )
-        count = result.rows[0][0]
-        assert isinstance(count, int)
-        return count
 
 
 def _unpack(rows: Sequence[Row], dimensions: int) -> tuple[list[int], Vectors]:

@@ -39,16 +39,34 @@ def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:
         case HttpRefused():
             return _refused(error, where)
         case Untrusted():
-            return _untrusted(error, where)
-        case _:
-            return _unreachable(error, where)
+            return StorageError(
+                Code.FAILED_PRECONDITION,
+                f"the certificate of the memory server {where} is not trusted",
+                details=str(error),
+                resolution="if its authority is your own, name the authority's certificate in "
+                "memory.ca_file",
+            )
+    return StorageError(
+        Code.UNAVAILABLE,
+        f"the memory server {where} cannot be reached",
+        details=f"{error}{NOTHING_CHANGED}",
+        resolution="check that it runs and that this machine reaches it; memory then "
+        "continues by itself",
+    )
 
 
 def of_change(
     error: Exception, where: str, *, maybe_done: bool
 ) -> ConstraintViolated | StorageError:
     """The error for a change; with `maybe_done`, the server may have made it."""
-    return _unknown(error, where) if maybe_done else from_any(error, where)
+    if not maybe_done:
+        return from_any(error, where)
+    return ChangeUnknownError(
+        Code.UNAVAILABLE,
+        f"the memory server {where} did not answer; it is not known whether the change was stored",
+        details=str(error),
+        resolution="search for it when memory is back, and do it again if it is not there",
+    )
 
 
 def from_server(error: ServerError, where: str) -> ConstraintViolated | StorageError:
@@ -126,43 +144,6 @@ def _refused(error: HttpRefused, where: str) -> StorageError:
         f"{where} does not serve a memory",
         details=str(error),
         resolution="let memory.remote_url name a libSQL server (sqld 0.24 or Turso)",
-    )
-
-
-def _untrusted(error: Untrusted, where: str) -> StorageError:
-    return StorageError(
-        Code.FAILED_PRECONDITION,
-        f"the certificate of the memory server {where} is not trusted",
-        details=str(error),
-        resolution="if its authority is your own, name the authority's certificate in "
-        "memory.ca_file",
-    )
-
-
-def _unreachable(error: Exception, where: str) -> StorageError:
-    return StorageError(
-        Code.UNAVAILABLE,
-        f"the memory server {where} cannot be reached",
-        details=f"{error}{NOTHING_CHANGED}",
-        resolution="check that it runs and that this machine reaches it; memory then "
-        "continues by itself",
-    )
-
-
-def _unknown(error: Exception, where: str) -> ChangeUnknownError:
-    return ChangeUnknownError(
-        Code.UNAVAILABLE,
-        f"the memory server {where} did not answer; it is not known whether the change was stored",
-        details=str(error),
-        resolution="search for it when memory is back, and do it again if it is not there",
-    )
-
-
-def closed(where: str) -> StorageError:
-    return StorageError(
-        Code.FAILED_PRECONDITION,
-        f"the memory on {where} is closed",
-        resolution="start the guest again",
     )
 
 
@@ -365,7 +346,11 @@ class RemoteDatabase:
         """Do `work`; with `to_its_end` even if the caller is cancelled, and later calls then
         wait for it."""
         if self._closing is not None:
-            raise closed(self._where)
+            raise StorageError(
+                Code.FAILED_PRECONDITION,
+                f"the memory on {self._where} is closed",
+                resolution="start the guest again",
+            )
         task = self._running.begin(_after(frozenset(self._abandoned), work))
         try:
             return await asyncio.shield(task)
