@@ -158,8 +158,12 @@ def executed(engine: Any, statement: Statement) -> Result:
     return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
 
 
-def connect_apart(path: Path, passphrase: str) -> Any:
+def connect_apart(path: Path, key: str) -> Any:
     """A connection that reads only the file itself and leaves nothing beside it."""
+    return _apart(path, derive(key))
+
+
+def _apart(path: Path, passphrase: str) -> Any:
     return engine(f"file:{quote(str(path))}?immutable=1", passphrase)
 
 
@@ -172,7 +176,7 @@ def check_key(path: Path, passphrase: str) -> None:
         header = file.read(_HEADER_BYTES)
     if not header:
         return
-    connection = connect_apart(path, passphrase)
+    connection = _apart(path, passphrase)
     try:
         connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchall()
     except BaseException as error:

@@ -85,8 +85,7 @@ def _change_key(path: Path, from_key: str, to_key: str) -> None:
 
 def _compare(source: Path, source_key: str, target: Path, key: str) -> None:
     """Raise `StorageError` unless both files have the same pages."""
-    old = connect_apart(source, derive(source_key))
-    new = connect_apart(target, derive(key))
+    old, new = connect_apart(source, source_key), connect_apart(target, key)
     try:
         for first in range(1, _pages(old) + 1, _PAGES):
             if _content(old, first) != _content(new, first):
