@@ -130,10 +130,6 @@ class Server:
     replica: Replica
     outboxes: list[Outbox] = field(default_factory=list)
 
-    @property
-    def state(self) -> str:
-        return "ready" if self.watched.problem is None else self.watched.problem.brief
-
     def returned(self, indexer: Indexer) -> None:
         """The server is back: continue what waited for it."""
         self.replica.returned()
@@ -182,7 +178,8 @@ class Store:
     @property
     def state(self) -> str:
         """ "ready", or one sentence that says what is wrong with the store."""
-        return "ready" if self.server is None else self.server.state
+        problem = self.server.watched.problem if self.server is not None else None
+        return "ready" if problem is None else problem.brief
 
     async def statistics(self, user: User) -> Statistics:
         """Counts for one user; from the replica while the server is away."""
@@ -196,7 +193,7 @@ class Store:
         if server is None:
             return counts
         synced_at = server.replica.progress(user.notes).synced_at
-        return replace(counts, store="remote", state=server.state, replica_synced_at=synced_at)
+        return replace(counts, store="remote", state=self.state, replica_synced_at=synced_at)
 
     async def set_token(self, auth_token: str) -> None:
         """Switch to another token once the memory server has accepted it; otherwise keep the old

@@ -98,7 +98,9 @@ class Retention:
     async def _forget(self, now: datetime) -> int:
         forgotten = 0
         while True:
-            due = await self._due(now)
+            before = (self._user.id, at(now - self._age), at(now + _PATIENCE), SLICE)
+            found = await self._database.execute(_DUE, before)
+            due = [cast(str, row[0]) for row in found.rows]
             done = await self._sessions.forget_all(due)
             forgotten += done
             if not done or len(due) < SLICE:
@@ -130,11 +132,6 @@ class Retention:
             "the clock has advanced by a long time since memory was last used; if it is right, "
             f"they are forgotten after {not_before[:16]}Z"
         )
-
-    async def _due(self, now: datetime) -> list[str]:
-        arguments = (self._user.id, at(now - self._age), at(now + _PATIENCE), SLICE)
-        result = await self._database.execute(_DUE, arguments)
-        return [cast(str, row[0]) for row in result.rows]
 
     async def _run(self) -> None:
         while True:

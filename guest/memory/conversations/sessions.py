@@ -258,7 +258,13 @@ class SessionAdmin:
             with change_was_made(
                 "what was to be forgotten is; removing every byte is not finished"
             ):
-                await self._remove(disowned, began)
+                removed = await purge(self._database, self._vectors, self._user)
+                which = (json.dumps(disowned), json.dumps(removed), began, self._user.notes)
+                left = cast(int, (await self._database.execute(_TRACES, which)).rows[0][0])
+                if left:
+                    raise bug(f"{left} rows of forgotten sessions are still there", UNFOLLOWED)
+                if disowned or removed:
+                    await self._eraser.erase()
         return len(disowned)
 
     async def _disown(self, session_id: str) -> bool:
@@ -268,12 +274,3 @@ class SessionAdmin:
         except (SessionBusy, ConstraintViolated):
             return False
         return True
-
-    async def _remove(self, disowned: Sequence[str], began: str) -> None:
-        removed = await purge(self._database, self._vectors, self._user)
-        arguments = (json.dumps(disowned), json.dumps(removed), began, self._user.notes)
-        left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
-        if left:
-            raise bug(f"{left} rows of forgotten sessions are still there", UNFOLLOWED)
-        if disowned or removed:
-            await self._eraser.erase()

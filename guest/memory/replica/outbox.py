@@ -165,7 +165,11 @@ class Outbox(Conversations):
             while self._waiting:
                 entry = self._waiting[0]
                 try:
-                    await self._hand_over(entry)
+                    if isinstance(entry, NewEvent):
+                        await self._store(entry, again=True)
+                    else:
+                        session = (entry.title, entry.channel, entry.parent_id)
+                        await super().create(entry.session_id, *session)
                     stored += 1
                 except StorageError as error:
                     if is_away(error):
@@ -177,12 +181,6 @@ class Outbox(Conversations):
             if stored:
                 log.info("%d entries of conversations were stored late", stored)
             self._told.clear()
-
-    async def _hand_over(self, entry: Session | NewEvent) -> None:
-        if isinstance(entry, NewEvent):
-            await self._store(entry, again=True)
-        else:
-            await super().create(entry.session_id, entry.title, entry.channel, entry.parent_id)
 
     def _wait(self, entry: Session | NewEvent) -> None:
         if len(self._waiting) >= WAITING_MAX:

@@ -87,7 +87,8 @@ def _compare(source: Path, source_key: str, target: Path, key: str) -> None:
     """Raise `StorageError` unless both files have the same pages."""
     old, new = connect_apart(source, source_key), connect_apart(target, key)
     try:
-        for first in range(1, _pages(old) + 1, _PAGES):
+        pages = int(old.execute("PRAGMA page_count").fetchone()[0])
+        for first in range(1, pages + 1, _PAGES):
             if _content(old, first) != _content(new, first):
                 raise StorageError(
                     Code.INTERNAL,
@@ -98,10 +99,6 @@ def _compare(source: Path, source_key: str, target: Path, key: str) -> None:
     finally:
         old.close()
         new.close()
-
-
-def _pages(connection: Any) -> int:
-    return int(connection.execute("PRAGMA page_count").fetchone()[0])
 
 
 def _content(connection: Any, first: int) -> list[tuple[int, bytes]]:

@@ -83,7 +83,7 @@ async def test_an_endless_command_is_kept_small_and_stopped(
 
 async def test_a_hundred_megabytes(shell: ShellClient) -> None:
     ended = await shell.run(command("head -c 100000000 /dev/zero; echo the end"))
-    assert ended.stdout.total == 100_000_008
+    assert ended.stdout.place == 100_000_008
     assert ended.stdout.tail.endswith(b"\0the end\n")
 
 
@@ -280,7 +280,7 @@ async def test_a_daemon_that_lies_about_offsets_cannot_grow_memory() -> None:
         events = [out(0, b"a" * 50_000), out(10, b"b" * 50_000), out(2**63, b"c"), out(0, b"d")]
         service.outputs = [[*events, EXIT]]
         ended = await client.run(command("x", keep_bytes=1000))
-        assert ended.stdout.total == 2**63 + 1
+        assert ended.stdout.place == 2**63 + 1
         assert ended.stdout.tail == b"c"
         assert len(ended.stdout.head) == 1000 + CONTEXT_BYTES
 
@@ -301,7 +301,7 @@ def test_dropped_bytes_end_the_head() -> None:
     kept = StreamEnds(10)
     kept.add(0, b"abc")
     kept.add(103, b"def")
-    assert (kept.head, kept.tail, kept.gap, kept.total) == (b"abc", b"def", 100, 106)
+    assert (kept.head, kept.tail, kept.gap, kept.place) == (b"abc", b"def", 100, 106)
 
 
 async def test_a_command_that_has_not_begun_gets_its_time_once_it_has() -> None:
