@@ -6,6 +6,7 @@ runner reads it there, in every tier.
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -25,6 +26,8 @@ _EXTRA = (
     *("session", "turn", "tool", "event", "duration_ms", "outcome", "count", "note_id", "error"),
     *("progress", "result"),
 )
+_QUOTED: Final = re.compile(r"\binput_value=.*?(?=, input_type=)", re.DOTALL)
+"""How pydantic quotes what it was given, which may be what somebody said."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -39,12 +42,13 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _QUOTED.sub("input_value=…", record.getMessage()),
             **self._fixed,
         }
         line.update({key: record.__dict__[key] for key in _EXTRA if key in record.__dict__})
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            shown = self.formatException(record.exc_info)
+            line["traceback"] = _QUOTED.sub("input_value=…", shown)
         return json.dumps(line, ensure_ascii=False)
 
 

@@ -2,6 +2,7 @@ import io
 import json
 import logging
 
+from pydantic import TypeAdapter
 from wire import logs
 from wire.errors import Code, WireError
 
@@ -17,14 +18,15 @@ def test_each_record_is_one_json_line_with_role_and_user() -> None:
     logger.info("two\nlines", extra={"turn": "t1", "unknown": "dropped"})
     logger.debug("not at this level")
     try:
-        raise ValueError("boom")
+        TypeAdapter(int).validate_python("what was, " + "said")
     except ValueError:
         logger.exception("failed")
     first, second = lines(stream)
     assert first["message"] == "two\nlines"
     assert (first["role"], first["user"], first["turn"]) == ("agent", "alice", "t1")
     assert "unknown" not in first
-    assert "ValueError: boom" in str(second["traceback"])
+    assert "ValidationError: 1 validation error" in str(second["traceback"])
+    assert "what was, said" not in str(second)
 
 
 def test_a_startup_failure_is_found_among_other_lines() -> None:
