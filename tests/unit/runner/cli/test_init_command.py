@@ -107,7 +107,7 @@ def test_a_narrow_terminal_breaks_rows_between_words_and_below_themselves(
     here.runs(OLLAMA)
     monkeypatch.setenv("COLUMNS", "60")
     asked = run_command("init", typed="\n").err.partition("written")[0]
-    assert max(map(len, asked.replace("Enter takes 1: ", "\n").splitlines())) <= 61
+    assert max(map(len, asked.replace("Enter takes 1:", "\n").splitlines())) <= 61
     assert "no tools: it can\n" + " " * 26 + "remember nothing" in asked
 
 
