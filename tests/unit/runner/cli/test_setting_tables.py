@@ -141,7 +141,7 @@ def test_they_are_shown_name_by_name_and_without_what_may_be_a_key(
         ("env.HUNTER2 = 3", "git.env.HUNTER2: the value is not shown; accepted: a text"),
         ('env = "A=hunter2"', "git.env: the value is not shown; accepted: a table of texts"),
         ('args = "--key hunter2"', "git.args: the value is not shown; accepted: a list of texts"),
-        ('cwd = {A = "hunter2"}', "git.cwd"),
+        ('tools = [{A = "hunter2"}]', "git.tools: the value is not shown"),
         ('env.A.B = "hunter2"', "unknown setting mcp.servers.git.env.A.B"),
         ('secrt_env.A = "hunter2"', "unknown setting mcp.servers.git.secrt_env.A"),
     ],
