@@ -143,13 +143,10 @@ def test_a_stored_key_is_deleted_and_one_of_the_person_is_not(
     monkeypatch.setenv("OXYDRA_AGENT__API_KEY_FILE", str(mine))
     assert run_command("credentials", "clear").out == "the key of openai is forgotten\n"
     monkeypatch.setenv("OXYDRA_AGENT__API_KEY_FILE", str(stored))
-    other = run_command("credentials", "clear", "--provider", "anthropic")
-    assert other.out == "no key of anthropic was set\n"
+    run_command("credentials", "clear", "--provider", "anthropic")
     assert mine.exists()
     assert stored.exists()
-    done = run_command("credentials", "clear")
-    told = ["the key of openai is forgotten", f"the key file {stored} is deleted"]
-    assert done.out.splitlines()[:2] == told
+    assert f"\nthe key file {stored} is deleted\n" in run_command("credentials", "clear").out
     assert not stored.exists()
     monkeypatch.setattr(credentials, "host_runs", no_host)
     assert "is deleted" in run_command("credentials", "clear").out

@@ -12,7 +12,7 @@ from wire.settings import ContainerSettings, EmbedderSettings
 from runner.config.models import Config
 from runner.doctor import settings
 from runner.doctor.examination import examine
-from runner.doctor.finding import Finding, State
+from runner.doctor.finding import Finding, State, check
 from runner.errors import ConfigError
 
 
@@ -86,6 +86,11 @@ def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(
     findings = examine(lambda: config(root), "alice", {})
     assert named(findings, "doctor").what == "the check failed: RuntimeError: surprise"
     assert named(findings, "workspace").state is State.OK
+
+
+def test_a_place_that_cannot_be_reached_is_a_problem_with_its_path() -> None:
+    found = check("place")(lambda: Path("/dev/null/x").read_text())()
+    assert (found.state, found.fix) == (State.PROBLEM, "ls -ld /dev/null/x; make it accessible")
 
 
 def test_a_runtime_directory_on_another_disk_is_looked_at(root: Path) -> None:
