@@ -148,9 +148,9 @@ class Run:
                 waiting = text
                 continue
             unless = ""
-            await self._say(history.storable(text))
+            await self._stream_text(history.storable(text))
         if waiting.strip() != unless:
-            await self._say(history.storable(waiting))
+            await self._stream_text(history.storable(waiting))
 
     async def record_answer(self, response: ModelResponse) -> None:
         """Store a whole answer as it was shown."""
@@ -202,7 +202,7 @@ class Run:
             saver = saving.Saver(self.ledger, self._offered, self._context)
             request = replace(request, words=dated(request.words, self.request.today))
             previous = history.previous_answer(self._earlier)
-            work = saver.save(request, self._calls, previous, self._tell)
+            work = saver.save(request, self._calls, previous, self._emit_receipt)
             await self._changing.run(work)
 
     async def call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
@@ -278,7 +278,7 @@ class Run:
             if each.image:
                 await self.not_shown(each.path, why)
 
-    async def tell_if_unstored(self) -> None:
+    async def notify_if_unstored(self) -> None:
         """Tell the watcher once if the conversation is not being stored right now."""
         if sentence := self._store.unstored(self.request.context.session_id):
             before = _BREAK if self._answers else ""
@@ -299,10 +299,10 @@ class Run:
         result = await self.ledger.call(self._context(), tool, arguments)
         await self._record_call(call_id, tool, arguments, result)
         for receipt in result.receipts:
-            await self._tell(receipt)
+            await self._emit_receipt(receipt)
         return result
 
-    async def _tell(self, receipt: Receipt) -> None:
+    async def _emit_receipt(self, receipt: Receipt) -> None:
         await self._emit(to_message(receipt, self.request.context.turn_id))
 
     async def _record_call(
@@ -346,7 +346,7 @@ class Run:
             material=tuple(self._material),
         )
 
-    async def _say(self, text: str) -> None:
+    async def _stream_text(self, text: str) -> None:
         if not text:
             return
         if self._paragraph_due:
@@ -392,7 +392,7 @@ class Run:
                 payload=payload,
             )
         )
-        await self.tell_if_unstored()
+        await self.notify_if_unstored()
 
 
 def _finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished:

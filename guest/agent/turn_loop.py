@@ -176,7 +176,7 @@ class TurnLoop:
         )
         outcome: Outcome
         try:
-            await run.tell_if_unstored()
+            await run.notify_if_unstored()
             for each in request.attachments:
                 if each.unseen:
                     await run.not_shown(each.path, each.unseen)
@@ -187,9 +187,9 @@ class TurnLoop:
             outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
         finally:
             await self._finish(run)
-        told = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
+        ended = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         for receipt in await self._settled(run):
-            told.receipts.append(to_message(receipt, context.turn_id))
+            ended.receipts.append(to_message(receipt, context.turn_id))
         return outcome
 
     async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
@@ -349,7 +349,7 @@ class TurnLoop:
                         step.counts |= _tokens(before, conversation.usage)
                     run.steps, run.usage = conversation.usage.requests, conversation.usage
                 elif Agent.is_call_tools_node(node):
-                    await self._tell_fallback(run, choice, node.model_response)
+                    await self._report_fallback(run, choice, node.model_response)
                     if reason := incomplete.reason_of(node.model_response, choice.provider):
                         raise Incomplete(reason)
                     await run.record_answer(node.model_response)
@@ -357,7 +357,7 @@ class TurnLoop:
                         await run.watch_calls(calls)
         return conversation.all_messages(), conversation.usage
 
-    async def _tell_fallback(self, run: Run, choice: Choice, response: ModelResponse) -> None:
+    async def _report_fallback(self, run: Run, choice: Choice, response: ModelResponse) -> None:
         """Tell once whenever another model of the chain answers than the one before."""
         answered_by = choice.answered_by(response)
         if response.failed_attempts and answered_by != (run.answered_by or choice.label):
@@ -391,15 +391,15 @@ class TurnLoop:
 
     async def _settled(self, run: Run) -> list[Receipt]:
         """The turn's receipts, stored as far as no change has stored them."""
-        told, context = run.ledger.all(), run.request.context
-        if not told:
+        receipts, context = run.ledger.all(), run.request.context
+        if not receipts:
             return []
-        settling = self._receipts.settle(context.session_id, context.turn_id, told)
+        settling = self._receipts.settle(context.session_id, context.turn_id, receipts)
         try:
             return await asyncio.wait_for(settling, _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
             log.warning("the receipts of a turn could not all be stored: %s", error)
-            return told
+            return receipts
 
     async def _finish(self, run: Run) -> None:
         """Store the text of an incomplete answer and finish changes, even while being cancelled.
