@@ -1,7 +1,7 @@
-"""The way out of commands: an HTTP proxy on loopback, behind which is egress's door.
+"""The way out of commands: an HTTP proxy on loopback, behind which is egress's listener.
 
-Each command has a port of its own while it runs, so that the door learns for whom a request is.
-What comes in there goes to the door as it is, over mutual TLS, after one line with the door's
+Each command has a port of its own while it runs, so that egress learns for whom a request is.
+What comes in there goes to egress as it is, over mutual TLS, after one line with its
 token, the session and the turn. What may leave is decided there and nowhere here.
 Nothing keeps a command from another one's port: all of them are the same user's.
 """
@@ -32,7 +32,7 @@ _READ_BYTES: Final = 256 * 1024
 _BUFFER_BYTES: Final = 512 * 1024
 _REACH_S: Final = 10.0
 _HALF_CLOSED_S: Final = 15.0
-"""How long a client that has said all waits for the next bytes of its answer. The door is not told:
+"""How long a client that has said all waits for the next bytes of its answer. Egress is not told:
 asyncio's TLS has no half-closed connections."""
 _LAST_WORDS_S: Final = 2.0
 """How long a client may go on to send what nobody reads any more. To one that sends when its
@@ -54,7 +54,7 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, repr=False)
 class EgressAddress:
-    """Egress's door for this guest: where it is, its token, and the name in its certificate."""
+    """Egress's listener for this guest: where it is, its token, and the name in its certificate."""
 
     place: Endpoint
     token: str
@@ -74,7 +74,7 @@ class Forwarder:
         return Port(self, f"{session_id or _NOBODY} {turn_id or _NOBODY}", on_refused)
 
     async def connect(self, caller: str) -> _Streams:
-        """A connection to the door, which knows the `caller`.
+        """A connection to egress, which knows the `caller`.
 
         Raises `WireError` (UNAVAILABLE) with why there is none.
         """
@@ -91,7 +91,7 @@ class Forwarder:
         except TimeoutError:
             raise _unreachable(f"egress did not answer within {_REACH_S:g} seconds") from None
         except ssl.SSLError as error:
-            raise _unreachable(f"what answers at the door is not egress ({error.reason})") from None
+            raise _unreachable(f"what answers there is not egress ({error.reason})") from None
         except (FileNotFoundError, ConnectionError):
             raise _unreachable("egress is starting, or does not run") from None
         except OSError as error:
@@ -163,7 +163,7 @@ class Port:
             inner[1].close()
 
     def _hear(self, answer: bytes) -> None:
-        """The first bytes of what the door says."""
+        """The first bytes of what egress says."""
         if why := refusal_in(answer):
             self._on_refused(why)
 
@@ -180,7 +180,7 @@ def refusal_in(answer: bytes) -> str:
 
 
 async def _exchange(inner: _Streams, outer: _Streams, hear: Callable[[bytes], None]) -> None:
-    """Carry bytes both ways until the door has said all; `hear` gets its first ones. Raises
+    """Carry bytes both ways until egress has said all; `hear` gets its first ones. Raises
     `OSError` if one side breaks."""
     asking = asyncio.create_task(_pump(inner[0], outer[1]))
     try:

@@ -1,4 +1,4 @@
-"""The ways out of a guest that are not egress's door, each of them tried from inside.
+"""The ways out of a guest that are not egress's listener, each of them tried from inside.
 
 The runner has them tried in the agent and in the shell, at every start. A guest without a network
 sends nothing where a way is open: that it can be begun is enough.
@@ -93,10 +93,10 @@ class Spec(NamedTuple):
 
     While the ways are tried it listens on `listener_port` of the host's 127.0.0.1, and on the
     abstract Unix socket `listener_name`. `host_addresses` are those of the host's interfaces.
-    `door` is egress's door, a path in the guest or an endpoint (`tcp:HOST:PORT`); empty if it has
-    none. `policed`: the guest has a network, in which policies must keep it from the `forbidden`
-    targets as from the outside. Those at port 53 are asked by UDP, too. The runner then listens on
-    all its addresses.
+    `door` is egress's listener, a path in the guest or an endpoint (`tcp:HOST:PORT`); empty if it
+    has none. `policed`: the guest has a network, in which policies must keep it from the
+    `forbidden` targets as from the outside. Those at port 53 are asked by UDP, too. The runner then
+    listens on all its addresses.
     """
 
     listener_port: int = 0
@@ -320,7 +320,7 @@ def _vsock(_trial: _Trial) -> str:
 
 
 def _door(trial: _Trial) -> str:
-    """Egress's door hears nobody without a certificate of the runner's authority."""
+    """Egress's listener hears nobody without a certificate of the runner's authority."""
     if not trial.spec.door:
         return ""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -336,7 +336,7 @@ def _door(trial: _Trial) -> str:
     except OSError as error:
         require_tried(error, but=errno.EAGAIN)
         return ""
-    return "egress's door answers callers without a certificate" if said else ""
+    return "egress's listener answers callers without a certificate" if said else ""
 
 
 def _to_door(door: str) -> socket.socket:

@@ -13,7 +13,7 @@ _ABSTRACT_MAX: Final = 64
 
 
 def network(world: World) -> str:
-    """No way out leads anywhere: the guest has no network, and egress's door hears it only with
+    """No way out leads anywhere: the guest has no network, and egress's listener hears it only with
     what the daemon has. What policies shut where it has one is another check."""
     policed = world.spec.policed
     ways = [way for way in _ways(world) if not (policed and way.name in POLICED)]
@@ -55,7 +55,7 @@ def _ways(world: World) -> list[Route]:
 
 
 def unix_sockets(world: World) -> str:
-    """Besides the shell's own socket and egress's door there are only sockets that this guest's
+    """Besides the shell's own socket and egress's listener there are only sockets that this guest's
     processes made.
 
     A socket that belongs to another user was made outside, too.

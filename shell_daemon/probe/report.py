@@ -72,7 +72,7 @@ def run(world: World, probes: dict[str, Check]) -> list[dict[str, Any]]:
 def main() -> int:
     """Read a `BoundarySpec` from standard input and write one result per probe to standard output,
     as JSON. Returns the exit code: 2 if the specification cannot be read."""
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the door hangs up on who it does not know
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # egress hangs up on who it does not know
     try:
         spec = BoundarySpec.from_json(sys.stdin.buffer.read())
     except ValueError as error:

@@ -62,18 +62,17 @@ OWN_FILES = Capabilities(
 
 
 def launcher(
-    workspace: Workspace, config: Config | None = None, tier: Capabilities = HOST_FILES
+    workspace: Workspace,
+    config: Config | None = None,
+    tier: Capabilities = HOST_FILES,
+    environ: dict[str, str] = ENVIRON,
 ) -> AgentLauncher:
-    return AgentLauncher(
-        config or Config(agent=AGENT), workspace, tier, parties.AUTHORITY, environ=ENVIRON
-    )
+    config = config or Config(agent=AGENT)
+    return AgentLauncher(config, workspace, tier, parties.AUTHORITY, environ=environ)
 
 
 def launch(made: AgentLauncher, shell_reason: str = "no shell") -> Launch:
-    return made.prepare(
-        EMBEDDER,
-        bootstrap_pb2.Link(unavailable_reason=shell_reason),
-    )
+    return made.prepare(EMBEDDER, bootstrap_pb2.Link(unavailable_reason=shell_reason))
 
 
 def opened(made: Launch) -> bootstrap_pb2.BootstrapEnvelope:
@@ -160,13 +159,7 @@ def test_what_opens_an_account_stays_out_of_the_envelope(workspace: Workspace) -
             "egress": {"proxy": "http://10.0.0.1:3128", "proxy_auth_env": "HEADER"},
         }
     )
-    made = AgentLauncher(
-        config,
-        workspace,
-        Capabilities("process", {}),
-        parties.AUTHORITY,
-        environ=environ,
-    )
+    made = launcher(workspace, config, environ=environ)
     spec = launch(made).spec
     for secret in (SECRET, "other-key-0123", "header-0123", "passw0rd", "query-s3cret"):
         assert secret.encode() not in spec.envelope
@@ -212,7 +205,7 @@ def test_the_agent_is_in_the_users_time_zone(
     workspace: Workspace, tier: Capabilities, setting: str, host: str, name: str, rule: str
 ) -> None:
     config = Config.model_validate({"agent": {"time_zone": setting}})
-    made = launch(AgentLauncher(config, workspace, tier, parties.AUTHORITY, environ={"TZ": host}))
+    made = launch(launcher(workspace, config, tier, {"TZ": host}))
     assert made.spec.environment["TZ"] == rule
     assert from_json(opened(made).settings).agent.time_zone == name
 
@@ -231,9 +224,7 @@ def test_a_missing_credential_is_named_before_anything_is_made(
 ) -> None:
     environ = {} if value is None else {"MY_KEY": value}
     with pytest.raises(ConfigError, match="MY_KEY is not set") as raised:
-        AgentLauncher(
-            Config(agent=AGENT), workspace, HOST_FILES, parties.AUTHORITY, environ=environ
-        )
+        launcher(workspace, environ=environ)
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert "MY_KEY" in raised.value.resolution
     assert not workspace.root.exists()

@@ -147,3 +147,8 @@ def test_the_filter_is_whole(machine: str) -> None:
     assert len(steps) % 8 == 0
     assert steps[-8:-6] == b"\x06\x00"
     assert (errno.EAFNOSUPPORT | 0x50000).to_bytes(4, "little") in steps
+
+
+def test_a_machine_whose_calls_nobody_knows_runs_no_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "uname", lambda: mock.Mock(machine="riscv64"))
+    assert "machines with a 64-bit Python only" in NetworkIsolation().reason
