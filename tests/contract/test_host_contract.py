@@ -1,5 +1,4 @@
-"""The host's API for the operator, frozen: methods and fields are only added. The console knows
-each command of the program, so that none is a word in its hints."""
+"""The host's API, frozen: methods and fields are only added; and the commands in the console."""
 
 import re
 from dataclasses import fields
