@@ -43,10 +43,7 @@ class _Request:
     parts: list[Vectors] = field(default_factory=list)
 
 
-@dataclass
-class _Slice:
-    request: _Request
-    texts: list[str]
+_Slice = tuple[_Request, list[str]]
 
 
 class Batcher:
@@ -142,7 +139,7 @@ class Batcher:
             if not texts:
                 break
             turn.popleft()
-            batch.append(_Slice(request, texts))
+            batch.append((request, texts))
             request.taken += len(texts)
             room -= len(texts)
             self._waiting_texts -= len(texts)
@@ -158,18 +155,18 @@ class Batcher:
     async def _run(self, batch: list[_Slice]) -> None:
         """Compute `batch`; if the model fails, find out which request it cannot embed."""
         try:
-            vectors = await self._call([text for part in batch for text in part.texts])
+            vectors = await self._call([text for _, texts in batch for text in texts])
         except Exception as error:
             if len(batch) == 1:
-                _fail(batch[0].request, error)
+                _fail(batch[0][0], error)
             else:
                 for part in batch:
                     await self._run([part])
             return
         start = 0
-        for part in batch:
-            _deliver(part.request, vectors[start : start + len(part.texts)])
-            start += len(part.texts)
+        for request, texts in batch:
+            _deliver(request, vectors[start : start + len(texts)])
+            start += len(texts)
 
     async def _call(self, texts: list[str]) -> Vectors:
         self._batch_began = time.monotonic()

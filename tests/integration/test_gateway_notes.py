@@ -203,9 +203,8 @@ async def test_a_note_is_shown_with_all_that_is_known_of_it(
         scope_session="work",
     )
     new = await keep(gateways, "we deploy on Mondays", Origin(actor="user"))
-    await gateways.memory.typed.recall(
-        query="deploy Fridays", min_confidence=0.0, limit=5, session_id="work"
-    )
+    found = await gateways.memory.typed.recall(query="deploy Fridays", session_id="work")
+    await gateways.memory.typed.count(found.notes)
     await gateways.memory.typed.supersede(
         old.note_id, reason="outages", replacement_id=new.note_id, session_id="work"
     )

@@ -53,7 +53,9 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
     await memory.save("tea for one", (), ORIGIN, Details(scope_session="s1"))
     await memory.keyed.write("scratchpad", "tea, too", "replace", ORIGIN)
     await memory.typed.supersede(old.note_id, reason="late")
-    assert (await memory.typed.recall(query="tea")).warnings == ()
+    found = await memory.typed.recall(query="tea")
+    assert found.warnings == ()
+    await memory.typed.count(found.notes)
     before = await memory.notes.get(old.note_id)
     server.kill()
     with pytest.raises(StorageError):
@@ -67,6 +69,7 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
         everything = await recalled(memory, query=query, include_superseded=True)
         assert set(everything) == {"tea is a risk", "tea at four"}
     (note,) = (await memory.typed.recall()).notes
+    await memory.typed.count([note])
     assert (note.details, note.origin) == (risk, PAGE)
     for change in (
         lambda: memory.typed.supersede(note.note_id),

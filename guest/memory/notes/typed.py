@@ -63,14 +63,12 @@ class TypedNotes:
         limit: int = 10,
         include_superseded: bool = False,
         session_id: str = "",
-        counted: bool = True,
     ) -> Recalled:
         """Notes by relevance to `query`, or without a query the last written first.
 
         Empty `types` means every type. `session_id` is the session that asks. The handoff note and
-        the scratchpad are left out. Each recalled note's count and time of recall are updated,
-        except while a memory server is away: then the notes come from the replica. With `counted`
-        false, that is left to `count`. Raises `ValueError`, `StorageError`.
+        the scratchpad are left out. While a memory server is away, the notes come from the replica.
+        Raises `ValueError`, `StorageError`.
         """
         validation.check_range("limit", limit, RECALL_MAX)
         validation.check_fraction("min_confidence", min_confidence)
@@ -78,12 +76,9 @@ class TypedNotes:
             validation.check_type(wanted)
         only = Only(session_id, tuple(types), min_confidence, include_superseded)
         if query.strip():
-            recalled = await self._relevant(query, limit, only)
-        else:
-            recalled = await self._newest(limit, only)
-        if counted:
-            await self.count(recalled.notes)
-        return recalled
+            return await self._relevant(query, limit, only)
+        notes, warning = await self._read(lambda notes: notes.newest(limit, only))
+        return Recalled(tuple(notes), _warnings(warning))
 
     async def supersede(
         self,
@@ -134,10 +129,6 @@ class TypedNotes:
             )
             notes = [*notes, *(note for note in holding if note.note_id not in wanted)][:limit]
         return Recalled(tuple(notes), found.warnings or _warnings(warning))
-
-    async def _newest(self, limit: int, only: Only) -> Recalled:
-        notes, warning = await self._read(lambda notes: notes.newest(limit, only))
-        return Recalled(tuple(notes), _warnings(warning))
 
     async def count(self, recalled: Sequence[Note]) -> None:
         """Record that these notes were recalled now, as far as the store can be reached."""

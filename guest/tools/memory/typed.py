@@ -176,7 +176,6 @@ class _TypedTools:
             limit=arguments.limit,
             include_superseded=arguments.include_superseded,
             session_id=self._session(context),
-            counted=False,
         )
         count = len(found.notes)
         reasons = [line for note in found.notes for line in _ending(note)]

@@ -146,7 +146,7 @@ async def test_stale_is_what_was_neither_written_nor_recalled(
         await memory.keyed.write(key, "work", "replace", ORIGIN)
     Moved.days = -10
     await memory.update(notes["updated"], "updated again", None, ORIGIN)
-    await memory.typed.recall(query="recalled")
+    await memory.typed.count([await memory.notes.get(notes["recalled"])])
     await memory.typed.supersede(notes["superseded"])
     Moved.days = 0
     await save(memory, "new")

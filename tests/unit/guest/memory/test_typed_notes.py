@@ -68,13 +68,13 @@ async def test_the_work_at_hand_is_no_memory(memory: Memory, query: str) -> None
     assert len(await recalled(memory, query=query, limit=2)) == 2
 
 
-async def test_every_recall_is_counted_with_its_time(memory: Memory) -> None:
+async def test_what_was_recalled_is_counted_with_its_time(memory: Memory) -> None:
     note = await save(memory, "green tea")
     other = await save(memory, "coffee")
     await memory.search("tea")
     assert (await memory.notes.get(note.note_id)).access_count == 0
-    await memory.typed.recall(query="tea")
-    await memory.typed.recall()
+    for query in ("tea", ""):
+        await memory.typed.count((await memory.typed.recall(query=query)).notes)
     now = await memory.notes.get(note.note_id)
     assert now.access_count == 2
     assert now.accessed_at > note.updated_at
@@ -82,7 +82,7 @@ async def test_every_recall_is_counted_with_its_time(memory: Memory) -> None:
     assert (await memory.notes.get(other.note_id)).access_count == 1
 
 
-async def test_what_cannot_be_counted_is_recalled_all_the_same(
+async def test_what_cannot_be_counted_is_logged(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     note = await save(memory, "green tea")
@@ -93,7 +93,7 @@ async def test_what_cannot_be_counted_is_recalled_all_the_same(
     caplog.set_level(logging.INFO)
     with monkeypatch.context() as patched:
         patched.setattr(NoteRepository, "count_recall", full)
-        assert await recalled(memory, query="tea") == ["green tea"]
+        await memory.typed.count([note])
     assert "that 1 notes were recalled is not recorded: the disk is full" in caplog.text
     assert (await memory.notes.get(note.note_id)).access_count == 0
 
