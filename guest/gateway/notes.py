@@ -9,7 +9,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError, StorageError
-from guest.gateway import convert
+from guest.gateway import convert, validation
 from guest.gateway.validation import CHANNEL, REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
 from guest.memory.models import Filter, Hit, Only, Origin
@@ -94,7 +94,9 @@ class Notes:
 
     async def edit(self, request: pb.EditNoteRequest) -> pb.Note:
         note_id, text = request.note_id, request.text
-        tags = [*request.tags] if request.replace_tags else None
+        tags = None
+        if request.replace_tags:
+            validation.tags("tags", tags := [*request.tags])
         _refuse_placeholders(text, *(tags or ()))
         version = request.expected_version or None
         origin = _by_a_person(request.channel)

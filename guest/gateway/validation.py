@@ -197,7 +197,8 @@ def _line(field: str, value: str, maximum: int, length: Callable[[str, str, int]
     length(field, value, maximum)
 
 
-def _tags(field: str, values: Sequence[str]) -> None:
+def tags(field: str, values: Sequence[str]) -> None:
+    """Check the tags of a note, or to search by."""
     if len(values) > TAGS_MAX:
         raise _bad(field, f"{len(values)} are over the maximum of {TAGS_MAX}")
     for value in values:
@@ -219,7 +220,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
     "note": partial(_text, maximum=NOTE_MAX_CHARS),
     "query": partial(_text, maximum=QUERY_MAX_CHARS),
     "tag": partial(_text, maximum=TAG_MAX_CHARS),
-    "tags": _tags,
+    "tags": tags,
     "title": partial(_line, maximum=TITLE_MAX_CHARS, length=_text),
     "link": partial(_line, maximum=LINK_MAX_CHARS, length=at_most),
     "cursor": partial(at_most, maximum=CURSOR_MAX_CHARS),

@@ -28,6 +28,7 @@ def call(client: Client, request: Message) -> Any:
         ("session_id", pb.StartTurnRequest(text="hi")),
         ("turn_id", pb.FollowTurnRequest()),
         ("approval_id", pb.DecideRequest()),
+        ("tags", pb.EditNoteRequest(note_id="n", text="x", tags=[""], replace_tags=True)),
         ("cursor", pb.ListNotesRequest(cursor="made up")),
         ("cursor", pb.ListChangesRequest(cursor="made up")),
     ],
