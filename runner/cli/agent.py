@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from wire.errors import Code, WireError
@@ -159,6 +160,14 @@ def start_command(options: Options, config: Config) -> str:
 def tier_in_use(options: Options, config: Config) -> str:
     """The tier that the command line names, else the one that was used last."""
     return options.asked_tier or LastStart.tier_of(config, options.user_id)
+
+
+def as_used_last(options: Options) -> Options:
+    """The options as if they named the tier in use."""
+    tier = tier_in_use(options, options.load())
+    if installed(tier).insecure:
+        return replace(options, insecure=True, tier=None)
+    return replace(options, tier=tier)
 
 
 def short_id(note_id: str) -> str:

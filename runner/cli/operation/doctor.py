@@ -8,7 +8,7 @@ from rich.text import Text
 from wire.errors import WireError
 from wire.v1 import control_pb2
 
-from runner.cli.agent import connect_if_running, start_command
+from runner.cli.agent import as_used_last, connect_if_running, start_command
 from runner.cli.options import Options
 from runner.cli.output import Shape, as_json, plain_console, print_json, to_the_second
 from runner.config.models import Config
@@ -41,13 +41,14 @@ CHECKS: Final = Shape[control_pb2.BoundaryCheck](
 
 
 def show_examination(options: Options, *, json: bool) -> int:
-    """Print the finding of every check. Returns 0 if a start can work, else 1.
+    """Print the finding of every check, for the tier in use. Returns 0 if a start can work, else 1.
 
     The JSON object has `ok` and `findings`, a list of `name`, `state` (`ok`, `warning` or
     `problem`), `what` and `fix`.
     """
     fallback = Config(tier="process") if options.insecure else None
-    return _show(options, examine(options.load, options.user_id, fallback=fallback), json=json)
+    findings = examine(lambda: as_used_last(options).load(), options.user_id, fallback=fallback)
+    return _show(options, findings, json=json)
 
 
 async def show_boundary(options: Options, *, json: bool) -> int:

@@ -5,7 +5,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from wire.errors import Code, WireError
 from wire.providers import OFFLINE, PROVIDERS
 from wire.settings import KEY_SETTINGS, AgentSettings, Key, problems
 
-from runner.cli.agent import ask_host, host_runs, tier_in_use
+from runner.cli.agent import as_used_last, ask_host, host_runs, tier_in_use
 from runner.cli.options import Options
 from runner.cli.output import neutralise, say
 from runner.cli.setup.config import change_settings, settings_file
@@ -52,7 +51,7 @@ def init(options: Options, given: Mapping[str, str | None], *, test: bool) -> Op
     except typer.Abort:
         typer.echo(err=True)
         raise WireError(Code.CANCELLED, "nothing was changed") from None
-    talking = _as_used_last(options)
+    talking = as_used_last(options)
     if on_a_terminal and sys.stdout.isatty():
         return talking
     typer.echo(f"  settings  {options.command('config', 'show')}")
@@ -228,11 +227,3 @@ def _restart(options: Options) -> None:
     if asyncio.run(host_runs(config, options.user_id)):
         typer.echo("restarting the agent, which runs with the settings before ...", err=True)
         ask_host(options, lambda host: host.restart(""))
-
-
-def _as_used_last(options: Options) -> Options:
-    """The options for talking in the tier in use."""
-    tier = tier_in_use(options, options.load())
-    if installed(tier).insecure:
-        return replace(options, insecure=True, tier=None)
-    return replace(options, tier=tier)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.agent import start_command
+from runner.cli.operation.doctor import show_examination
 from runner.cli.operation.logs import show_log
 from runner.cli.options import Options
 from runner.config.models import Config
@@ -48,6 +49,19 @@ def test_a_fix_starts_the_tier_that_was_used_last(
     LastStart(last, Path("/e")).save(runtime)
     given = Options(user_id="alice", tier=options.tier, insecure=options.insecure)
     assert start_command(given, config) == fix
+
+
+def test_the_doctor_examines_the_tier_that_was_used_last(
+    config: Config,
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    LastStart("process", Path("/e")).save(runtime)
+    monkeypatch.setenv("OXYDRA_WORKSPACE_ROOT", str(config.workspace_root))
+    monkeypatch.setenv("OXYDRA_RUNTIME_DIR", str(runtime.base))
+    show_examination(Options(user_id="alice"), json=True)
+    assert "process tier, user alice" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"tier": 1}', "\0"])
