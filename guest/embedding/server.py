@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -37,29 +37,28 @@ def sole_instance(lock: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
         WireError: ALREADY_EXISTS if another embedder holds it for `wait_s` seconds;
             FAILED_PRECONDITION if its directory cannot be used.
     """
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise WireError(
-            Code.FAILED_PRECONDITION,
-            f"the embedder's directory cannot be used: {lock.parent}",
-            details=str(error),
-            resolution="check that it exists, belongs to you and has free space",
-        ) from None
-    try:
-        if not locks.take(descriptor, wait_s=wait_s):
+    with ExitStack() as held:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            held.callback(os.close, descriptor)
+            if not locks.take(descriptor, wait_s=wait_s):
+                raise WireError(
+                    Code.ALREADY_EXISTS,
+                    "another embedder is running here",
+                    details=f"it holds {lock}",
+                    resolution=f"use that one, or end it first: fuser --kill {lock}",
+                )
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
             raise WireError(
-                Code.ALREADY_EXISTS,
-                "another embedder is running here",
-                details=f"it holds {lock}",
-                resolution=f"use that one, or end it first: fuser --kill {lock}",
-            )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+                Code.FAILED_PRECONDITION,
+                f"the embedder's directory cannot be used: {lock.parent}",
+                details=str(error),
+                resolution="check that it exists, belongs to you and has free space",
+            ) from None
         yield
         os.ftruncate(descriptor, 0)
-    finally:
-        os.close(descriptor)
 
 
 async def until_orphaned(leases: Path, interval: float = LEASE_INTERVAL_S) -> None:

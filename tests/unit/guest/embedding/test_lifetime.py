@@ -1,6 +1,7 @@
 """One instance per lock, and the end when no runner holds a lease."""
 
 import asyncio
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -50,6 +51,18 @@ async def test_an_instance_waits_for_the_end_of_the_former(tmp_path: Path) -> No
             return lock.read_text()
 
     assert await asyncio.to_thread(start) == f"{os.getpid()}\n"
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file takes no space before it is written to."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(WireError, match="cannot be used") as raised, sole_instance(tmp_path / "l"):
+        pass
+    assert "No space left" in raised.value.details
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
