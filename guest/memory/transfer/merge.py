@@ -49,7 +49,8 @@ SELECT session_id FROM sessions
 """
 _EVENTS_BY_NUMBER: Final = f"""
 {EVENT_LINE} WHERE (session_id, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
-    AND session_id IN (SELECT session_id FROM sessions WHERE user_id = ?)
+    AND EXISTS (SELECT 1 FROM sessions AS own
+        WHERE own.session_id = conversation_events.session_id AND user_id = ?)
 """  # noqa: S608
 _BY_TEXT: Final = """
 SELECT content_hash, scope_session, note_id FROM notes

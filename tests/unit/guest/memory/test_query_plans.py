@@ -181,6 +181,12 @@ async def test_a_search_compares_the_namespace_of_matches_in_an_index(plans: Pla
         assert any("COVERING INDEX chunks_by_namespace" in line for line in lines)
 
 
+async def test_an_import_reads_no_events_of_other_sessions_of_the_user(plans: Plans) -> None:
+    looking = [lines for sql, lines in plans.items() if "(session_id, sequence) IN (" in sql]
+    assert len(looking) == 1
+    assert not any("sessions USING INDEX sessions_by_user" in line for line in looking[0])
+
+
 async def test_opening_a_store_again_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
