@@ -16,6 +16,7 @@ import pytest
 from guest.memory.conversations.sessions import disown
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Only, Origin, RemoteConfig, User
+from guest.memory.search.engine import Search
 from guest.memory.storage.local import LocalDatabase
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
 from tests.support.servers.sqld import Sqld, connected, running
@@ -289,6 +290,26 @@ async def test_a_copy_damaged_in_use_is_replaced_in_the_same_search(
         await copy.execute("UPDATE sqlite_schema SET rootpage = 99999 WHERE name = 'chunks'")
         await copy.execute("PRAGMA schema_version = 4711")
         assert await found(a, "tea") == {note.note_id: "tea with milk"}
+
+
+async def test_a_search_during_which_the_copy_is_replaced_sees_the_new_one_filled(
+    server: Sqld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guest(server, tmp_path / "a") as a:
+        note = (await a.save("tea with milk", [], ORIGIN)).note
+        await found(a, "tea")
+        assert a.store.server is not None
+        replica, allowed = a.store.server.replica, Search._allowed
+
+        async def replaced(search: Search, *given: Any) -> Any:
+            monkeypatch.undo()
+            await replica.replace(replica.database)
+            return await allowed(search, *given)
+
+        monkeypatch.setattr(Search, "_allowed", replaced)
+        only = Only(types=("fact",))
+        outcome = await a.search("tea", only=only)
+        assert [hit.note_id for hit in outcome.results] == [note.note_id]
 
 
 async def test_a_server_that_went_back_in_time_is_copied_anew(server: Sqld, tmp_path: Path) -> None:

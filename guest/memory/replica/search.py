@@ -58,6 +58,8 @@ class ReplicaSearch(Search):
                 log.warning("the copy of the memory is damaged and fetched anew: %s", error)
                 await self._replica.replace(database)
                 continue
+            if self._replica.database is not database and not last_attempt:
+                continue  # an empty one has taken its place meanwhile
             if not warning:
                 return outcome
             return replace(outcome, warnings=(warning, *outcome.warnings))
