@@ -178,8 +178,9 @@ class Indexer:
                 await self._sweep()
                 delay = self._retry_min_s
             except (EmbedderError, StorageError) as error:
-                level = logging.INFO if isinstance(error, EmbedderError) else logging.WARNING
-                log.log(level, "vectors are delayed: %s", error)
+                away = isinstance(error, EmbedderError)
+                level, said = (logging.INFO, error.brief) if away else (logging.WARNING, str(error))
+                log.log(level, "vectors are delayed: %s", said)
                 await self._pause(delay)
                 delay = min(delay * 2, self._retry_max_s)
             except Exception:

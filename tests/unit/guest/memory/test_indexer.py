@@ -154,6 +154,24 @@ async def test_it_survives_a_failing_database(
     assert caplog.text.count("vectors are delayed: the disk failed") == 3
 
 
+async def test_an_embedder_that_is_away_is_told_of_in_a_line(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await fill(path, 1)
+    embedder = FakeEmbedder()
+    embedder.error = EmbedderError(Code.UNAVAILABLE, "it loads", resolution="wait")
+    async with opened(path) as memory:
+        indexer = small_indexer(memory, embedder)
+        indexer.start()
+        await until(lambda: "vectors are delayed" in caplog.text)
+        await indexer.stop()
+    said = [each for each in caplog.records if "delayed" in each.message]
+    assert {(each.levelno, each.message) for each in said} == {
+        (logging.INFO, "vectors are delayed: it loads")
+    }
+
+
 async def test_a_note_deleted_meanwhile_gets_no_vector(path: Path) -> None:
     embedder = FakeEmbedder()
     embedder.delay_s = 0.05
