@@ -332,6 +332,8 @@ async def on_thread(executor: Executor, work: Callable[[], _T], path: Path) -> _
     cancelled."""
     try:
         running = asyncio.get_running_loop().run_in_executor(executor, work)
+        # retrieve the outcome: the caller may have been cancelled
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         raise
