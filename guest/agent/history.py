@@ -207,7 +207,7 @@ def to_payload(message: ModelMessage) -> str:
     if isinstance(message, ModelResponse):
         message = replace(message, parts=[_storable_part(part) for part in message.parts])
     written = ModelMessagesTypeAdapter.dump_python([message], mode="json")
-    return json.dumps(written, ensure_ascii=False).encode(errors="replace").decode()
+    return storable(json.dumps(written, ensure_ascii=False, separators=(",", ":")))
 
 
 def _storable_part(part: ModelResponsePart) -> ModelResponsePart:

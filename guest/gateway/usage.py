@@ -1,5 +1,6 @@
 """What a user's requests to models took, behind the gateway."""
 
+from dataclasses import fields
 from datetime import UTC
 from typing import cast
 
@@ -22,14 +23,10 @@ class UsageReport:
     async def get(self, request: pb.GetUsageRequest) -> pb.GetUsageReply:
         by = cast("By", request.by or "day")
         found = await self._usage.sums(by, request.since, request.session_id)
-        sums = [_sum(each) for each in found]
-        total = pb.UsageSum()
-        for each in sums:
-            for field, value in each.ListFields():
-                if not isinstance(value, str):
-                    setattr(total, field.name, getattr(total, field.name) + value)
+        names = {each.name for each in fields(Sum)} - {"key", "title"}
+        total = Sum("", **{name: sum(getattr(each, name) for each in found) for name in names})
         budgets = await self._budgets(request.session_id)
-        return pb.GetUsageReply(sums=sums, total=total, budgets=budgets)
+        return pb.GetUsageReply(sums=map(_sum, found), total=_sum(total), budgets=budgets)
 
     async def _budgets(self, session_id: str) -> list[pb.Budget]:
         """Those of the day and the month, and of the session if there is one."""
