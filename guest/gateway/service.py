@@ -65,8 +65,11 @@ def _rpc(
     return rpc
 
 
+_rpc_by: Any = _rpc  # for lambdas, which name no arguments as the servicer's methods do
+
+
 def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[Message]]]") -> Any:
-    """An RPC on memory that `handler` answers, as `_rpc`."""
+    """An RPC that `handler` answers, as `_rpc`; what memory refuses is an error of the contract."""
 
     @_rpc
     async def rpc(self: "GatewayService", request: Any) -> Message:
@@ -197,16 +200,16 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         return await self._sessions_with(request.session_id).turn_context(request)
 
     CreateSession = _answered_by(lambda service: service._create_session)
-    ListSessions = _answered_by(lambda service: service._sessions.list)
+    ListSessions = _rpc_by(lambda service, request: service._sessions.list(request))
     GetSession = _answered_by(lambda service: service._get_session)
     RenameSession = _answered_by(lambda service: service._sessions.rename)
     ArchiveSession = _answered_by(lambda service: service._sessions.archive)
     ForgetSession = _answered_by(lambda service: service._forget_session)
     GetTurnContext = _answered_by(lambda service: service._turn_context)
-    GetUsage = _answered_by(lambda service: service._usage.get)
-    ListFiles = _answered_by(lambda service: service._files.list)
-    WriteFile = _answered_by(lambda service: service._files.write)
-    DeleteFile = _answered_by(lambda service: service._files.delete)
+    GetUsage = _rpc_by(lambda service, request: service._usage.get(request))
+    ListFiles = _rpc_by(lambda service, request: service._files.list(request))
+    WriteFile = _rpc_by(lambda service, request: service._files.write(request))
+    DeleteFile = _rpc_by(lambda service, request: service._files.delete(request))
     SaveNote = _answered_by(lambda service: service._notes.save)
     ListNotes = _answered_by(lambda service: service._notes.list)
     SearchNotes = _answered_by(lambda service: service._notes.search)
@@ -216,10 +219,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ListChanges = _answered_by(lambda service: service._notes.changes)
     UndoChange = _answered_by(lambda service: service._notes.undo)
     ReviewMemory = _answered_by(lambda service: service._notes.review)
-    MemoryStatistics = _answered_by(lambda service: service._notes.statistics)
-    ReembedMemory = _answered_by(lambda service: service._notes.reembed)
-    BackupMemory = _answered_by(lambda service: service._transfer.back_up)
-    RemoveBackup = _answered_by(lambda service: service._transfer.remove_backup)
+    MemoryStatistics = _rpc_by(lambda service, request: service._notes.statistics(request))
+    ReembedMemory = _rpc_by(lambda service, request: service._notes.reembed(request))
+    BackupMemory = _rpc_by(lambda service, request: service._transfer.back_up(request))
+    RemoveBackup = _rpc_by(lambda service, request: service._transfer.remove_backup(request))
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:

@@ -62,6 +62,20 @@ async def test_a_file_goes_in_and_out_in_pieces() -> None:
         assert gone.code is Code.NOT_FOUND
 
 
+async def test_a_bug_in_what_serves_files_is_no_mistake_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("of nothing that was asked")
+
+    monkeypatch.setattr(SharedFiles, "list", fails)
+    async with open_gateways() as gateways:
+        alice = await gateways.serve("alice")
+        failed = await refusal(alice.stub.ListFiles(pb.ListFilesRequest()))
+    assert failed.code is Code.INTERNAL
+    assert "of nothing that was asked" in caplog.text
+
+
 async def test_what_is_there_is_replaced_only_where_that_is_asked_for() -> None:
     async with open_gateways() as gateways:
         alice = await gateways.serve("alice")
