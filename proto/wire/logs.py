@@ -26,8 +26,8 @@ _EXTRA = (
     *("session", "turn", "tool", "event", "duration_ms", "outcome", "count", "note_id", "error"),
     *("progress", "result"),
 )
-_QUOTED: Final = re.compile(r"\binput_value=.*?(?=, input_type=)", re.DOTALL)
-"""How pydantic quotes what it was given, which may be what somebody said."""
+_QUOTED: Final = re.compile(r"\binput_value=.{0,100}?(?=, input_type=[^\s\]]+\])", re.DOTALL)
+"""How pydantic quotes what it was given, up to 52 characters, which may be what somebody said."""
 
 
 class JsonFormatter(logging.Formatter):

@@ -18,7 +18,7 @@ def test_each_record_is_one_json_line_with_role_and_user() -> None:
     logger.info("two\nlines", extra={"turn": "t1", "unknown": "dropped"})
     logger.debug("not at this level")
     try:
-        TypeAdapter(int).validate_python("what was, " + "said")
+        TypeAdapter(int).validate_python("what was, input_type=" + "said")
     except ValueError:
         logger.exception("failed")
     first, second = lines(stream)
@@ -26,7 +26,14 @@ def test_each_record_is_one_json_line_with_role_and_user() -> None:
     assert (first["role"], first["user"], first["turn"]) == ("agent", "alice", "t1")
     assert "unknown" not in first
     assert "ValidationError: 1 validation error" in str(second["traceback"])
-    assert "what was, said" not in str(second)
+    assert "input_type=said" not in str(second)
+
+
+def test_a_message_that_only_looks_like_quotes_is_logged_in_no_time() -> None:
+    stream = io.StringIO()
+    logs.configure("agent", "alice", "info", stream=stream)
+    logging.getLogger("test").info("input_value= " * 20_000)  # it took two minutes
+    assert len(str(lines(stream)[0]["message"])) == 260_000
 
 
 def test_a_startup_failure_is_found_among_other_lines() -> None:
