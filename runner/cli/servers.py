@@ -87,11 +87,7 @@ async def _serving(
 
     file = SettingsFile(options.load_settings, change)
     everybodys = replace(options, user_id=DEFAULT_USER_ID).command().strip()
-
-    def mended(user_id: str, hint: str) -> str:
-        return replace(options, user_id=user_id or DEFAULT_USER_ID).mended(hint)
-
-    commands = Commands(options.load, start, file, everybodys, mended)
+    commands = Commands(options.load, start, file, everybodys)
     async with HttpServer(config, commands) as server:
         gc.freeze()  # so that what connections leave behind is looked for more often
         if with_link:

@@ -1,6 +1,5 @@
 """Errors as OpenAI's API reports them."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from wire.errors import Code, WireError
@@ -34,13 +33,12 @@ def status_of(error: WireError) -> int:
     return getattr(error, "status", 0) or _STATUS[error.code]
 
 
-def body_of(error: WireError, mended: Callable[[str], str] = str) -> dict[str, Any]:
-    """`error` in the shape that the SDKs read. The message says all that an operator is told,
-    `mended` so that its commands run."""
+def body_of(error: WireError) -> dict[str, Any]:
+    """`error` in the shape that the SDKs read. The message says all that an operator is told."""
     status = status_of(error)
     return {
         "error": {
-            "message": mended(in_a_line(error)),
+            "message": in_a_line(error),
             "type": _TYPE.get(status, "invalid_request_error"),
             "param": error.param if isinstance(error, BadRequest) else None,
             "code": str(error.code),

@@ -5,7 +5,6 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -42,22 +41,20 @@ Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
 
 class OpenAI:
-    """Serves the users of one host. `caller` says who makes a request, by its token, or raises;
-    `mended` makes a hint about a user's agent one that runs."""
+    """Serves the users of one host. `caller` says who makes a request, by its token, or
+    raises."""
 
     def __init__(
         self,
         callers: Callers,
         caller: Callable[[Request], Caller],
         settings: OpenAISettings,
-        mended: Callable[[str, str], str] = lambda _, hint: hint,
         *,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self._callers = callers
         self._caller = caller
-        self._answers = Answers(settings, mended)
-        self._mended = mended
+        self._answers = Answers(settings)
         self._keep_alive_s = keep_alive_s
 
     @property
@@ -86,14 +83,12 @@ class OpenAI:
         """`handler`, for callers with a token, with errors as OpenAI's SDKs read them."""
 
         async def endpoint(request: Request) -> Response:
-            user_id = ""
             try:
                 caller = self._caller(request)
-                user_id = caller.user_id
                 gateway = GatewayClient(self._callers.agent(caller), caller.channel)
                 return await handler(request, caller, gateway)
             except WireError as error:
-                return _refused(error, partial(self._mended, user_id))
+                return _refused(error)
 
         return endpoint
 
@@ -207,10 +202,10 @@ async def _no_such_path(request: Request, _: Caller, __: GatewayClient) -> Respo
     )
 
 
-def _refused(error: WireError, mended: Callable[[str], str]) -> Response:
+def _refused(error: WireError) -> Response:
     status = status_of(error)
     headers = {"Retry-After": RETRY_AFTER_S} if status == 503 else {}
-    return JSONResponse(body_of(error, mended), status, headers)
+    return JSONResponse(body_of(error), status, headers)
 
 
 async def _consume(
@@ -255,7 +250,7 @@ async def _events(
             code=str(error.code),
             message=error.brief,
             details=error.details,
-            resolution=answering.mended(error.resolution),
+            resolution=error.resolution,
         )
         for each in writer.add(pb.TurnEvent(failed=failed)):
             yield _line(each)

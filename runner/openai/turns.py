@@ -2,10 +2,9 @@
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from wire.branches import branch_of, told_in, told_so
@@ -100,7 +99,6 @@ class Answering:
         known: What this server remembers of the question.
         asked: What is answered.
         after: The call with which the response before this one of the turn ended.
-        mended: Makes a hint one that runs.
     """
 
     gateway: GatewayClient
@@ -109,7 +107,6 @@ class Answering:
     known: Known | None = None
     asked: Asked = field(default_factory=lambda: Asked(OWN_MODEL))
     after: pb.ClientCall | None = None
-    mended: Callable[[str], str] = str
 
     async def events(self) -> AsyncIterator[pb.TurnEvent]:
         """The events of this response: until the turn ends, or waits for a tool of the client.
@@ -131,7 +128,6 @@ class Answering:
                     if kind == "text" and self.known is not None:
                         self.known.told(event.text.text)
                     if kind == "failed":
-                        event.failed.resolution = self.mended(event.failed.resolution)
                         advise(event.failed, event.failed.message, self.asked)
                     if event.index >= self.ref.after:
                         ended = kind in _ENDS or kind == "client_call"
@@ -163,10 +159,7 @@ class Answering:
 class Answers:
     """Begins turns for the requests of all callers."""
 
-    def __init__(
-        self, settings: OpenAISettings, mended: Callable[[str, str], str] = lambda _, hint: hint
-    ) -> None:
-        self._mended = mended
+    def __init__(self, settings: OpenAISettings) -> None:
         self._conversations = Conversations()
         self._session_headers = settings.session_headers
         self._untraced = [re.compile(each, re.IGNORECASE) for each in settings.untraced]
@@ -180,7 +173,7 @@ class Answers:
         except WireError as error:
             advise(error, error.brief, asked)
             raise
-        answering.asked, answering.mended = asked, partial(self._mended, caller.user_id)
+        answering.asked = asked
         return answering
 
     async def _begin(

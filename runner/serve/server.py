@@ -141,7 +141,7 @@ class HttpServer:
             OperatorRecord.opened(self._links.directory, self._config.audit.keep_days)
         )
         addresses = addresses_of(self.urls)
-        openai = OpenAI(callers, door.with_token, settings.openai, self._commands.mended)
+        openai = OpenAI(callers, door.with_token, settings.openai)
         operator = HostApi(
             self._config,
             door,

@@ -120,7 +120,7 @@ async def test_an_old_link_is_no_good(
     link = Links.locate(front.config).make("alice")
     async with page(server) as client:
         reply = await client.post("/api/login", json={"link": link})
-        assert (reply.status_code, "runner serve --open" in reply.text) == (401, True)
+        assert (reply.status_code, ": runner serve --open" in reply.text) == (401, True)
         for wrong in ("", "../../tokens.json", "x" * 10_000, "\0", "é"):
             assert (await client.post("/api/login", json={"link": wrong})).status_code in (400, 401)
 

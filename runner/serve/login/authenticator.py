@@ -96,7 +96,7 @@ class Authenticator:
     def _by_link(self, secret: str, where: str) -> Caller:
         link = self._links.take(secret)
         if link is None or not (link.operator or link.user_id in known_users(self._config)):
-            raise self._callers.refuse(where, not_known(self._program))
+            raise self._callers.refuse(where, not_known())
         if link.operator:
             return Caller.at_terminal(link.user_id, CHANNEL)
         log.info("%s is let in by a link, from %s", link.user_id, where)

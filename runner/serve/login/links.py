@@ -110,12 +110,12 @@ def _read(path: Path) -> Link | None:
         return None
 
 
-def not_known(program: str) -> WireError:
-    """The error for an unusable link. `program` begins commands of the operator."""
+def not_known() -> WireError:
+    """The error for an unusable link, which anybody may have sent."""
     return WireError(
         Code.UNAUTHENTICATED,
         "this link is not known",
         details="each link works once, and for a short time",
-        resolution="ask the person who gave it to you for a new one; whoever runs this host makes "
-        f"one with: {program} serve --open",
+        resolution="ask the person who gave it to you for a new one, or whoever runs this host: "
+        "runner serve --open",
     )

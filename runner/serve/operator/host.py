@@ -65,14 +65,12 @@ class Commands:
             second argument asks for the process tier. Blocks.
         file: The configuration file.
         program: What begins a command for the same settings, in a terminal of the operator.
-        mended: A user, and a hint about their agent: the hint, with commands as they run there.
     """
 
     load: Callable[[], Config]
     start: Callable[[str, bool], list[str]]
     file: SettingsFile
     program: str = "runner"
-    mended: Callable[[str, str], str] = lambda _, hint: hint
 
 
 class HostApi:
