@@ -8,8 +8,8 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -40,6 +40,8 @@ READ_MAX: Final = 50_000
 HOSTS_MAX: Final = 50
 
 _NEEDED: Final = frozenset({Scope.CHAT, Scope.MEMORY})
+_REACH: Final = ("upstreams", "agent", "shell", "credentials")
+"""What is shown of egress; the rest of its configuration is about the host and its network."""
 
 
 class Safety:
@@ -63,16 +65,21 @@ class Safety:
         """The `tier`, the `week` and, while a host runs, its `boundary` and `egress`; for the
         operator also where the files lie."""
         caller, user_id = self._asked(request)
-        found: dict[str, Any] = {"tier": LastStart.tier_of(self._config, user_id)}
+        found: dict[str, Any] = {}
         if caller.operator:
             found["workspace"] = str(Workspace.locate(self._config, user_id).path)
-        async with self._callers.large(caller):
-            log = LogLocation.locate(self._config, user_id)
-            found["week"] = await asyncio.to_thread(week, log)
+        with _discreet(user_id):
+            found["tier"] = LastStart.tier_of(self._config, user_id)
+            async with self._callers.large(caller):
+                log = LogLocation.locate(self._config, user_id)
+                found["week"] = await asyncio.to_thread(week, log)
         with contextlib.suppress(NoAgent):
             async with self._control(user_id) as control:
                 status = await control.status()
-                found["egress"] = plain((await control.get_egress()).configuration)
+                reach = plain((await control.get_egress()).configuration)
+            for upstream in reach.get("upstreams", ()):
+                upstream.pop("host_socket", None)
+            found["egress"] = {name: reach[name] for name in _REACH if name in reach}
             found["tier"] = status.tier
             if status.HasField("boundary"):
                 found["boundary"] = plain(status.boundary, whole=True)
@@ -104,18 +111,25 @@ class Safety:
 
     @asynccontextmanager
     async def _control(self, user_id: str) -> AsyncIterator[ControlClient]:
-        """The user's host. Raises `NoAgent`, and UNAVAILABLE without more about the host."""
-        try:
+        """The user's host. Raises `NoAgent`, and as `_discreet` does."""
+        with _discreet(user_id):
             control = await connect_control(self._config, user_id)
             if control is None:
                 raise NoAgent(user_id)
             async with control:
                 yield control
-        except NoAgent:
-            raise
-        except WireError as error:
-            log.warning("the host of %s cannot be asked: %s", user_id, error)
-            raise away(user_id) from error
+
+
+@contextmanager
+def _discreet(user_id: str) -> Iterator[None]:
+    """Raises UNAVAILABLE without more about the host for what goes wrong in it, and `NoAgent`."""
+    try:
+        yield
+    except NoAgent:
+        raise
+    except WireError as error:
+        log.warning("the host of %s cannot be asked: %s", user_id, error)
+        raise away(user_id) from error
 
 
 @dataclass

@@ -4,13 +4,19 @@ import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import pytest_asyncio
+from wire.errors import Code
+from wire.v1.control_pb2 import GetEgressReply, StatusReply
+from wire.v1.egress_pb2 import EgressConfiguration, EgressUpstream
 
 from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from runner.config.loading import LoadedSettings
+from runner.errors import HostError
+from runner.serve import safety
 from runner.serve.operator.host import Commands
 from runner.serve.operator.settings import SettingsFile
 from runner.serve.server import HttpServer
@@ -76,6 +82,29 @@ async def test_a_person_lets_themself_in_by_a_link_and_sees_their_own_agent_alon
         assert token["bearer"].startswith("Whoever has this is dora")
         await ask(client, "RevokeToken", user_id="dora", name=token["name"])
         assert (await theirs.get("/api/me")).status_code == 401
+
+
+async def test_what_an_agent_can_reach_tells_its_user_nothing_else_of_the_host(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = EgressUpstream(name="ollama", url="http://127.0.0.1:1", host_socket="/run/x.sock")
+    reach = EgressConfiguration(
+        upstreams=[upstream], name_servers=["10.9.8.7"], own_addresses=["10.9.8.7"], user_id="fay"
+    )
+    host = AsyncMock()
+    host.__aenter__.return_value = host
+    host.status.return_value = StatusReply(tier="container")
+    host.get_egress.return_value = GetEgressReply(configuration=reach)
+    monkeypatch.setattr(safety, "connect_control", AsyncMock(return_value=host))
+    async with page(server) as theirs:
+        await theirs.post("/api/login", json={"token": front.access("fay", "laptop").token})
+        found = (await theirs.get("/api/users/fay/safety")).json()
+        assert found["egress"] == {"upstreams": [{"name": "ollama", "url": "http://127.0.0.1:1"}]}
+        audit = front.config.workspace_root / "audit"
+        wrong = HostError(Code.FAILED_PRECONDITION, f"{audit} is not a directory")
+        monkeypatch.setattr(LogLocation, "check", Mock(side_effect=wrong))
+        reply = await theirs.get("/api/users/fay/safety")
+        assert (reply.status_code, str(audit) in reply.text) == (503, False)
 
 
 async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: HttpServer) -> None:
