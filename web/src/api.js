@@ -20,13 +20,14 @@ import { connection, signedOut, unanswered } from "./connection.js";
 
 /** What a person is told when a request fails. */
 export class Failure extends Error {
-  /** @param {{code?: string, brief?: string, details?: string, resolution?: string}} told */
+  /** @param {{code?: string, brief?: string, details?: string, resolution?: string, user?: string}} told `user`: whom it is about */
   constructor(told) {
     super(told.brief || "the server gave no reason");
     this.code = (told.code || "unknown").toLowerCase();
     this.brief = this.message;
     this.details = told.details || "";
     this.resolution = told.resolution || "";
+    this.user = told.user || "";
   }
 }
 
@@ -168,7 +169,7 @@ async function send(method, url, request, signal) {
     told.code = "unauthenticated";
     if (url !== "/api/me" && url !== "/api/login") signedOut.set(true);
   }
-  const failure = new Failure(told);
+  const failure = new Failure({ ...told, user: request?.user_id });
   if (UNANSWERED.has(failure.code)) unanswered.set(unanswered.value + 1);
   throw failure;
 }

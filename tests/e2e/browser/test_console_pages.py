@@ -148,13 +148,17 @@ def test_a_note_is_shown_as_saved_once_keys_lead_on_from_it(new_window: NewWindo
 
 
 def test_a_host_is_stopped_and_started(new_window: NewWindow) -> None:
-    page = new_window().enter("bob", "#/users/bob")
+    page = new_window().enter("alice", "#/users/bob")
     guests = page.get_by_role("group", name="Guests")
     expect(guests.get_by_role("row").filter(has_text="agent")).to_contain_text("ready")
     notice = page.locator(".notice", has_text="runner init sets up a real one")
     expect(notice.get_by_role("link", name="Settings")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(dialog(page)).to_contain_text("what the agent is doing is cut off")
+    told = {"error": {"code": "internal", "brief": "it failed", "resolution": "runner logs"}}
+    page.route("**/host/Stop", lambda route: route.fulfill(status=500, json=told), times=1)
+    dialog(page).get_by_role("button", name="Stop").click()
+    expect(dialog(page).get_by_role("alert")).to_contain_text("--user bob logs")
     dialog(page).get_by_role("button", name="Stop").click()
     expect(page.get_by_text("No agent runs for bob.")).to_be_visible(timeout=20_000)
     page.get_by_role("button", name="Start").click()

@@ -56,7 +56,7 @@ export function FailureNotice({ failure, onRetry, onClose }) {
   return html`<div class="notice failure" role="alert">
     <p><strong>${failure.message}</strong></p>
     ${failure.details && html`<p class="details">${failure.details}</p>`}
-    ${failure.resolution && html`<${Advice} before="To fix it: " text=${failure.resolution} />`}
+    ${failure.resolution && html`<${Advice} before="To fix it: " text=${failure.resolution} user=${failure.user} />`}
     ${(onRetry || onClose) &&
     html`<p class="actions">
       ${onRetry && html`<button type="button" onClick=${onRetry}>Try again</button>`}
