@@ -207,8 +207,9 @@ async def test_models_are_listed_by_the_provider_and_a_set_key_goes_to_its_own_a
 
 
 async def test_one_model_is_tried_at_a_time(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    file.write_text(f"{FILE}[users.default.agent]\nmodel = 'of one user alone'\n")
     begun, end = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -134,9 +134,12 @@ class SettingsApi:
             )
         async with self._trying:
             _, after = await asyncio.to_thread(self._drafted, asked)
-            _check_keyed(after.config.for_user(self._whose(asked)).agent)
-            whose = self._whose(asked) or DEFAULT_USER_ID
-            config = self._in_tier(after.config, whose)
+            user_id, config = self._whose(asked), after.config
+            _check_keyed(config.for_user(user_id).agent)
+            if not user_id:  # the user who asks it may have others
+                config = config.model_copy(update={"users": {}})
+            whose = user_id or DEFAULT_USER_ID
+            config = self._in_tier(config, whose)
             trial = await asyncio.to_thread(try_as_agent, config, whose, text_in(asked, "key"))
         return {"took_s": round(trial.took_s, 1), "why_from_here": trial.why_from_here}
 
