@@ -1,13 +1,12 @@
 """Where the keys of models' providers are: in a variable, a file, a password manager or the
 system's keyring. A typed key is stored in one of the last two, with the address that it is for."""
 
-import fcntl
 import os
 import re
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -178,18 +177,16 @@ def _printed(command: tuple[str, ...]) -> str:
     what = f"the command {command[0]}, which agent.api_key_command names,"
     fix = "run it in this shell to see what it asks; then correct agent.api_key_command"
     try:
-        with _bounded_memory() as (out, err):
+        with _pipe() as (out, into_out), _pipe() as (err, into_err):
             done = subprocess.run(  # noqa: S603 - the operator's own words, no shell
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                stdout=into_out,
+                stderr=into_err,
                 timeout=_COMMAND_WITHIN_S,
                 check=False,
             )
-            printed, said = (
-                os.pread(each, _FILE_MAX_BYTES, 0).rstrip(b"\0") for each in (out, err)
-            )
+            printed, said = _held(out), _held(err)
     except (OSError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or f"no answer for {_COMMAND_WITHIN_S:g} seconds"
         failed = f"{what} cannot be run" if isinstance(error, OSError) else f"{what} takes too long"
@@ -210,17 +207,23 @@ def _printed(command: tuple[str, ...]) -> str:
 
 
 @contextmanager
-def _bounded_memory() -> Iterator[tuple[int, int]]:
-    """Two files in memory that do not grow: for what a command prints, which may have no end, and
-    whose pipe a process in the background may hold."""
-    with ExitStack() as closing:
-        files = []
-        for name in ("out", "err"):
-            files.append(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-            closing.callback(os.close, files[-1])
-            os.truncate(files[-1], _FILE_MAX_BYTES)
-            fcntl.fcntl(files[-1], fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
-        yield files[0], files[1]
+def _pipe() -> Iterator[tuple[int, int]]:
+    """For what a command prints, which may have no end: once it is full, the command waits. It can
+    open it by name, too, as /dev/stdout."""
+    ends = os.pipe()
+    try:
+        os.set_blocking(ends[0], False)
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def _held(pipe: int) -> bytes:
+    """What is in a pipe, whose other end a process in the background may hold."""
+    with suppress(BlockingIOError):
+        return os.read(pipe, _FILE_MAX_BYTES)
+    return b""
 
 
 _KEPT: Final = "; or store the key, so that it survives a restart: runner credentials set"
