@@ -18,6 +18,7 @@ from wire.errors import Code
 from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
 from wire.transport import unix_endpoint
 
+from runner.config import tiers
 from runner.config.models import Config
 from runner.config.trust import writable_by_others
 from runner.config.user_id import USER_ID_MAX_CHARS, check_user_id
@@ -219,7 +220,8 @@ class LastStart:
 
     @classmethod
     def tier_of(cls, config: Config, user_id: str) -> str:
-        """The tier of a user's last start; that of the settings where it is not known."""
+        """The tier of a user's last start; that of the settings where it is not known, or not
+        installed."""
         runtime = Runtime.locate(config, user_id)
         last = cls.load(runtime) if runtime.directory.exists() else None
-        return last.tier if last else config.tier
+        return last.tier if last and last.tier in tiers.NAMES else config.tier

@@ -1,6 +1,7 @@
 """`runner doctor`: the findings, on a terminal or as JSON."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -47,8 +48,13 @@ def show_examination(options: Options, *, json: bool) -> int:
     `problem`), `what` and `fix`.
     """
     fallback = Config(tier="process") if options.insecure else None
-    findings = examine(lambda: as_used_last(options).load(), options.user_id, fallback=fallback)
-    return _show(options, findings, json=json)
+
+    def load() -> Config:
+        with suppress(WireError):  # where it is not known, the check of its directory says why
+            return as_used_last(options).load()
+        return options.load()
+
+    return _show(options, examine(load, options.user_id, fallback=fallback), json=json)
 
 
 async def show_boundary(options: Options, *, json: bool) -> int:

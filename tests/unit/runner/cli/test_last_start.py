@@ -1,5 +1,6 @@
 """What commands know of how a host was started last: its tier, for fixes, and its embedder."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,25 @@ def test_the_doctor_examines_the_tier_that_was_used_last(
     assert "process tier, user alice" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", '{"tier": 1}', "\0"])
+def test_the_doctor_examines_the_settings_where_the_last_start_is_not_believed(
+    config: Config,
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runtime.base.chmod(0o777)
+    monkeypatch.setenv("OXYDRA_WORKSPACE_ROOT", str(config.workspace_root))
+    monkeypatch.setenv("OXYDRA_RUNTIME_DIR", str(runtime.base))
+    monkeypatch.setenv("OXYDRA_TIER", "process")
+    show_examination(Options(user_id="alice"), json=True)
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["configuration"]["what"] == "process tier, user alice"
+    assert found["runtime directory"]["state"] == "problem"
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "[]", '{"tier": 1}', '{"tier": "gone", "embedder": "/e"}', "\0"]
+)
 def test_without_a_last_start_a_fix_starts_the_tier_of_the_settings(
     config: Config, runtime: Runtime, content: str | None
 ) -> None:
