@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from wire.errors import Code, WireError
@@ -17,6 +18,7 @@ from wire.zones import own_name
 from runner.cli.options import Options
 from runner.cli.output import clip, one_line
 from runner.client.access import AccessFile
+from runner.client.following import Connect
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.config.tiers import installed
@@ -96,18 +98,22 @@ async def connect_agent(config: Config, user_id: str, *, resolution: str) -> Gat
     return await GatewayClient.open(agent, channel_name=CHANNEL)
 
 
-async def connect(
-    options: Options, config: Config | None = None, resolution: str = ""
-) -> GatewayClient:
-    """Connect to the agent of the user that the command line names, or that an access file opens.
+def connecting(options: Options, config: Config | None = None, resolution: str = "") -> Connect:
+    """How to connect to the agent of the user that the command line names, or that an access file
+    opens, which is read now: it may be a pipe.
 
     `config` are settings that were loaded before; `resolution` is the fix where no host runs.
     """
     if options.connect is not None:
-        return await AccessFile.read(options.connect).connect(channel_name=CHANNEL)
+        return partial(AccessFile.read(options.connect).connect, channel_name=CHANNEL)
     config = config or options.load()
     fix = resolution or start_command(options, config)
-    return await connect_agent(config, options.user_id, resolution=fix)
+    return partial(connect_agent, config, options.user_id, resolution=fix)
+
+
+async def connect(options: Options) -> GatewayClient:
+    """Connect to that agent once."""
+    return await connecting(options)()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import connect, session_to_use
+from runner.cli.agent import connecting, session_to_use
 from runner.cli.chat.answer import ModelText
 from runner.cli.chat.calls import call_line, question, receipt_line
 from runner.cli.chat.conversation import GOES_ON, INTERRUPT
@@ -59,7 +59,7 @@ async def ask(
     """
     streams = standard_streams()
     text = _with_context(question, streams.stdin)
-    reach = partial(connect, options, config, resolution="ask again")
+    reach = connecting(options, config, resolution="ask again")
 
     async def turn(agent_stays: bool) -> int:
         async with Connection(reach, first=await reach()) as connection:

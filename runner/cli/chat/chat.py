@@ -12,7 +12,7 @@ from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import control_pb2
 
-from runner.cli.agent import connect, connect_host, session_to_use
+from runner.cli.agent import connect_host, connecting, session_to_use
 from runner.cli.chat.commands import EndOfChat, HostStatus, SlashCommands
 from runner.cli.chat.conversation import AgentGoneError, Conversation
 from runner.cli.chat.hosting import (
@@ -116,7 +116,7 @@ async def chat(
     """
     streams = streams or standard_streams()
 
-    reach = partial(connect, options, config, resolution=_AGAIN)
+    reach = connecting(options, config, resolution=_AGAIN)
 
     async def host_status() -> control_pb2.StatusReply:
         if config is None:

@@ -2,11 +2,16 @@
 
 import json
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.errors import WireError
 
+from runner.cli.agent import connecting
+from runner.cli.options import Options
+from runner.client.access import AccessFile
 from tests.support.servers.authority import Authority
 from tests.unit.runner.cli.conftest import RunCommand
 
@@ -169,3 +174,21 @@ def test_an_access_file_is_no_way_to_the_host(run: RunCommand) -> None:
         refused = run("--connect", "laptop.json", *words)
         assert refused.code == 1
         assert "this needs the account that runs the agent" in refused.err, words
+
+
+async def test_an_access_file_is_read_once_so_that_it_may_be_a_pipe(tmp_path: Path) -> None:
+    file = tmp_path / "laptop.json"
+    access = AccessFile(
+        address=f"unix:{tmp_path}/a.sock",
+        token="oxa_t",
+        user_id="alice",
+        name="laptop",
+        expires_at=datetime.now(UTC),
+    )
+    file.write_text(access.model_dump_json())
+    file.chmod(0o600)
+    reach = connecting(Options(connect=file))
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(WireError, match="nobody answers at unix:"):
+            await reach()
