@@ -50,7 +50,7 @@ def try_as_agent(config: Config, user_id: str, key: str = "", *, until: str = "t
     """Ask the model by the way that the guests will take: in the process tier from this machine, in
     another one by guests that do nothing else, or, if they cannot run now, from this machine too.
 
-    Raises what `try_provider` does.
+    Raises what `try_provider` does; the details then say why no guest was asked, too.
     """
     agent, why = config.for_user(user_id).agent, ""
     if installed(config.tier).images:
@@ -61,7 +61,12 @@ def try_as_agent(config: Config, user_id: str, key: str = "", *, until: str = "t
             return Trial(float(done["took_s"]))
         except (TierError, HostError) as error:
             why = error.brief
-    return Trial(try_provider(agent, os.environ, key, until=until), why)
+    try:
+        return Trial(try_provider(agent, os.environ, key, until=until), why)
+    except WireError as error:
+        told = f"no guest could be asked: {why}" if why else ""
+        error.details = "; ".join(filter(None, (error.details, told)))
+        raise
 
 
 def try_provider(

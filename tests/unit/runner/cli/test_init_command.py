@@ -393,7 +393,10 @@ def test_guests_in_containers_may_have_what_this_installation_lacks(
     assert not file.exists()
     done = run_command("init", *OPENAI, "--tier", "container")
     assert done.code == 0
-    assert "not tested: cannot ask" in done.err
+    assert "not tested: cannot ask (no guest could be asked: there is no engine)" in done.err
+    failing(monkeypatch, WireError(Code.UNAVAILABLE, "refused", details="by m"))
+    done = run_command("init", *OPENAI, "--tier", "container")
+    assert "why: by m; no guest could be asked: there is no engine" in done.err
 
 
 def test_in_containers_guests_try_the_model_with_the_settings_to_come(
