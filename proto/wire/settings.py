@@ -1098,7 +1098,7 @@ Key = tuple[str, ...]
 _TABLE: Final = "a table of settings"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
-_MAY_HOLD_SECRETS: Final = ("args", "env", "proxy", "url")
+_MAY_HOLD_SECRETS: Final = ("args", "command", "env", "keyring", "keys", "proxy", "url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
 _GONE: Final = {
     ("shell", "network"): "[egress.shell] says what commands may reach: presets, allow, ask",

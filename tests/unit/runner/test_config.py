@@ -383,6 +383,9 @@ def test_a_number_of_thousands_of_digits_is_refused_for_that(tmp_path: Path, num
         ("memory", "remote_url", "libsql://hunter2@host"),
         ("memory", "remote_url", "hunter2"),
         ("agent", "api_key_env", "sk-hunter2"),
+        ("agent", "api_key_command", "sk-hunter2"),
+        ("agent", "api_key_keyring", "sk-hunter2"),
+        ("agent", "keys", "sk-hunter2"),
     ],
 )
 def test_what_may_be_a_key_or_hold_a_password_is_not_shown(
