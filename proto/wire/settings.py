@@ -107,6 +107,11 @@ def _network(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    _ = urlsplit(value).port  # raises ValueError for what is no host or no port
+    return value
+
+
 def _proxy(value: str) -> str:
     if value and not 1 <= int(value.rpartition(":")[2]) <= 65_535:
         raise ValueError
@@ -410,7 +415,9 @@ class AgentSettings(Section):
         str, text("the provider's model name", r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=1000)
     ] = ""
     base_url: Annotated[
-        str, text("http://… or https://…", r"^(https?://[^/\s\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*)?$")
+        str,
+        text("http://… or https://…", r"^(https?://[^/\s\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*)?$"),
+        AfterValidator(_address),
     ] = ""
     api_key_env: EnvName = ""
     api_key_file: Annotated[

@@ -3,6 +3,7 @@ chosen is tried, and becomes the section `[agent]` of the configuration file."""
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,7 +96,7 @@ def _given(values: Mapping[str, str], on_a_terminal: bool) -> Choice:
     model, key_env = values.get("model", ""), values.get("api_key_env", "")
     if provider == OFFLINE or not values:
         return DEMO
-    is_whole = "://" in address and urlsplit(address).path.strip("/")
+    is_whole = re.search("://[^/?#]*/+[^/?#]", address) is not None
     if model and provider and (is_whole or not address):
         usual = "" if address else PROVIDERS[provider].key_variable
         if address or key_env or usual in os.environ or not on_a_terminal:

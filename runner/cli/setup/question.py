@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -182,7 +182,9 @@ def _typed(text: str) -> Choice:
         say(f"a key of {whose} (not shown)")
         return complete(whose, key=text)
     hosts = {urlsplit(row.url).hostname: name for name, row in PROVIDERS.items() if row.needs_key}
-    host = urlsplit(text if "://" in text else f"//{text}").hostname
+    host = ""
+    with suppress(ValueError):  # it is none, which is said below
+        host = urlsplit(text if "://" in text else f"//{text}").hostname or ""
     if host in hosts:
         return complete(hosts[host])
     return complete(address=text)

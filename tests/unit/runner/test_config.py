@@ -386,6 +386,8 @@ def test_a_number_of_thousands_of_digits_is_refused_for_that(tmp_path: Path, num
         ("agent", "api_key_command", "sk-hunter2"),
         ("agent", "api_key_keyring", "sk-hunter2"),
         ("agent", "keys", "sk-hunter2"),
+        ("agent", "base_url", "http://[hunter2]/v1"),
+        ("agent", "base_url", "http://hunter2:99999/v1"),
     ],
 )
 def test_what_may_be_a_key_or_hold_a_password_is_not_shown(

@@ -235,6 +235,7 @@ def test_a_server_that_asks_for_a_key_gets_one_and_it_is_asked_unseen(
     [
         ("bard\n", "nothing answers at http://bard/v1"),
         ("ftp://x\n", "not an address: 'ftp://x'"),
+        ("[x]\n", "not an address: '[x]'"),
         ("9\n", "the numbers are 1 to 1"),
     ],
 )
@@ -315,6 +316,7 @@ def test_flags_complete_an_address_and_find_out_who_answers(
         ([*OPENAI, "--key-env", "sk-0123"], 2, "the NAME of an environment variable"),
         (["--provider", "openai", "--model", ""], 2, "needs the name of a model"),
         ([*OPENAI, "--base-url", "ftp://x"], 1, "not an address: 'ftp://x'"),
+        ([*OPENAI, "--base-url", "http://[x]/v1"], 1, "bad setting agent.base_url"),
         (["--provider", "azure", "--model", "m"], 1, "needs an address"),
     ],
 )
