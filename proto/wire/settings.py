@@ -113,7 +113,7 @@ def _address(value: str) -> str:
 
 
 def _proxy(value: str) -> str:
-    if value and not 1 <= int(value.rpartition(":")[2]) <= 65_535:
+    if value and not urlsplit(value).port:
         raise ValueError
     return value
 
@@ -645,6 +645,7 @@ class McpServerSettings(Section):
             "http://… or https://… without credentials and options",
             r"^(https?://[^/\s@?#\x00]+[^\s@?#\x00]*)?$",
         ),
+        AfterValidator(_address),
     ] = ""
     headers_env: Annotated[
         dict[
@@ -1011,7 +1012,9 @@ class TelemetrySettings(Section):
     """
 
     otlp_endpoint: Annotated[
-        str, text("http://… or https://…", r"^(https?://[^/\s@?#\x00][^\s@?#\x00]*)?$")
+        str,
+        text("http://… or https://…", r"^(https?://[^/\s@?#\x00][^\s@?#\x00]*)?$"),
+        AfterValidator(_address),
     ] = ""
     otlp_headers_env: EnvName = ""
     sample_ratio: Fraction = 1.0
@@ -1105,7 +1108,7 @@ Key = tuple[str, ...]
 _TABLE: Final = "a table of settings"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
-_MAY_HOLD_SECRETS: Final = ("args", "command", "env", "keyring", "keys", "proxy", "url")
+_MAY_HOLD_SECRETS: Final = ("args", "command", "endpoint", "env", "keyring", "keys", "proxy", "url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
 _GONE: Final = {
     ("shell", "network"): "[egress.shell] says what commands may reach: presets, allow, ask",

@@ -388,6 +388,9 @@ def test_a_number_of_thousands_of_digits_is_refused_for_that(tmp_path: Path, num
         ("agent", "keys", "sk-hunter2"),
         ("agent", "base_url", "http://[hunter2]/v1"),
         ("agent", "base_url", "http://hunter2:99999/v1"),
+        ("mcp.servers.a", "url", "http://[hunter2]/v1"),
+        ("egress", "proxy", "http://[hunter2:]:80"),
+        ("telemetry", "otlp_endpoint", "http://me:hunter2@host"),
     ],
 )
 def test_what_may_be_a_key_or_hold_a_password_is_not_shown(
