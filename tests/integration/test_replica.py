@@ -299,14 +299,14 @@ async def test_a_search_during_which_the_copy_is_replaced_sees_the_new_one_fille
         note = (await a.save("tea with milk", [], ORIGIN)).note
         await found(a, "tea")
         assert a.store.server is not None
-        replica, allowed = a.store.server.replica, Search._allowed
+        replica, allowed = a.store.server.replica, Search.allowed
 
         async def replaced(search: Search, *given: Any) -> Any:
             monkeypatch.undo()
             await replica.replace(replica.database)
             return await allowed(search, *given)
 
-        monkeypatch.setattr(Search, "_allowed", replaced)
+        monkeypatch.setattr(Search, "allowed", replaced)
         only = Only(types=("fact",))
         outcome = await a.search("tea", only=only)
         assert [hit.note_id for hit in outcome.results] == [note.note_id]

@@ -189,7 +189,7 @@ class Search:
         question = Question(query, self._vectorizer, self._patience.query_vector_s)
         warnings: list[str] = []
         narrowed = results.narrows(tags, only)
-        among = await self._allowed(tags, only) if narrowed else None
+        among = await self.allowed(tags, only) if narrowed else None
         spoken = include_conversation and not narrowed
         if include_conversation and narrowed:
             warnings.append(
@@ -209,7 +209,7 @@ class Search:
             if not crowded(evidence[_NOTES]):
                 break
             # a hidden note may have taken the place of a visible one
-            among = await self._allowed(tags, only)
+            among = await self.allowed(tags, only)
         shown = (await reranking.reranked(question.text, shown, recency))[:top_k]
         if weak and not shown and not only.this_conversation:
             shown = (await self._nearest(question, among, only))[:top_k]
@@ -275,7 +275,7 @@ class Search:
             for i in range(len(nearest.ids))
         )
 
-    async def _allowed(self, tags: Sequence[str], only: Only) -> Ids:
+    async def allowed(self, tags: Sequence[str], only: Only) -> Ids:
         return await results.allowed(self._place.database, self._user.notes, tags, only)
 
     async def _evidence_of(
