@@ -87,7 +87,7 @@ async def until_orphaned(leases: Path, interval: float = LEASE_INTERVAL_S) -> No
 
 def main() -> NoReturn:
     """Run until no runner needs it."""
-    code = program.run("embedder", _run)
+    code = program.run("embedder", _run, concealed=False)
     # A thread may still be importing torch or computing: nobody waits for it.
     logging.shutdown()
     os._exit(code)

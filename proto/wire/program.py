@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 import os
+import resource
 import signal
 from collections.abc import Callable
 from typing import BinaryIO, Final, NoReturn, TypeVar
@@ -185,10 +186,14 @@ class Life:
             self.ended.set()
 
 
-def run(role: str, work: Callable[[], int]) -> int:
+def run(role: str, work: Callable[[], int], *, concealed: bool = True) -> int:
     """Log as `role` and do the `work`; returns its exit code, or that of its failure. No core dump
-    ever holds what this process is told."""
-    prctl.conceal()
+    ever holds what this process is told. Other runners of its account may look for one that is not
+    `concealed`: where /proc hides what they cannot read (hidepid), they find no other."""
+    if concealed:
+        prctl.conceal()
+    else:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logs.configure(role, "", "info")
     logging.captureWarnings(True)
     try:

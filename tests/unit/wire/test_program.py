@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import resource
 from collections.abc import Iterator
 from functools import partial
 
@@ -144,6 +145,16 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 def test_no_core_of_a_guest_is_dumped(log: io.StringIO) -> None:
     assert program.run("agent", lambda: int(ctypes.CDLL(None).prctl(3))) == 0  # PR_GET_DUMPABLE
+
+
+def test_another_runner_finds_the_one_that_all_share(
+    log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[object] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda *limit: limits.append(limit))
+    dumpable = partial(ctypes.CDLL(None).prctl, 3)  # PR_GET_DUMPABLE
+    assert program.run("embedder", dumpable, concealed=False) == 1
+    assert limits == [(resource.RLIMIT_CORE, (0, 0))]
 
 
 def test_a_failure_is_the_last_line_of_the_log(log: io.StringIO) -> None:
