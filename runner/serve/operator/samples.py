@@ -105,14 +105,18 @@ class Samples:
 
 def usage_of(pids: Iterable[int]) -> dict[int, Usage]:
     """What each of these processes takes with its descendants; without those that are gone."""
+    known = {process.pid: process for process in psutil.process_iter(["ppid"])}
+    children: defaultdict[int, list[psutil.Process]] = defaultdict(list)
+    for process in known.values():
+        children[process.info["ppid"]].append(process)
     found = {}
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            resident, cpu, first = 0, 0.0, psutil.Process(pid)
-            for process in (first, *first.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    resident += process.memory_info().rss
-                    times = process.cpu_times()
-                    cpu += times.user + times.system
-            found[pid] = Usage(resident, cpu)
+    for pid in known.keys() & set(pids):
+        resident, cpu, family = 0, 0.0, [known[pid]]
+        for process in family:  # which grows meanwhile
+            family += children[process.pid]
+            with contextlib.suppress(psutil.Error):
+                resident += process.memory_info().rss
+                times = process.cpu_times()
+                cpu += times.user + times.system
+        found[pid] = Usage(resident, cpu)
     return found
