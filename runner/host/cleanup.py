@@ -31,16 +31,18 @@ async def clear_leftovers(
     except ValueError as error:
         notices.append(f"the state of an earlier runner could not be read ({error})")
         handles = ()
-    for handle in handles:
-        same = handle.driver == driver.capabilities.tier
-        responsible = driver if same else driver_for(config, handle.driver)
-        if await responsible.recover(handle):
-            await responsible.stop(handle, _GRACE_S)
-            notices.append(f"an earlier runner was killed; its {handle.role} guest was ended")
-    notices += await driver.clear(workspace.user_id, workspace.path)
-    notices += workspace.settle()  # a guest that ran until now may have closed its directories
-    for notice in notices:
-        log.warning("%s", notice)
+    try:
+        for handle in handles:
+            same = handle.driver == driver.capabilities.tier
+            responsible = driver if same else driver_for(config, handle.driver)
+            if await responsible.recover(handle):
+                await responsible.stop(handle, _GRACE_S)
+                notices.append(f"an earlier runner was killed; its {handle.role} guest was ended")
+        notices += await driver.clear(workspace.user_id, workspace.path)
+        notices += workspace.settle()  # a guest that ran until now may have closed its directories
+    finally:  # or nothing would tell of them where one cannot be ended
+        for notice in notices:
+            log.warning("%s", notice)
     ours = (runtime.state, runtime.token, runtime.identity, runtime.socket)
     for path, home in (
         *((path, runtime.directory) for path in ours),

@@ -1,11 +1,16 @@
-"""Making the place of a socket free, whatever stands there."""
+"""Making the place of a socket free, whatever stands there, and saying what was found."""
 
 import os
 import socket
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from wire.errors import Code
 
+from runner.config.models import Config
+from runner.errors import TierError
+from runner.host.cleanup import clear_leftovers
 from runner.workspace.beneath import clear
 
 
@@ -62,3 +67,14 @@ def test_a_plain_file_may_stay_where_only_files_may(place: Path, tmp_path: Path)
     clear(place, place.parent, keep_file=True)
     assert not os.path.lexists(place)
     assert kept.read_text() == "precious"
+
+
+async def test_what_was_found_is_logged_also_where_the_start_then_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime, driver = mock.Mock(state=tmp_path / "state.json"), mock.Mock()
+    runtime.state.write_text("[]")
+    driver.clear = mock.AsyncMock(side_effect=TierError(Code.INTERNAL, "it does not end"))
+    with pytest.raises(TierError, match="it does not end"):
+        await clear_leftovers(runtime, mock.Mock(), driver, Config())
+    assert "the state of an earlier runner could not be read" in caplog.text
