@@ -24,7 +24,7 @@ from runner.workspace.directories import whole_file
 KEYRING_SERVICE: Final = "oxydra"
 _KEYRING: Final = "the system's keyring"
 _FILE_MAX_BYTES: Final = 1024 * 1024
-_COMMAND_WITHIN_S: Final = 60.0
+COMMAND_WITHIN_S: Final = 60.0
 _SAID_CHARS: Final = 300
 _BOUND: Final = re.compile(r"\nfor (https?://\S+)\Z")
 """What a file says after a key that is for one server alone."""
@@ -183,12 +183,12 @@ def _printed(command: tuple[str, ...]) -> str:
                 stdin=subprocess.DEVNULL,
                 stdout=into_out,
                 stderr=into_err,
-                timeout=_COMMAND_WITHIN_S,
+                timeout=COMMAND_WITHIN_S,
                 check=False,
             )
             printed, said = _held(out), _held(err)
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = getattr(error, "strerror", None) or f"no answer for {_COMMAND_WITHIN_S:g} seconds"
+        why = getattr(error, "strerror", None) or f"no answer for {COMMAND_WITHIN_S:g} seconds"
         failed = f"{what} cannot be run" if isinstance(error, OSError) else f"{what} takes too long"
         raise ConfigError(Code.FAILED_PRECONDITION, failed, details=why, resolution=fix) from None
     words = said.decode(errors="replace").strip()[-_SAID_CHARS:]
