@@ -148,7 +148,7 @@ def test_a_command_without_a_key_is_explained(
     monkeypatch: pytest.MonkeyPatch, code: str | None, why: str
 ) -> None:
     if why == "takes too long":
-        monkeypatch.setattr("runner.workspace.keys.COMMAND_WITHIN_S", 0.5)
+        monkeypatch.setattr(keys, "COMMAND_WITHIN_S", 0.5)
     command = ("/no/such/program",) if code is None else (sys.executable, "-c", code)
     with pytest.raises(ConfigError, match=why) as raised:
         read_api_key(openai(api_key_command=command), {})
