@@ -4,6 +4,7 @@
 
 import pytest
 
+from tests.unit.guest.memory.conftest import memory as memory
 from tests.unit.guest.memory.test_note_history import *
 from tests.unit.guest.memory.test_review import (
     test_nearly_the_same_is_shown_as_a_pair as test_pairs,

@@ -11,6 +11,7 @@ import pytest
 from guest.memory.memory import Memory
 from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit, User
 from guest.memory.search import keyword
+from guest.memory.search.engine import Search
 from guest.memory.storage.base import Database, Result, Value
 from tests.support.memory.store import ALONE, FakeEmbedder, away, embedded, opened
 
@@ -355,7 +356,8 @@ async def test_the_age_of_notes_costs_no_further_query(tmp_path: Path) -> None:
             await save(memory, f"tea number{i}")
         store = memory.store
         database = CountedDatabase(store.database)
-        search = replace(store, database=database).search(User(ALICE))
+        counted = replace(store, database=database)
+        search = Search(counted, store.vectorizer, store.config, User(ALICE))
         await search.search("tea", 5, (), include_conversation=False)
         while_new = database.queries
         await store.database.execute(
