@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,15 +66,16 @@ def _rpc(
     return rpc
 
 
-_rpc_by: Any = _rpc  # for lambdas, which name no arguments as the servicer's methods do
-
-
-def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[Message]]]") -> Any:
-    """An RPC that `handler` answers, as `_rpc`; what memory refuses is an error of the contract."""
+def _answered_by(
+    handler: "Callable[[GatewayService], Callable[[Any], Awaitable[Message]]]",
+    *,
+    of_memory: bool = True,
+) -> Any:
+    """As `_rpc`; what memory refuses a handler `of_memory` becomes an error of the contract."""
 
     @_rpc
     async def rpc(self: "GatewayService", request: Any) -> Message:
-        with convert.checked(self._scrubber.scrub_known):
+        with convert.checked(self._scrubber.scrub_known) if of_memory else nullcontext():
             return await handler(self)(request)
 
     return rpc
@@ -200,16 +202,16 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         return await self._sessions_with(request.session_id).turn_context(request)
 
     CreateSession = _answered_by(lambda service: service._create_session)
-    ListSessions = _rpc_by(lambda service, request: service._sessions.list(request))
+    ListSessions = _answered_by(lambda service: service._sessions.list, of_memory=False)
     GetSession = _answered_by(lambda service: service._get_session)
     RenameSession = _answered_by(lambda service: service._sessions.rename)
     ArchiveSession = _answered_by(lambda service: service._sessions.archive)
     ForgetSession = _answered_by(lambda service: service._forget_session)
     GetTurnContext = _answered_by(lambda service: service._turn_context)
-    GetUsage = _rpc_by(lambda service, request: service._usage.get(request))
-    ListFiles = _rpc_by(lambda service, request: service._files.list(request))
-    WriteFile = _rpc_by(lambda service, request: service._files.write(request))
-    DeleteFile = _rpc_by(lambda service, request: service._files.delete(request))
+    GetUsage = _answered_by(lambda service: service._usage.get, of_memory=False)
+    ListFiles = _answered_by(lambda service: service._files.list, of_memory=False)
+    WriteFile = _answered_by(lambda service: service._files.write, of_memory=False)
+    DeleteFile = _answered_by(lambda service: service._files.delete, of_memory=False)
     SaveNote = _answered_by(lambda service: service._notes.save)
     ListNotes = _answered_by(lambda service: service._notes.list)
     SearchNotes = _answered_by(lambda service: service._notes.search)
@@ -219,10 +221,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ListChanges = _answered_by(lambda service: service._notes.changes)
     UndoChange = _answered_by(lambda service: service._notes.undo)
     ReviewMemory = _answered_by(lambda service: service._notes.review)
-    MemoryStatistics = _rpc_by(lambda service, request: service._notes.statistics(request))
-    ReembedMemory = _rpc_by(lambda service, request: service._notes.reembed(request))
-    BackupMemory = _rpc_by(lambda service, request: service._transfer.back_up(request))
-    RemoveBackup = _rpc_by(lambda service, request: service._transfer.remove_backup(request))
+    MemoryStatistics = _answered_by(lambda service: service._notes.statistics, of_memory=False)
+    ReembedMemory = _answered_by(lambda service: service._notes.reembed, of_memory=False)
+    BackupMemory = _answered_by(lambda service: service._transfer.back_up, of_memory=False)
+    RemoveBackup = _answered_by(lambda service: service._transfer.remove_backup, of_memory=False)
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:

@@ -71,8 +71,8 @@ class Safety:
         with _discreet(user_id):
             found["tier"] = LastStart.tier_of(self._config, user_id)
             async with self._callers.large(caller):
-                log = LogLocation.locate(self._config, user_id)
-                found["week"] = await asyncio.to_thread(week, log)
+                location = LogLocation.locate(self._config, user_id)
+                found["week"] = await asyncio.to_thread(week, location)
         with contextlib.suppress(NoAgent):
             async with self._control(user_id) as control:
                 status = await control.status()
