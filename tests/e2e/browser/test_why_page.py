@@ -19,6 +19,7 @@ def ask(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
+@pytest.mark.node
 def test_the_notes_of_an_answer_and_what_it_took_and_one_that_is_wrong(
     new_window: NewWindow, script: Script, console: Console
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from wire.errors import Code
 
 from runner.errors import TierError
+from runner.tiers.process import network_isolation
 from runner.tiers.process.driver import ProcessDriver
 from runner.tiers.process.network_isolation import NetworkIsolation, program
 from tests.support.ordinary_user import NOBODY
@@ -75,19 +76,25 @@ class _Isolation(NetworkIsolation):
 
 
 def isolated(uid: int, *, namespace: bool) -> Any:
-    """What a program finds that runs so. The tests' own Python may lie where only root reaches it,
-    so it is the system's."""
-    with mock.patch.object(sys, "executable", "/usr/bin/python3"):
-        command = _Isolation(namespace=namespace).begun([sys.executable, "-c", REACH])
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        user=uid,
-        group=uid,
-        check=False,
-        cwd="/",
-    )
+    """What a program finds that runs so. The tests' own Python and this clone may lie where only
+    root reaches them: so it is the system's, and the code is opened here."""
+    with open(network_isolation.__file__) as code:
+        at = f"/proc/self/fd/{code.fileno()}"
+        with (
+            mock.patch.object(sys, "executable", "/usr/bin/python3"),
+            mock.patch.object(network_isolation, "__file__", at),
+        ):
+            command = _Isolation(namespace=namespace).begun([sys.executable, "-c", REACH])
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            user=uid,
+            group=uid,
+            check=False,
+            cwd="/",
+            pass_fds=[code.fileno()],
+        )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
