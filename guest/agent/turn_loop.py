@@ -93,7 +93,6 @@ class TurnLoop:
         self._redact = redact
         self._refused_tools: Refused = set()
         self._blind: dict[str, str] = {}
-        self._windows: dict[str, int] = {}
         self._agent: Agent[Run, str] = Agent(
             name="oxydra",
             deps_type=Run,
@@ -124,6 +123,7 @@ class TurnLoop:
         context = replace(context, time_zone=context.time_zone or self._settings.time_zone)
         request = replace(request, context=context)
         choice = self._models.choose(request.model)
+        await self._models.windows.ask(choice.label, choice.model)
         if (why := self._blind.get(choice.label)) is None and not self._settings.images:
             why = "images = false in the [agent] section of runner.toml"
         if choice.provider == OFFLINE:
@@ -276,7 +276,7 @@ class TurnLoop:
         working = partial(self._context.working_memory, run.request.context)
         fitting = FitToWindow(
             *(prepared, asked, self._settings.context_window, working),
-            known=self._windows,
+            windows=self._models.windows,
             model=choice.label,
             window_known=self._meter.prices.window(choice.model),
             notice=run.notice,

@@ -10,6 +10,7 @@ from wire.providers import NAMES, OFFLINE, PROVIDERS
 from wire.settings import AgentSettings
 
 from guest.agent.models.providers import build_model
+from guest.agent.models.windows import Windows
 from guest.errors import GuestError
 from guest.memory.models import now
 
@@ -77,6 +78,7 @@ class Models:
 
     Attributes:
         uses: How each provider has done since the guest started.
+        windows: How much a request to each model may hold.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Models:
         self._build = build
         self._built: dict[tuple[str, str], Choice] = {}
         self.uses = {provider: ProviderStatus() for provider in NAMES}
+        self.windows = Windows(settings.context_window)
 
     def choose(self, asked: str = "") -> Choice:
         """The model that `asked` names: `provider:model`, or a model of the configured provider;

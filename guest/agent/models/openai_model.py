@@ -9,10 +9,11 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pydantic_ai.messages import ModelResponseStreamEvent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+from wire.text import bounded_json
 
 from guest.agent.calls import CALLS_MAX
 
@@ -77,8 +78,35 @@ class _Stream(OpenAIStreamedResponse):
         return last.is_whole or (is_other and bool(last.arguments or last.number is None))
 
 
+_WINDOW: Final = ("max_model_len", "context_length", "context_window", "max_context_length")
+"""What vLLM, OpenRouter, Groq and Mistral call the window of a model in their lists."""
+_LIST_VALUES_MAX: Final = 250_000
+
+
+def window_in(listing: Any, name: str) -> int:
+    """The window of a model in a server's list; 0 if the list does not say it. A server with one
+    model takes every name for it."""
+    items = listing.get("data") if isinstance(listing, dict) else None
+    found = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    for each in found:
+        if each.get("id") == name or len(found) == 1:
+            meta = each.get("meta")
+            llama = meta.get("n_ctx") if isinstance(meta, dict) else None
+            said = [llama, *(each.get(key) for key in _WINDOW)]
+            return next((tokens for tokens in said if type(tokens) is int), 0)
+    return 0
+
+
 class OpenAIModel(OpenAIChatModel):
     """A model of OpenAI, or of a server that speaks its API."""
+
+    async def window(self) -> int:
+        """What the list of the server says of it, which is asked as turns are; see `KnowsWindow`.
+        OpenAI's own does not say it."""
+        if self.system == "openai":
+            return 0
+        text = await self.client.get("/models", cast_to=str, options={"max_retries": 0})
+        return window_in(bounded_json(text.encode(), _LIST_VALUES_MAX), self.model_name)
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:

@@ -6,7 +6,7 @@ summary, the scratchpad and the handoff note are cut last. The rules and the use
 never cut.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from wire.errors import Code
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent.models.errors import is_too_long
+from guest.agent.models.windows import Windows
 from guest.agent.prompt.builder import Prepared, Sections
 from guest.agent.prompt.recall import without
 from guest.agent.prompt.window import of_messages, of_part, of_tools
@@ -74,7 +75,7 @@ class FitToWindow(AbstractCapability[Any]):
     recalled memory.
 
     Where the provider says that the model's window is smaller, the request is cut to half of what
-    was sent and tried again, a few times. What it took then is kept in `known`, and `notice` tells
+    was sent and tried again, a few times. `windows` learn what it took then, and `notice` tells
     it. `sent` is the last request.
     """
 
@@ -85,7 +86,7 @@ class FitToWindow(AbstractCapability[Any]):
         window: int,
         working: Callable[[], Awaitable[str]],
         *,
-        known: MutableMapping[str, int] | None = None,
+        windows: Windows,
         model: str = "",
         window_known: int = 0,
         notice: Callable[[str], Awaitable[None]] | None = None,
@@ -93,11 +94,11 @@ class FitToWindow(AbstractCapability[Any]):
         self._prepared = prepared
         self._asked = asked
         self._configured = window
-        self._known = {} if known is None else known
+        self._windows = windows
         self._model = model
         self._window_known = window_known
         self._notice = notice
-        self._window = self._known.get(model, window)
+        self._window = windows.of(model)
         self._working = working
         self._sent = 0
         self.sent: Sent | None = None
@@ -186,7 +187,7 @@ class FitToWindow(AbstractCapability[Any]):
     ) -> ModelResponse:
         if self._refused is not None:
             self._refused = None
-            self._known[self._model] = self._window
+            self._windows.learn(self._model, 0, self._window)
             if self._notice is not None:
                 await self._notice(
                     f"the window of {self._model} is smaller than context_window "

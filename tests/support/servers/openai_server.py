@@ -28,9 +28,11 @@ def untimed(request: Request) -> list[dict[str, Any]]:
 @dataclass
 class OpenAIServer:
     """Answers with `replies` in order, the last one for ever; `requests` is what it received, and
-    `asked` is set once it received any."""
+    `asked` is set once it received any. Its list of models, which is not counted, says `listing`
+    of its one model."""
 
     replies: list[Reply]
+    listing: dict[str, Any] = field(default_factory=dict)
     port: int = 0
     requests: list[Request] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -49,6 +51,10 @@ class OpenAIServer:
             }
             body = await reader.readexactly(int(headers.get("content-length", "0")))
             request = Request(line.split(" ")[1], headers, json.loads(body or b"{}"))
+            if line.startswith("GET "):
+                listed = json.dumps({"data": [{"id": "test-model", **self.listing}]}).encode()
+                await raw("200 OK", "application/json", listed)(request, writer)
+                return
             self.requests.append(request)
             self.asked.set()
             reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
