@@ -117,8 +117,7 @@ SELECT {COLUMNS} FROM notes
     WHERE namespace = ?1 AND scope_session IN ('', ?2) AND (superseded_by IS NULL OR ?3)
         AND confidence >= ?4 AND (?5 = '[]' OR type IN (SELECT value FROM json_each(?5)))
         AND (key IS NULL OR key NOT IN {FIXED})
-        AND (?7 = '[]' OR EXISTS (
-            SELECT 1 FROM json_each(?7) WHERE instr(lower(content), value) > 0))
+        AND (?7 = '' OR content GLOB ?7)
     ORDER BY ordered_at DESC, seq DESC LIMIT ?6
 """  # noqa: S608
 _RECALLED: Final = """
@@ -451,10 +450,8 @@ class NoteRepository:
         """The notes that `only` allows, last written first, without those that have a fixed key;
         with `holding`, only those with this text in them, in small or capital letters."""
         allowed = (only.session_id, only.superseded, only.min_confidence, json.dumps(only.types))
-        small = holding.lower()
-        large = "".join(each if each.isascii() else each.upper() for each in small)
-        spelled = json.dumps([small, large] if small else [])  # SQL's lower() knows ASCII alone
-        result = await self._database.execute(_NEWEST, (self.namespace, *allowed, limit, spelled))
+        pattern = f"*{''.join(map(_in_any_case, holding))}*" if holding else ""
+        result = await self._database.execute(_NEWEST, (self.namespace, *allowed, limit, pattern))
         return [note_of(row) for row in result.rows]
 
     async def stale(self, before: str, limit: int) -> list[Note]:
@@ -771,6 +768,13 @@ class NoteRepository:
         except StorageError:
             return ()
         return _ids(result) if [row[1] for row in result.rows] == list(draft.passages) else ()
+
+
+def _in_any_case(character: str) -> str:
+    """What matches `character` in a pattern for GLOB; SQL's lower() knows ASCII alone."""
+    cases = {character, character.lower(), character.upper(), character.title()}
+    forms = "".join(each for each in cases if len(each) == 1)
+    return f"[{forms}]" if len(forms) > 1 or forms in "*?[" else forms
 
 
 def change_place(row: Row) -> ChangePlace:
