@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -139,11 +140,8 @@ def adopt_old_database(new: Path, working_directory: Path, user_id: str) -> str 
         return f"an old database at {old} was left alone: it is not a plain file of this user"
     if why := writable_by_others(old):
         return f"an old database at {old} was left alone: {why}"
-    if why := _of_others(old, user_id):
-        return (
-            f"an old database at {old} was left alone: {why}. If user {user_id} is to have it: "
-            f"runner --user {user_id} stop, then mv {old}* {new.parent}/"
-        )
+    if why := _of_others(old, new.parents[2], user_id):
+        return f"an old database at {old} was left alone: {why}"
     with _unused(old) as content:
         wal = _beside(new, "-wal")
         wal.unlink(missing_ok=True)  # a stray log would be replayed into the moved database
@@ -157,8 +155,9 @@ def adopt_old_database(new: Path, working_directory: Path, user_id: str) -> str 
     return _moved(old, new)
 
 
-def _of_others(database: Path, user_id: str) -> str:
-    """Why it is not this user's alone; empty if it is, or if nobody's memory is in it.
+def _of_others(database: Path, root: Path, user_id: str) -> str:
+    """Why it is not this user's alone, and what those whose it is can do, who have workspaces in
+    `root`; empty if it is, or if nobody's memory is in it.
 
     This process must hold no lock on the file: locks end when it is closed.
     """
@@ -174,14 +173,23 @@ def _of_others(database: Path, user_id: str) -> str:
                 found = connection.execute("SELECT DISTINCT user_id FROM sessions")
                 owners |= {str(owner).lstrip(":") for (owner,) in found}
     except sqlite3.DatabaseError as error:
-        return f"whose it is cannot be read ({error})"
+        return f"whose it is cannot be read ({error}). {_by_hand(database, root, user_id)}"
     others = sorted(owners - {user_id})
-    if len(owners) == 1 and others:
+    if not others:
+        return ""
+    if len(owners) == 1:
         return (
             f"it holds the memory of user {others[0]}, who gets it by a start from the same "
             f"directory: runner --user {others[0]} start"
         )
-    return f"it holds the memories of users {', '.join(sorted(owners))}" if others else ""
+    heir = user_id if user_id in owners else others[0]
+    users = ", ".join(sorted(owners))
+    return f"it holds the memories of users {users}. {_by_hand(database, root, heir)}"
+
+
+def _by_hand(database: Path, root: Path, heir: str) -> str:
+    here, there = shlex.quote(str(database)), shlex.quote(str(root / heir / _OLD_PLACE.parent))
+    return f"If user {heir} is to have it: runner --user {heir} stop, then mv -b {here}* {there}/"
 
 
 def _moved(old: Path, new: Path) -> str:

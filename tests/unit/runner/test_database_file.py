@@ -327,23 +327,25 @@ async def an_old_memory(path: Path, *users: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owners", "why"),
+    ("owners", "why", "heir"),
     [
-        (["typed"], "the memory of user typed, who gets it by a start from the same directory"),
-        (["alice", "typed"], "the memories of users alice, typed"),
-        (["bob", "typed"], "the memories of users bob, typed"),
+        (["typed"], "the memory of user typed, who gets it by a start from the same directory", ""),
+        (["alice", "typed"], "the memories of users alice, typed. If user alice is to", "alice"),
+        (["bob", "typed"], "the memories of users bob, typed. If user bob is to", "bob"),
     ],
 )
 async def test_an_old_memory_of_somebody_else_is_left_to_them(
-    workspace: Workspace, tmp_path: Path, owners: list[str], why: str
+    workspace: Workspace, tmp_path: Path, owners: list[str], why: str, heir: str
 ) -> None:
-    old = tmp_path / "cwd" / ".oxydra" / "memory.db"
+    old = tmp_path / "my cwd" / ".oxydra" / "memory.db"
     await an_old_memory(old, *owners)
     before = old.read_bytes()
     notice = adopt(old, workspace)
     assert notice is not None
     assert why in notice
-    assert "runner --user alice stop, then mv " in notice
+    moved = f"runner --user {heir} stop, then mv -b '{old}'* {workspace.root / heir}/.oxydra/"
+    assert (moved in notice) == bool(heir)
+    assert ("then mv" in notice) == bool(heir)
     assert old.read_bytes() == before
     assert list(workspace.internal.iterdir()) == []
     if owners == ["typed"]:
