@@ -41,6 +41,7 @@ SELECT chunks.chunk_id, notes.note_id,
 """  # noqa: S608
 _TOOL: Final = "'$[0].parts[0].tool_name'"
 _MATERIAL: Final = "'$[0].parts[0].metadata.material'"
+_BLANKS: Final = "char(9, 10, 13, 32)"
 _CONVERSATION: Final = f"""
 SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.session_id,
        event.sequence, event.role, CASE
@@ -59,8 +60,8 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
     CROSS JOIN conversation_events AS event USING (session_id, sequence)
     WHERE chunks.namespace = ?2 AND NOT {HIDDEN}
         AND NOT (event.session_id = ?3 AND event.turn_id = ?4)
-        AND NOT (event.role = 'user' AND instr(?7, chunks.body) > 0
-                 AND length(chunks.body) >= min(length(trim(?7)), 200))
+        AND NOT (event.role = 'user' AND instr(?7, trim(chunks.body, {_BLANKS})) > 0
+                 AND length(event.text) >= min(length(trim(?7, {_BLANKS})), 200))
         AND (event.session_id = ?3 OR NOT ?5) AND CASE
         WHEN event.role = 'tool' AND json_valid(event.payload)
             THEN COALESCE(json_extract(event.payload, {_TOOL}), '')

@@ -41,6 +41,12 @@ async def test_the_question_that_is_asked_is_no_answer_to_itself(tools: Tools) -
         later = replace(ALICE, turn_id="t-later", asked=asked)
         results = await tools.ok("memory_search", later, query=ASKED, include_conversation=True)
         assert len(results) == count
+    long = f"{'I want to know about the bicycle. ' * 19}Tell me: {ASKED}"  # several passages
+    await say(tools, "s-old", "t2", f" {long}\n")
+    later = replace(ALICE, turn_id="t-later", asked=long)
+    results = await tools.ok("memory_search", later, query=ASKED, include_conversation=True)
+    assert results
+    assert not [each for each in results if "Tell me" in each["text"]]
 
 
 async def test_only_this_conversation_can_be_searched(tools: Tools) -> None:
