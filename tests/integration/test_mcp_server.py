@@ -10,8 +10,10 @@ from mcp.client.client import Client as McpClient
 from mcp.shared.exceptions import MCPError
 from wire.tools import FAMILIES, TOOLS
 from wire.transport import open_channel
+from wire.v1 import gateway_pb2 as pb
 
 from runner.client.gateway import GatewayClient
+from runner.mcp.notes import told
 from runner.mcp.server import build
 from tests.support.gateway.gateways import Client, Gateways, keep, open_gateways
 from tests.support.memory.store import HashingEmbedder
@@ -95,6 +97,7 @@ async def test_notes_are_shown_as_a_model_is_shown_them(gateways: Gateways, alic
             assert SECRET not in shown
             assert "[redacted:" in shown
     assert (await alice.note(note_id)).text.endswith(SECRET)
+    assert "may be about something else" in told(pb.Note(text="x", matched_by="weak"))
 
 
 async def test_notes_come_page_by_page(alice: Client) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from bench.quality.model import InProcess
 from guest.memory.memory import Memory
-from guest.memory.models import Only
+from guest.memory.models import SCRATCHPAD, Only
 from guest.memory.search.engine import WEAK_MAX
 from guest.tools.base import ToolContext
 from guest.tools.memory.notes import memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.memory.store import ORIGIN
 from tests.support.settings import memory_config
 
 pytestmark = pytest.mark.model
@@ -51,6 +52,10 @@ async def test_the_acceptance_test_of_the_specification(tmp_path: Path) -> None:
         (found,) = await call(memory, "memory_search", query="name")
         assert (found["text"], found["weak"]) == ("User prefers SG", True)
         assert found["matched_by"] == "weak"
+        await memory.keyed.write(SCRATCHPAD, "ask for the name", "replace", ORIGIN)
+        scratchpad, found = await call(memory, "memory_search", query="name")
+        assert ("weak" in scratchpad, found["text"]) == (False, "User prefers SG")
+        await memory.keyed.clear(SCRATCHPAD)
         await call(memory, "memory_delete", **note)
         assert await call(memory, "memory_search", query="name") == []
 

@@ -211,9 +211,10 @@ class Search:
             # a hidden note may have taken the place of a visible one
             among = await self.allowed(tags, only)
         shown = (await reranking.reranked(question.text, shown, recency))[:top_k]
-        if weak and not shown and not only.this_conversation:
-            shown = (await self._nearest(question, among, only))[:top_k]
-            if shown:
+        if weak and not only.this_conversation and all(hit.key in FIXED for hit in shown):
+            nearest = await self._nearest(question, among, only)
+            shown = (*shown, *nearest)[:top_k]
+            if nearest:
                 warnings.append("nothing fits well: these are the nearest notes, marked weak")
         passing = ""
         if reranking.problem and reranking.is_loading:
