@@ -42,7 +42,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 """Steps, each with the words that its duration is counted by, and what an absent one counts as."""
 _ID: Final = rf"({ID_PATTERN})?"
 _WORDS: Final = {
-    "tool": r"[a-z][a-z0-9_-]{0,79}",
+    "tool": r"[a-z][A-Za-z0-9_-]{0,79}",
     "safety": r"(read_only|side_effecting|privileged)?",
     "outcome": r"[a-z_]{0,32}",
     "channel": _ID,

@@ -117,7 +117,7 @@ def test_attributes_are_those_that_are_known_and_hold_no_sentence() -> None:
     assert found is not None
     assert found.words == {"session": "session-1"}
     assert found.counts == {"input_tokens": 5}
-    told = {"operation": "rerank", "kind": "typed_memory", "note_id": "note-7"}
+    told = {"operation": "rerank", "kind": "typed_memory", "note_id": "note-7", "tool": "a_getX"}
     found = checked(span("memory", words=told))
     assert found is not None
     assert found.words == told
