@@ -79,7 +79,7 @@ def _checks(
         lambda: [directories.workspace(config, user_id)],
         lambda: [directories.guest_uids(config, user_id)] if own_uids else [],
         lambda: [directories.runtime_directory(config, user_id)],
-        lambda: [directories.file_system(config.workspace_root)] if here else [],
+        lambda: [directories.file_system(config.workspace_root / user_id)] if here else [],
         lambda: [directories.free_space("disk", config.workspace_root)],
         lambda: [directories.free_space("runtime disk", base)] if here and len(disks) > 1 else [],
         lambda: [database.database(config, user_id)] if here else [],

@@ -442,7 +442,7 @@ class Host:
         self.notices += self.workspace.adopt()
         on_server = self.config.for_user(self.user_id).memory.remote_url
         if Role.AGENT in self._capabilities.own_files and not on_server:
-            self.notices += passing(self.workspace.root)
+            self.notices += passing(self._launchers.agent.db_path, self.workspace.root)
 
     async def _embedder_moved(self) -> None:
         if self._started:

@@ -32,9 +32,9 @@ PASSING: Final = frozenset(["tmpfs", "ramfs", "overlay", "aufs", "fuse.fuse-over
 """What is on these does not outlive the machine or container."""
 
 
-def passing(root: Path) -> list[str]:
-    """What to say of memories in files below `root` if they may not persist; empty if nothing."""
-    kind = file_system_kind(root)
+def passing(database: Path, root: Path) -> list[str]:
+    """What to say of a memory in a file below `root` if it may not persist; empty if nothing."""
+    kind = file_system_kind(database)
     if kind not in PASSING:
         return []
     notice = (

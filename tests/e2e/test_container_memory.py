@@ -65,7 +65,8 @@ def test_files_are_encrypted_backed_up_and_restored_in_the_guest(house: Househol
     house.works("start", "--detach")
     assert "Albatross" in house.said(QUESTION)
     notices = json.loads(house.works("status", "--json"))["notices"]
-    assert [each for each in notices if "a local file on" in each] == passing(house.workspaces)
+    said = passing(internal, house.workspaces)
+    assert [each for each in notices if "a local file on" in each] == said
     backup = house.path / "saved.db"
     house.works("memory", "backup", str(backup))
     assert "know nothing" in house.said("forget my boat", QUESTION)

@@ -11,8 +11,10 @@ from runner.workspace import disk_space
 def test_a_place_that_goes_with_its_container_is_named_with_both_ways_out(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_space, "file_system_kind", lambda _: kind)
-    (notice,) = disk_space.passing(tmp_path)
+    database = tmp_path / "alice" / ".oxydra" / "memory.db"
+    kinds = {database: kind, tmp_path: "ext4"}
+    monkeypatch.setattr(disk_space, "file_system_kind", lambda place: kinds[place])
+    (notice,) = disk_space.passing(database, tmp_path)
     assert f"a local file on {kind}" in notice
     assert f"mount a volume at {tmp_path}" in notice
     assert "memory.remote_url" in notice
@@ -22,5 +24,7 @@ def test_a_place_that_goes_with_its_container_is_named_with_both_ways_out(
 def test_of_a_place_that_stays_nothing_is_said(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_space, "file_system_kind", lambda _: kind)
-    assert disk_space.passing(tmp_path) == []
+    database = tmp_path / "alice" / ".oxydra" / "memory.db"
+    kinds = {database: kind, tmp_path: "overlay"}  # a volume for this user alone
+    monkeypatch.setattr(disk_space, "file_system_kind", lambda place: kinds[place])
+    assert disk_space.passing(database, tmp_path) == []
