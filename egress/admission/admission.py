@@ -120,7 +120,8 @@ class Admission:
             refused = Refused(403, "policy", f"{shown} is not allowed: {verdict.reason}")
         elif not upstream:
             try:
-                self._count(caller, attempt.host)
+                if why := self._allowance.admit(caller, attempt.host):
+                    raise Refused(429, "limit", why)
                 addresses = await configuration.outside.dialer.resolve(attempt.host)
             except Refused as error:
                 refused = error
@@ -179,6 +180,9 @@ class Admission:
         """The verdict of the configuration that counts now. Raises `Refused` where none does."""
         configuration = self.state.current
         if upstream is None:
+            read = configuration.interception.wants(attempt.host, attempt.port)
+            if caller.role == Party.SHELL and attempt.scheme == ("tunnel" if read else "https"):
+                return Verdict("deny", "", "whether its requests are read has changed; try again")
             return configuration.policies[caller.role].decide(attempt, caller.session_id)
         rule = f"upstream {upstream.name}"
         if configuration.upstreams.has(upstream):
@@ -192,6 +196,8 @@ class Admission:
             if verdict.decision != "allow":
                 return f"it is not allowed any more: {verdict.reason}"
             current, attempt = self.state.current, passage.attempt
+            if current.outside.dialer.proxy != passage.configuration.outside.dialer.proxy:
+                return "the proxy that it would go by has changed; try again"
             current.outside.dialer.check(attempt.host, passage.addresses)
             before, now = (
                 each.credentials.hidden(attempt.host, attempt.port).forms
@@ -203,7 +209,3 @@ class Admission:
         except Refused as refused:
             return refused.why
         return ""
-
-    def _count(self, caller: Caller, host: str) -> None:
-        if why := self._allowance.admit(caller, host):
-            raise Refused(429, "limit", why)

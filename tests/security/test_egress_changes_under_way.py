@@ -249,7 +249,17 @@ async def test_what_waits_for_an_answer_ends_and_another_goes_on(egress: Egress)
             assert ((await goes_on).status, (await goes_on).body) == (200, b"hello")
 
 
-async def test_a_network_that_is_closed_ends_what_goes_there(egress: Egress) -> None:
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"private_networks": []}, "127.0.0.1"),
+        ({"inspected": True}, "whether its requests are read"),
+        ({"proxy": "http://proxy.example.org:3128"}, "the proxy"),
+    ],
+)
+async def test_what_no_rule_says_ends_what_goes_there_too(
+    egress: Egress, change: dict[str, Any], why: str
+) -> None:
     held = at_once()
     async with site() as there, name_server(held) as at:
         opened = pb.EgressPolicy(allow=[there.target])
@@ -259,9 +269,10 @@ async def test_a_network_that_is_closed_ends_what_goes_there(egress: Egress) -> 
         writer.write(in_records(hello(HOST)))
         async with asyncio.timeout(60):
             await there.reached.wait()
-            await egress.configure(shell=opened, name_servers=[at], private_networks=[])
+            now = change | ({"inspected": [there.target]} if "inspected" in change else {})
+            await egress.configure(shell=opened, name_servers=[at], **now)
             with suppress(ConnectionError):
                 assert await reader.read() == b""
         writer.transport.abort()
     ended = await egress.end_of(HOST)
-    assert (ended.outcome, "127.0.0.1" in ended.reason) == ("cut", True)
+    assert (ended.outcome, why in ended.reason) == ("cut", True)
