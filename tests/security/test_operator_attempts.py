@@ -131,3 +131,34 @@ async def test_the_operators_cookie_alone_does_nothing(front: Front, server: Htt
                 reply = await client.post(f"/api/host/{method}", json=asked, headers=headers)
                 assert reply.status_code in (401, 403), (method, headers)
     assert (front.config.workspace_root / "alice").is_dir()
+
+
+@pytest.mark.attempt(
+    "acting as the operator by a request whose end comes after the logout",
+    stopped_by="who is let in is looked at again once the request has arrived",
+)
+async def test_a_request_that_arrives_after_the_logout_does_nothing(
+    front: Front, server: HttpServer
+) -> None:
+    over = asyncio.Event()
+    async with operator(front, server) as client:
+        began = asyncio.Semaphore(0)
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b"{"
+            began.release()
+            await over.wait()
+            yield b'"user_id": "alice"}'
+
+        async def asked(method: str) -> int:
+            headers = {"Content-Type": "application/json"}
+            url = f"/api/host/{method}"
+            return (await client.post(url, content=body(), headers=headers)).status_code
+
+        going = [asyncio.create_task(asked(method)) for method in METHODS]
+        for _ in going:
+            await began.acquire()
+        await client.get("/healthz")
+        assert (await client.post("/api/logout", json={"everywhere": True})).status_code == 200
+        over.set()
+        assert set(await asyncio.gather(*going)) == {401}

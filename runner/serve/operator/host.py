@@ -130,7 +130,8 @@ class HostApi:
         return [Route("/api/host/{method}", self._call, methods=["POST"])]
 
     async def _call(self, request: Request) -> Response:
-        if not self._door.caller(request).operator:
+        caller = self._door.caller(request)
+        if not caller.operator:
             raise WireError(
                 Code.PERMISSION_DENIED,
                 "this is for the account that runs the agents",
@@ -141,6 +142,8 @@ class HostApi:
         if method is None:
             raise WireError(Code.NOT_FOUND, "the host has no such method", details=name[:80])
         asked = await json_object(request)
+        if (ended := caller.ended()) is not None:  # while the request arrived
+            raise ended
         if unknown := asked.keys() - method.fields.split():
             raise WireError(
                 Code.INVALID_ARGUMENT,
