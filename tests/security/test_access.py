@@ -204,7 +204,7 @@ async def test_an_unknown_token_is_refused(front: Front) -> None:
         {},
         {TOKEN_METADATA_KEY: right.token},
         {"Authorization": right.token},
-        {"X-Oxydra": "1", "Cookie": f"__Host-oxydra={right.token}"},
+        {"X-Oxydra": "1", "Cookie": f"__Host-oxydra-usual={right.token}"},
     ):
         async with http(right) as client:
             del client.headers["Authorization"]

@@ -5,6 +5,7 @@ import logging
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -185,8 +186,8 @@ def is_secure(request: Request) -> bool:
 
 def cookie_name(request: Request) -> str:
     """Cookies are for all ports of a host: another server there must not take ours for its own."""
-    port = str(request.state.origin).rpartition(":")[2]
-    return "__Host-oxydra" if is_secure(request) else f"oxydra-{port}"
+    name = f"oxydra-{urlsplit(str(request.state.origin)).port or 'usual'}"
+    return f"__Host-{name}" if is_secure(request) else name
 
 
 def _secrets(request: Request) -> tuple[str, str]:

@@ -118,10 +118,9 @@ class Sessions:
             return
         for path in list(self._directory.iterdir()):
             found = self._load(path)
-            if found is not None and (found.user_id, found.operator) == (
-                session.user_id,
-                session.operator,
-            ):
+            if found is None or found.operator != session.operator:
+                continue
+            if session.operator or found.user_id == session.user_id:
                 path.unlink(missing_ok=True)
 
     def _of(self, cookie: str, page: str) -> _Session | None:

@@ -83,12 +83,12 @@ async def page(server: HttpServer, **options: Any) -> AsyncIterator[httpx.AsyncC
 
 @asynccontextmanager
 async def operator(
-    front: Front, server: HttpServer, **options: Any
+    front: Front, server: HttpServer, user_id: str = "alice", **options: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A page in which the operator is logged in, and began with alice."""
+    """A page in which the operator is logged in, and began with this user."""
     async with page(server, **options) as client:
         reply = await client.post(
-            "/api/login", json={"link": Links.locate(front.config).make("alice")}
+            "/api/login", json={"link": Links.locate(front.config).make(user_id)}
         )
         assert reply.status_code == 200, reply.text
         yield client
