@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import json
 import logging
@@ -9,7 +10,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -18,6 +19,7 @@ import uvicorn
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 from wire import locks
+from wire.egress import hosts
 from wire.errors import Code, WireError
 from wire.settings import ServeSettings
 
@@ -54,6 +56,10 @@ log = logging.getLogger(__name__)
 _HOUR_S: Final = 3600.0
 _END_S: Final = 2
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+_LOOPBACKS: Final = {
+    "127.0.0.1": ((socket.AF_INET6, "::1"),),
+    "::1": ((socket.AF_INET, "127.0.0.1"),),
+}
 _BACKLOG: Final = 4_096
 _ENDS: Final = WireError(
     Code.UNAVAILABLE, "the server ends", resolution="try again once it serves again: runner serve"
@@ -254,27 +260,38 @@ def _alone(links: Links) -> Iterator[None]:
 @contextmanager
 def _tcp(listen: str) -> Iterator[socket.socket]:
     host, _, port = listen.rpartition(":")
-    made = None
-    try:
-        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM
-        )
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        if made is not None:
-            made.close()
-        raise HostError(
-            Code.UNAVAILABLE,
-            f"cannot listen on {listen}",
-            details=str(error),
-            resolution="name another address in runner.toml ([serve] listen, [access] listen, or "
-            "[telemetry] prometheus), or end the program that is there",
-        ) from None
-    with made:
+    with ExitStack() as stack:
+        try:
+            (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
+                host.strip("[]"), int(port), type=socket.SOCK_STREAM
+            )
+            made = stack.enter_context(socket.socket(family, kind, protocol))
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            _keep_localhost(made, stack)
+            made.listen(_BACKLOG)
+        except (OSError, OverflowError) as error:
+            raise HostError(
+                Code.UNAVAILABLE,
+                f"cannot listen on {listen}",
+                details=str(error),
+                resolution="name another address in runner.toml ([serve] listen, [access] listen, "
+                "or [telemetry] prometheus), or end the program that is there",
+            ) from None
         yield made
+
+
+def _keep_localhost(made: socket.socket, stack: ExitStack) -> None:
+    """Keep others from this port at the other address that `localhost` leads to: a page from there
+    reads what browsers keep for that name. Raises `OSError` if somebody is there."""
+    here, port, *_ = made.getsockname()
+    for family, there in _LOOPBACKS.get(here, ()):
+        try:
+            stack.enter_context(socket.socket(family)).bind((there, port))
+        except OSError as error:  # without IPv6 nobody is there
+            if error.errno == errno.EADDRINUSE:
+                said = f"{hosts.shown(there, port)}, where localhost leads too, is in use"
+                raise OSError(said) from None
 
 
 @contextmanager

@@ -204,6 +204,28 @@ async def test_a_cookie_alone_lets_nobody_in(front: Front, server: HttpServer) -
     assert asked(front) == []
 
 
+@pytest.mark.parametrize(("ours", "other"), [("127.0.0.1", "::1"), ("[::1]", "127.0.0.1")])
+@pytest.mark.attempt(
+    "taking the server's port at the other address that `localhost` leads to",
+    stopped_by="the server keeps its port at both; it does not start where somebody is",
+)
+async def test_a_name_that_leads_to_two_addresses_leads_to_one_server(
+    front: Front, ours: str, other: str
+) -> None:
+    family = socket.AF_INET6 if ":" in other else socket.AF_INET
+    async with open_beside(front, listen=f"{ours}:0") as beside:
+        port = int(beside.server.url.rpartition(":")[2])
+        with socket.socket(family) as thief:
+            thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                thief.bind((other, port))
+    with socket.create_server((other, 0), family=family) as there:
+        port = there.getsockname()[1]
+        with pytest.raises(WireError, match="where localhost leads too, is in use"):
+            async with open_beside(front, listen=f"{ours}:{port}"):
+                pass
+
+
 async def test_a_server_that_starts_again_logs_nobody_out(front: Front) -> None:
     async with AsyncExitStack() as browsers:
         clients = []
@@ -235,12 +257,13 @@ async def test_a_logout_ends_the_session_and_what_it_has_open(
             assert "begun" in await anext(stream.aiter_lines())
             reply = await client.post("/api/logout", json={})
             assert "Max-Age=0" in set_cookie(reply)
-        async with operator(front, server) as again:
+        async with operator(front, server) as again, operator(front, server, "bob") as elsewhere:
             thief.cookies, thief.headers["X-Oxydra"] = again.cookies, again.headers["X-Oxydra"]
             async with thief.stream("POST", "/api/users/alice/FollowTurn", json=TURN) as stream:
                 await again.post("/api/logout", json={"everywhere": True})
                 assert (await last_line(stream))["error"]["code"] == "unauthenticated"
-            assert (await thief.get("/api/me")).status_code == 401
+            for client in (thief, elsewhere):
+                assert (await client.get("/api/me")).status_code == 401
 
 
 @pytest.mark.attempt(
@@ -757,7 +780,8 @@ async def test_with_a_certificate_the_cookie_is_for_tls_alone(front: Front) -> N
         link = Links(beside.root).make("alice")
         reply = await client.post("/api/login", json={"link": link})
         assert reply.status_code == 200
-        assert set_cookie(reply).startswith("__Host-oxydra=")
+        port = beside.server.url.rpartition(":")[2]
+        assert set_cookie(reply).startswith(f"__Host-oxydra-{port}=")
         assert set_cookie(reply).endswith("; Secure")
         client.headers["X-Oxydra"] = reply.json()["page"]
         assert (await client.get("/api/me")).json()["user_id"] == "alice"
