@@ -1,7 +1,9 @@
 """Who the users of this machine are."""
 
+from contextlib import suppress
 from urllib.parse import urlsplit
 
+from wire.egress import hosts
 from wire.errors import Code
 
 from runner.config.models import Config
@@ -54,5 +56,7 @@ def check_servers(config: Config, user_id: str) -> None:
 def _place(url: str) -> tuple[str, int, str]:
     """Where an address leads: what else it says does not choose a server."""
     parts = urlsplit(url.lower())
-    port = parts.port or (80 if parts.scheme == "http" else 443)
-    return (parts.hostname or "").rstrip("."), port, parts.path.rstrip("/")
+    port, host = parts.port or (80 if parts.scheme == "http" else 443), parts.hostname or ""
+    with suppress(ValueError):
+        host = hosts.canonical(host)
+    return host, port, parts.path.rstrip("/")

@@ -18,7 +18,11 @@ def config(tmp_path: Path, url: str, **memory: Any) -> Config:
 
 
 @pytest.mark.parametrize(
-    "theirs", [None, "https://memory.example.:443/", "libsql://MEMORY.example#bob"]
+    "theirs",
+    [
+        *(None, "https://memory.example.:443/", "libsql://MEMORY.example#bob"),
+        "https://memory\u3002example",
+    ],
 )
 @pytest.mark.parametrize("url", ["https://memory.example", "libsql://memory.example"])
 def test_a_server_that_holds_one_user_is_not_given_to_two(
