@@ -92,11 +92,11 @@ answers() {
     docker logs --tail 20 "oxydra-memory-$1" >&2
     exit 1
   }
-  others=$(docker exec "oxydra-memory-$1" ls /var/lib/sqld/dbs | grep -vx default | xargs) || true
+  others=$(docker exec "oxydra-memory-$1" ls -q /var/lib/sqld/dbs | grep -vx default | xargs) || true
   [ -z "$others" ] || {
     docker rm --force "oxydra-memory-$1" >/dev/null
     echo "the volume oxydra-memory-$1 holds other databases ($others), which $1's token would open;" \
-      "empty it: docker volume rm oxydra-memory-$1" >&2
+      "look at them: docker run --rm -it --user 0:0 -v oxydra-memory-$1:/data $image ls -lR /data/dbs" >&2
     exit 1
   }
   reaching=$(grep -oE '"(readfile|writefile|fsdir)"' <<<"$said" | sort -u | tr -d '"' | xargs)
