@@ -99,6 +99,7 @@ class Sqld:
         if self._keys is not None:
             key_file = self.data.with_name("jwt.pem")
             key_file.write_bytes(self._keys.public_pem)
+            key_file.chmod(0o644)  # whatever mask another test has left
             command += ["--auth-jwt-key-file", str(key_file)]
         with self.data.with_name("sqld.log").open("ab") as log:
             self._process = subprocess.Popen(
