@@ -11,6 +11,9 @@ from wire.errors import Code, WireError
 from wire.v1.shell_pb2 import OutputChunk
 
 _READ_BYTES: Final = 65536
+_SMALL_BYTES: Final = 1024
+_JOIN_S: Final = 0.005
+"""How long a pipe is not read after a small piece: it joins what is written meanwhile."""
 DRAIN_MAX_BYTES: Final = 1024 * 1024
 """How much is still read after a command's end: the largest pipe that an unprivileged process
 can have."""
@@ -96,7 +99,7 @@ class OutputStream:
         """Start to read from a pipe; the stream closes it at its end."""
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
-        self._loop.add_reader(descriptor, self._readable)
+        self._watch()
 
     def add(self, data: bytes) -> None:
         """Append bytes that come from the daemon itself."""
@@ -141,8 +144,12 @@ class OutputStream:
 
     def _resume(self) -> None:
         """Read on if the pipe was paused and there is room, or nothing is kept any more."""
-        if self._paused and self._descriptor >= 0 and self._room() != 0:
+        if self._paused and self._room() != 0:
             self._paused = False
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._descriptor >= 0:
             self._loop.add_reader(self._descriptor, self._readable)
 
     def _readable(self) -> None:
@@ -150,10 +157,14 @@ class OutputStream:
             self._paused = True
             self._loop.remove_reader(self._descriptor)
             return
+        size = min(_READ_BYTES, room or _READ_BYTES)
         try:
-            data = os.read(self._descriptor, min(_READ_BYTES, room or _READ_BYTES))
+            data = os.read(self._descriptor, size)
         except BlockingIOError:
             return
+        if 0 < len(data) < min(size, _SMALL_BYTES):
+            self._loop.remove_reader(self._descriptor)
+            self._loop.call_later(_JOIN_S, self._watch)
         if not self._sealed:
             self._take(data)
         elif not data:

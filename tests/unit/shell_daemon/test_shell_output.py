@@ -54,6 +54,14 @@ async def test_without_a_reader_the_newest_bytes_stay(pipe: Pipe) -> None:
     assert pipe.changes == 1
 
 
+async def test_small_pieces_are_joined(pipe: Pipe) -> None:
+    for _ in range(1_000):
+        pipe.write(b"b")
+        await asyncio.sleep(0)
+    pipe.stream.seal()
+    assert (pipe.stream.total, pipe.changes < 300) == (1_000, True)
+
+
 async def test_a_reader_makes_the_writer_wait_until_it_moves(pipe: Pipe) -> None:
     with pipe.stream.cursor(0) as cursor:
         pipe.write(b"0123456789" * 30)
