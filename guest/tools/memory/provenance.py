@@ -13,6 +13,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
+from functools import lru_cache
+from itertools import groupby
 from typing import Final
 
 from wire.text import shortened
@@ -63,7 +65,7 @@ _VERBS: Final = frozenset(
     {("am", "is"), ("have", "has"), ("go", "goes"), ("do", "does"), ("bin", "ist")}
     | {("habe", "hat"), ("suis", "est"), ("ai", "a")}
 )
-_RAISED: Final = re.compile("[²³¹¼-¾⁰-₉⅐-⅟]")
+_UNLIKE: Final = frozenset({"<super>", "<sub>", "<circle>", "<fraction>"})
 _QUESTIONS: Final = frozenset("?？؟՞;‽")
 _OPENS: Final = re.compile(
     r"[\"“”„‟«»‹›‘‚《〈「『【〝״＂`|<~–—：]|(?<!\w)['’]|:(?!//|\d)| --? "
@@ -180,16 +182,33 @@ def _is_third_person(verb: str, other: str) -> bool:
 
 def _tokens(text: str) -> list[str]:
     """Everything that stands in a text, in order, but its quotation marks and its end."""
-    text = unicodedata.normalize("NFKC", _RAISED.sub(r" \g<0> ", text)).lower()
-    folded = unicodedata.normalize("NFKC", text).replace("’", "'").replace("n't", " not")
+    runs = (("".join(run), alone) for alone, run in groupby(text, _stands_alone))
+    text = "".join(f" {run} " if alone else _plain(_plain(run).lower()) for run, alone in runs)
+    folded = text.replace("’", "'").replace("n't", " not")
     folded = re.sub(r"\b(?:(?:the )?user's|my)\b", f" {_USERS} ", folded.rstrip(" \n.!。।"))
     folded = _SELF.sub(f" {_USER} ", folded.replace("i'm ", "i am "))
     return re.findall(r"\w+|[^\w\s]", folded.strip(' \n"“”„«»'))
 
 
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+@lru_cache(1024)
+def _stands_alone(character: str) -> bool:
+    """Whether a character means another thing than the plain ones that compatibility has for it:
+    10² is not 102, and ①② is not 12."""
+    kind = unicodedata.decomposition(character).partition(" ")[0]
+    return kind in _UNLIKE or (
+        kind.startswith("<")
+        and not character.isdecimal()
+        and any(unicodedata.numeric(each, None) is not None for each in _plain(character))
+    )
+
+
 def _words(text: str) -> set[str]:
     """The words of a text; pairs of characters in scripts without spaces."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    folded = _plain(_plain(text).casefold())
     folded = _USER_UNSPACED.sub(" ", folded)
     kept = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in folded)
     words: set[str] = set()
