@@ -85,11 +85,15 @@ async def run(full: bool = False) -> list[str]:
 async def _one_user(net: Internet, user: Guests, tier: TierName, rounds: int) -> list[str]:
     idle = await _memory(user, tier)
     near, far = f"https://{net.web}", "https://egress/openai"
-    async with _straight(net) as straight, _by_door(user) as door, AsyncExitStack() as stack:
-        asked = await _in_turns(_asking(straight, near), _asking(door, far), rounds)
+    async with (
+        _straight(net) as straight,
+        _through_egress(user) as client,
+        AsyncExitStack() as stack,
+    ):
+        asked = await _in_turns(_asking(straight, near), _asking(client, far), rounds)
         first = await _stream(stack, net, straight, near, rounds)
         pieces = await _alone(first, rounds)
-        second = await _stream(stack, net, door, far, rounds)
+        second = await _stream(stack, net, client, far, rounds)
         streamed = pieces, await _alone(second, rounds)
     direct, through = await _downloads(net, user, tier)
     after = await _memory(user, tier)
@@ -154,9 +158,9 @@ async def _users(net: Internet, rounds: int) -> list[str]:
             await stack.enter_async_context(guests(net, "process", base_url=f"https://{_HOST}"))
             for _ in range(_USERS)
         ]
-        doors = [await stack.enter_async_context(_by_door(user)) for user in all_users]
+        clients = [await stack.enter_async_context(_through_egress(user)) for user in all_users]
         straights = [await stack.enter_async_context(_straight(net)) for _ in all_users]
-        through = [_asking(each, "https://egress/openai") for each in doors]
+        through = [_asking(each, "https://egress/openai") for each in clients]
         direct = [_asking(each, f"https://{net.web}") for each in straights]
         together = await _in_turns(_all(direct), _all(through), rounds)
         total = sum([(await _pss(user)) for user in all_users])
@@ -221,7 +225,7 @@ async def _alone(fetch: _Fetch, rounds: int) -> list[float]:
 def _rows(what: str, times: tuple[Sequence[float], Sequence[float]]) -> list[str]:
     return [
         f"    {what:22} {how:6} p50 {p50(each):7.2f} ms   p95 {p95(each):7.2f} ms"
-        for how, each in zip(("direct", "door"), times, strict=True)
+        for how, each in zip(("direct", "egress"), times, strict=True)
     ]
 
 
@@ -232,12 +236,12 @@ def _straight(net: Internet) -> httpx.AsyncClient:
     return httpx.AsyncClient(verify=context, headers={"host": _HOST}, timeout=30)
 
 
-def _by_door(user: Guests) -> httpx.AsyncClient:
-    """A client at the agent's door, with the agent's identity."""
-    context = client_context(Identity.of(user.door.identity))
-    path = user.door.endpoint.removeprefix("unix:")
+def _through_egress(user: Guests) -> httpx.AsyncClient:
+    """A client at the agent's listener, with the agent's identity."""
+    context = client_context(Identity.of(user.listener.identity))
+    path = user.listener.endpoint.removeprefix("unix:")
     transport = httpx.AsyncHTTPTransport(uds=path, verify=context)
-    headers = {"oxydra-token": user.door.token}
+    headers = {"oxydra-token": user.listener.token}
     return httpx.AsyncClient(transport=transport, headers=headers, timeout=30)
 
 

@@ -103,8 +103,8 @@ direction that waits; otherwise four and eight times as much."""
 def _parser() -> program.Parser:
     parser = program.Parser("oxydra-egress", "Lets out what may leave, and nothing else.")
     parser.add_listener("--socket", "where the runner is served")
-    parser.add_listener("--agent-door", "where the agent is", required=False)
-    parser.add_listener("--shell-door", "where the shell is", required=False)
+    parser.add_listener("--agent-listener", "where the agent is", required=False)
+    parser.add_listener("--shell-listener", "where the shell is", required=False)
     parser.add_log_level()
     return parser
 
@@ -147,7 +147,7 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
 
 def _listeners(arguments: argparse.Namespace) -> dict[Party, str]:
     """Whom this guest serves, and where."""
-    endpoints = {Party.AGENT: arguments.agent_door, Party.SHELL: arguments.shell_door}
+    endpoints = {Party.AGENT: arguments.agent_listener, Party.SHELL: arguments.shell_listener}
     return {party: endpoint for party, endpoint in endpoints.items() if endpoint}
 
 
@@ -200,7 +200,7 @@ def main() -> int:
 def _run() -> int:
     arguments = (parser := _parser()).parse_args()
     if not (endpoints := _listeners(arguments)):
-        parser.error("one of --agent-door and --shell-door is required")
+        parser.error("one of --agent-listener and --shell-listener is required")
     name = "egress" if Party.AGENT in endpoints else "shell-egress"
     logs.configure(name, "", arguments.log_level)
     os.umask(0o077)

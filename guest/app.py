@@ -176,11 +176,11 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
     _imported()
     agent = config.settings.agent
     peers: dict[Party, PeerClient] = {}
-    if config.door is not None:
-        peers[Party.EGRESS] = config.door
-        _close_later(stack, "door", config.door.close)
+    if config.egress is not None:
+        peers[Party.EGRESS] = config.egress
+        _close_later(stack, "egress", config.egress.close)
     no_shell = config.shell.unavailable_reason
-    build = partial(build_model, no_shell_reason=no_shell, door=config.door)
+    build = partial(build_model, no_shell_reason=no_shell, egress=config.egress)
     keys = {name: "" if why else NO_KEY for name, why in config.upstreams.items()}
     models = Models(agent, keys, build=build)
     if not models.certain:
@@ -213,7 +213,9 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
                 details=str(error),
                 resolution=adding("mcp"),
             ) from error
-        servers = McpServers(mcp, shell, config.paths.internal, config.secrets.servers, config.door)
+        servers = McpServers(
+            mcp, shell, config.paths.internal, config.secrets.servers, config.egress
+        )
         _close_later(stack, "MCP servers", servers.close)
     service = composition.gateway(
         config, models=models, memory=memory, roots=roots, shell=shell, servers=servers, peers=peers

@@ -56,7 +56,7 @@ class Paths:
 @dataclass(frozen=True)
 class GuestConfig:
     """Everything that one agent guest needs: its settings, secrets and endpoints. `upstreams` are
-    the servers behind its door, each with the reason why it cannot be used."""
+    the servers behind egress, each with the reason why it cannot be used."""
 
     user_id: str
     tier: str
@@ -70,7 +70,7 @@ class GuestConfig:
     memory: MemoryConfig
     embedder: GuestLink
     shell: GuestLink
-    door: EgressClient | None
+    egress: EgressClient | None
     upstreams: Mapping[str, str]
     log_level: str
     witnessed: bool = False
@@ -83,7 +83,9 @@ class GuestConfig:
         them would only damage ordinary text.
         """
         others = [
-            link.peer.token for link in (self.embedder, self.shell, self.door) if link and link.peer
+            link.peer.token
+            for link in (self.embedder, self.shell, self.egress)
+            if link and link.peer
         ]
         candidates = (self.token, *others, *self.secrets.values())
         return tuple(secret for secret in candidates if len(secret) >= SECRET_MIN_CHARS)
@@ -106,20 +108,20 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
     if log_level not in (levels := get_args(LogLevel)):
         raise bad_field("log_level", repr(log_level), "one of " + ", ".join(levels))
     settings, secrets = from_json(envelope.settings), Secrets.of(envelope.secrets)
-    egress = link_of(Party.EGRESS, envelope.egress).peer
-    door = None if egress is None else EgressClient(egress)
-    if door is None and settings.agent.provider != "offline":
-        raise _no_door(f"provider {settings.agent.provider!r}")
-    if door is None and any(each.url for each in settings.mcp.servers.values()):
-        raise _no_door("an MCP server with an address")
+    peer = link_of(Party.EGRESS, envelope.egress).peer
+    egress = None if peer is None else EgressClient(peer)
+    if egress is None and settings.agent.provider != "offline":
+        raise _no_egress(f"provider {settings.agent.provider!r}")
+    if egress is None and any(each.url for each in settings.mcp.servers.values()):
+        raise _no_egress("an MCP server with an address")
     remote = None
     if url := settings.memory.server_of(user_id):
-        if door is None:
-            raise _no_door("a memory on a server")
+        if egress is None:
+            raise _no_egress("a memory on a server")
         remote = RemoteConfig(
             url,
             timeout_s=settings.memory.remote_timeout_s,
-            door=door,
+            egress=egress,
             one_user=settings.memory.server_holds_one_user,
         )
     database = _path("paths.database", envelope.paths.database)
@@ -141,14 +143,14 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         memory=MemoryConfig(str(database), settings.memory, secrets.memory_key, remote),
         embedder=link_of(Party.EMBEDDER, envelope.embedder),
         shell=link_of(Party.SHELL, envelope.shell),
-        door=door,
+        egress=egress,
         upstreams=dict(envelope.upstreams),
         log_level=log_level,
         witnessed=envelope.witnessed,
     )
 
 
-def _no_door(what: str) -> GuestError:
+def _no_egress(what: str) -> GuestError:
     return GuestError(
         Code.FAILED_PRECONDITION,
         f"{what} needs a way out, and the envelope names none",

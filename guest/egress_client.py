@@ -1,4 +1,4 @@
-"""The agent's door at the egress guest: the only way out of this one.
+"""The agent's client of the egress guest, through which alone requests leave this one.
 
 What the settings name as a server is behind it by a name, as `https://egress/openai/…`. The egress
 guest puts the keys in; this guest has none. Every request says for which session and turn it is
@@ -21,10 +21,10 @@ from wire.tls import client_context
 
 from guest.errors import GuestError
 
-NO_KEY: Final = "behind-the-door"
+NO_KEY: Final = "behind-egress"
 """What libraries that insist on a key are given."""
 REFUSED: Final = "oxydra-refused"
-"""The header of the door's own answers. Its value is the kind of refusal; the body says why."""
+"""The header of egress' own answers. Its value is the kind of refusal; the body says why."""
 MISSING: Final = "missing"
 """The kind of refusal where an upstream has no key."""
 UNTRUSTED: Final = "untrusted"
@@ -65,12 +65,12 @@ def name_in(url: str) -> str:
 
 
 class EgressUnreachable(httpx2.ConnectError):
-    """Nobody serves the door."""
+    """Nobody serves egress' listener."""
 
 
 @dataclass
 class EgressClient:
-    """The door, as clients reach it; the egress guest may be started anew somewhere else. `close`
+    """Connects clients to the egress guest, which may be started anew somewhere else. `close`
     ends the connections of `http`.
 
     Attributes:
@@ -145,25 +145,25 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
-    """Connects to the door whatever the URL names, and says for whom."""
+    """Connects to egress whatever the URL names, and says for whom."""
 
-    def __init__(self, door: EgressClient) -> None:
+    def __init__(self, egress: EgressClient) -> None:
         import httpcore2
 
         from guest.egress_network import EgressNetwork
 
-        super().__init__(verify=door.tls, trust_env=False)
+        super().__init__(verify=egress.tls, trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=door.tls,
+            ssl_context=egress.tls,
             max_connections=_CONNECTIONS,
             max_keepalive_connections=_CONNECTIONS,
             keepalive_expiry=_IDLE_S,
-            network_backend=EgressNetwork(door),
+            network_backend=EgressNetwork(egress),
         )
-        self._door = door
+        self._egress = egress
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        request.headers.update(self._door.headers())
+        request.headers.update(self._egress.headers())
         request.headers["accept-encoding"] = "identity"
         try:
             response = await super().handle_async_request(request)
@@ -180,7 +180,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
 
 
 def refusal_in(error: BaseException | None) -> WireError | None:
-    """Why the door, and not the server behind it, kept a request from being answered; None if it
+    """Why egress, and not the server behind it, kept a request from being answered; None if it
     did not. `error` may be what any of the providers' libraries made of it."""
     seen = 0
     while error is not None and seen < 10:
@@ -212,7 +212,7 @@ _KINDS: Final = {
 
 
 def refusal(status: int, kind: str, why: str) -> WireError:
-    """The error for an answer of the door's own."""
+    """The error for an answer of egress' own."""
     why = " ".join(why.split())[:_WHY_MAX_CHARS].removeprefix("egress: ")
     if kind == MISSING:
         return GuestError(

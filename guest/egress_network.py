@@ -1,4 +1,4 @@
-"""Connections to the door for the HTTP client of models, which leads them to the hosts of URLs."""
+"""Connections to egress for the HTTP client of models, which leads them to the hosts of URLs."""
 
 import ssl
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ class EgressConnector(Protocol):
 
 
 class EgressNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects to where the door is now, whatever host is asked for."""
+    """Connects to where egress is now, whatever host is asked for."""
 
-    def __init__(self, door: EgressConnector) -> None:
-        self._door = door
+    def __init__(self, egress: EgressConnector) -> None:
+        self._egress = egress
         self._system = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
@@ -37,8 +37,8 @@ class EgressNetwork(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,  # noqa: ARG002
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,  # noqa: ARG002
     ) -> httpcore2.AsyncNetworkStream:
-        door, place = self._door, self._door.place
-        began = _Stream(door)
+        egress, place = self._egress, self._egress.place
+        began = _Stream(egress)
         if place.path:
             stream = await self._system.connect_unix_socket(place.path, timeout)
         else:
@@ -49,16 +49,16 @@ class EgressNetwork(httpcore2.AsyncNetworkBackend):
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection to the door. Once that has moved, what is under way here ends well, and nothing
+    """A connection to egress. Once that has moved, what is under way here ends well, and nothing
     else begins."""
 
     stream: httpcore2.AsyncNetworkStream
 
-    def __init__(self, door: EgressConnector) -> None:
-        self._door = door
-        self._moves = door.moves
-        self._tls = door.tls
-        self._name = door.peer.name
+    def __init__(self, egress: EgressConnector) -> None:
+        self._egress = egress
+        self._moves = egress.moves
+        self._tls = egress.tls
+        self._name = egress.peer.name
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return await self.stream.read(max_bytes, timeout)
@@ -79,6 +79,6 @@ class _Stream(httpcore2.AsyncNetworkStream):
         return self
 
     def get_extra_info(self, info: str) -> Any:
-        if info == "is_readable" and self._moves != self._door.moves:
+        if info == "is_readable" and self._moves != self._egress.moves:
             return True  # which says of an idle connection that it is of no use
         return self.stream.get_extra_info(info)

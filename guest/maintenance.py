@@ -57,7 +57,7 @@ async def do(config: GuestConfig, job: MaintenanceJob) -> None:
 
             began = time.monotonic()
             await try_model(
-                config.settings.agent, NO_KEY, until=job.try_model.until, door=config.door
+                config.settings.agent, NO_KEY, until=job.try_model.until, egress=config.egress
             )
             result = {"took_s": time.monotonic() - began}
         case _:

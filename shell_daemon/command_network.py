@@ -44,7 +44,7 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class CommandNetwork:
-    """As the runner has set it last; before that, and with an empty door, nothing."""
+    """As the runner has set it last; before that, and with an empty endpoint, nothing."""
 
     def __init__(self, settings: Settings, identity: Identity) -> None:
         self._settings = settings
@@ -55,16 +55,16 @@ class CommandNetwork:
     def set(self, request: shell_pb2.SetEgressRequest) -> None:
         """Replace everything. New connections of running commands use it too, and files are there
         at once; variables are those of commands that start later. Raises `WireError`."""
-        door = _door(request)
+        egress = _address(request)
         limits.check_environment(request.environment)
         limits.check_files(request.files)
         environment = dict(request.environment)
-        if door is not None and request.authority_pem:
+        if egress is not None and request.authority_pem:
             bundle = self._write_bundle(request.authority_pem)
             environment = {**dict.fromkeys(_TRUST, str(bundle)), **environment}
         self._write_files(request.files)
         self._environment = environment
-        self._forwarder.door = door
+        self._forwarder.egress = egress
 
     def clear(self) -> None:
         """Remove the files of the daemon before this one, which may not come again."""
@@ -77,7 +77,7 @@ class CommandNetwork:
     ) -> Iterator[Mapping[str, str]]:
         """A way out for one command, open until the context ends; yields the variables for it.
         `on_refused` is told why something did not go out."""
-        if self._forwarder.door is None:
+        if self._forwarder.egress is None:
             yield self._environment
             return
         try:
@@ -146,7 +146,7 @@ class CommandNetwork:
             os.close(home)
 
 
-def _door(request: shell_pb2.SetEgressRequest) -> EgressAddress | None:
+def _address(request: shell_pb2.SetEgressRequest) -> EgressAddress | None:
     if not request.door:
         return None
     limits.check_token(request.token)

@@ -62,10 +62,10 @@ class EgressAddress:
 
 
 class Forwarder:
-    """Opens ports for commands. New connections go to the current `door`; None: none goes out."""
+    """Opens ports for commands. New connections go to the current `egress`; None: none goes out."""
 
     def __init__(self, identity: Identity) -> None:
-        self.door: EgressAddress | None = None
+        self.egress: EgressAddress | None = None
         self._context = tls.client_context(identity)
 
     def open(self, session_id: str, turn_id: str, on_refused: Callable[[str], None]) -> "Port":
@@ -78,15 +78,15 @@ class Forwarder:
 
         Raises `WireError` (UNAVAILABLE) with why there is none.
         """
-        if (door := self.door) is None:
+        if (egress := self.egress) is None:
             raise _unreachable("no way out of this guest is configured")
         try:
             async with asyncio.timeout(_REACH_S):
                 reader, writer = await asyncio.open_connection(
-                    sock=await door.place.connect(),
+                    sock=await egress.place.connect(),
                     limit=_BUFFER_BYTES,
                     ssl=self._context,
-                    server_hostname=door.name,
+                    server_hostname=egress.name,
                 )
         except TimeoutError:
             raise _unreachable(f"egress did not answer within {_REACH_S:g} seconds") from None
@@ -97,7 +97,7 @@ class Forwarder:
         except OSError as error:
             raise _unreachable(f"egress cannot be reached ({error.strerror})") from None
         writer.transport.set_write_buffer_limits(_BUFFER_BYTES)
-        writer.write(f"{_GREETING} {door.token} {caller}\r\n".encode())
+        writer.write(f"{_GREETING} {egress.token} {caller}\r\n".encode())
         return reader, writer
 
 

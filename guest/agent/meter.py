@@ -104,8 +104,8 @@ class Prices:
     def _documented(self, model: Model, name: str, usage: RequestUsage) -> PriceCalculation | None:
         places: list[dict[str, str]] = [{"provider_id": model.system}]
         url = model.base_url or ""
-        if behind_door := name_in(url):
-            url = self._urls.get(behind_door, "")
+        if upstream := name_in(url):
+            url = self._urls.get(upstream, "")
         if url:
             places.insert(0, {"provider_api_url": url})
         for place in places:

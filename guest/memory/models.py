@@ -427,7 +427,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class RemoteConfig:
-    """A libSQL server that holds the memory of one user. It is asked by its `door`, where the
+    """A libSQL server that holds the memory of one user. It is asked through `egress`, where the
     token is put in; without one directly. `one_user`: it holds nobody else's, so that its SQL may
     reach files."""
 
@@ -437,7 +437,7 @@ class RemoteConfig:
     timeout_s: float = MemorySettings().remote_timeout_s
     first_wait_s: float = 0.1
     """How long to wait at most before a request is repeated for the first time."""
-    door: "EgressClient | None" = None
+    egress: "EgressClient | None" = None
     one_user: bool = False
 
 

@@ -100,8 +100,8 @@ class BoundarySpec(NamedTuple):
     are mount points of programs that the tier adds. `host_tmpfs` are device numbers ("0:25") of the
     host's in-memory file systems. During the test the runner listens on `listener_port` of the
     host's 127.0.0.1 and on the abstract Unix socket `listener_name`. With `own_kernel` the guest
-    must have another boot id, and the numbers of the host's kernel mean nothing in it. `door` is
-    egress's, a path or an endpoint: if a path, the only socket that is served from outside.
+    must have another boot id, and the numbers of the host's kernel mean nothing in it.
+    `egress_listener` is a path or an endpoint: a path is the only socket served from outside.
 
     A `remote` guest may be on another machine: the numbers of the host count only where its boot id
     is the host's, and its mounts are those of a pod. With the network `POLICY` it must not
@@ -127,7 +127,7 @@ class BoundarySpec(NamedTuple):
     marks: tuple[Mark, ...]
     listener_port: int = 0
     listener_name: str = ""
-    door: str = ""
+    egress_listener: str = ""
     remote: bool = False
     forbidden: tuple[Target, ...] = ()
     checks: tuple[str, ...] = CHECKS

@@ -93,16 +93,16 @@ class Spec(NamedTuple):
 
     While the ways are tried it listens on `listener_port` of the host's 127.0.0.1, and on the
     abstract Unix socket `listener_name`. `host_addresses` are those of the host's interfaces.
-    `door` is egress's listener, a path in the guest or an endpoint (`tcp:HOST:PORT`); empty if it
-    has none. `policed`: the guest has a network, in which policies must keep it from the
-    `forbidden` targets as from the outside. Those at port 53 are asked by UDP, too. The runner then
-    listens on all its addresses.
+    `egress_listener` is a path in the guest or an endpoint (`tcp:HOST:PORT`); empty if it has none.
+    `policed`: the guest has a network, in which policies must keep it from the `forbidden` targets
+    as from the outside. Those at port 53 are asked by UDP, too. The runner then listens on all its
+    addresses.
     """
 
     listener_port: int = 0
     listener_name: str = ""
     host_addresses: tuple[str, ...] = ()
-    door: str = ""
+    egress_listener: str = ""
     policed: bool = False
     forbidden: tuple[Target, ...] = ()
 
@@ -319,17 +319,17 @@ def _vsock(_trial: _Trial) -> str:
     return ""
 
 
-def _door(trial: _Trial) -> str:
+def _egress_listener(trial: _Trial) -> str:
     """Egress's listener hears nobody without a certificate of the runner's authority."""
-    if not trial.spec.door:
+    if not trial.spec.egress_listener:
         return ""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with _to_door(trial.spec.door) as plain:
+        with _to_listener(trial.spec.egress_listener) as plain:
             plain.settimeout(trial.patience)
-            plain.connect(_address_of(trial.spec.door))
+            plain.connect(_address_of(trial.spec.egress_listener))
             with context.wrap_socket(plain) as client:
                 client.sendall(b"OXYDRA/1 - - -\r\nGET http://example.com/ HTTP/1.1\r\n\r\n")
                 said = client.recv(100)
@@ -339,17 +339,17 @@ def _door(trial: _Trial) -> str:
     return "egress's listener answers callers without a certificate" if said else ""
 
 
-def _to_door(door: str) -> socket.socket:
-    if not door.startswith(_TCP):
+def _to_listener(listener: str) -> socket.socket:
+    if not listener.startswith(_TCP):
         return socket.socket(socket.AF_UNIX)
-    return socket.socket(Target(_address_of(door)[0], 0).family)
+    return socket.socket(Target(_address_of(listener)[0], 0).family)
 
 
-def _address_of(door: str) -> Any:
+def _address_of(listener: str) -> Any:
     """What sockets call a path, or an endpoint `tcp:HOST:PORT`."""
-    if not door.startswith(_TCP):
-        return door
-    host, _, port = door.removeprefix(_TCP).rpartition(":")
+    if not listener.startswith(_TCP):
+        return listener
+    host, _, port = listener.removeprefix(_TCP).rpartition(":")
     return host.strip("[]"), int(port)
 
 
@@ -367,7 +367,7 @@ _WAYS: Final[Mapping[str, Callable[[_Trial], str]]] = {
     "abstract": _abstract,
     "interfaces": _interfaces,
     "vsock": _vsock,
-    "door": _door,
+    "egress_listener": _egress_listener,
 }
 WAYS: Final = tuple(_WAYS)
 """Their names, in the order of the report. All of them must be tried."""

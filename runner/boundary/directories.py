@@ -77,7 +77,7 @@ class _Look:
         }
         self._uid = spec.uid
         self._guest = guest
-        self._egress_listener = spec.door
+        self._egress_listener = spec.egress_listener
         self.found: dict[str, list[str]] = {
             "private_paths": [],
             "other_users": [],

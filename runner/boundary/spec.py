@@ -86,13 +86,13 @@ def build_spec(
         host_addresses=tuple(host_addresses()),
         socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
         marks=marks(tokens, canary),
-        door=_egress_listener(launch.mounts),
+        egress_listener=_egress_listener(launch.mounts),
     )
 
 
 def network_spec(listener: Path) -> Spec:
     """The specification for one agent guest, for which egress listens at `listener`."""
-    return Spec(host_addresses=tuple(host_addresses()), door=str(listener))
+    return Spec(host_addresses=tuple(host_addresses()), egress_listener=str(listener))
 
 
 def boot_id() -> str:

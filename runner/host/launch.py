@@ -463,7 +463,7 @@ class EgressLauncher(_Launcher):
         port = Port.AGENT_LISTENER if served is Role.AGENT else Port.SHELL_LISTENER
         listeners = (
             ("--socket", control, Port.EGRESS),
-            (f"--{served}-door", self.workspace.egress_listener(served), port),
+            (f"--{served}-listener", self.workspace.egress_listener(served), port),
         )
         places = (
             (flag, self._placement.listener(socket, seen, port).removeprefix("unix:"))

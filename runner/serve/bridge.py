@@ -48,8 +48,8 @@ _IGNORED_MAX: Final = 10
 class Bridge:
     """Answers calls of the gateway's methods for whoever is let in."""
 
-    def __init__(self, door: Authenticator, callers: Callers) -> None:
-        self._door = door
+    def __init__(self, authenticator: Authenticator, callers: Callers) -> None:
+        self._authenticator = authenticator
         self._callers = callers
 
     @property
@@ -57,7 +57,7 @@ class Bridge:
         return [Route("/api/users/{user}/{method}", self._call, methods=["POST"])]
 
     async def _call(self, request: Request) -> Response:
-        caller = self._door.caller(request)
+        caller = self._authenticator.caller(request)
         user_id = request.path_params["user"]
         caller.check_user(user_id)
         described = SERVICE.methods_by_name.get(request.path_params["method"])

@@ -37,8 +37,8 @@ _PICTURES: Final = (
 class Files:
     """Answers for the files of whoever is let in."""
 
-    def __init__(self, door: Authenticator, callers: Callers) -> None:
-        self._door = door
+    def __init__(self, authenticator: Authenticator, callers: Callers) -> None:
+        self._authenticator = authenticator
         self._callers = callers
 
     @property
@@ -88,7 +88,7 @@ class Files:
         return JSONResponse(plain(reply.file))
 
     def _agent(self, request: Request) -> Any:
-        caller = self._door.caller(request)
+        caller = self._authenticator.caller(request)
         channel = self._callers.agent(caller, request.path_params["user"])
         return gateway_pb2_grpc.GatewayStub(channel)
 

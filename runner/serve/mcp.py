@@ -24,8 +24,8 @@ _BODY_BYTES: Final = 4 * 1024 * 1024
 class Mcp:
     """Answers MCP clients while it is entered."""
 
-    def __init__(self, door: Authenticator, callers: Callers) -> None:
-        self._door = door
+    def __init__(self, authenticator: Authenticator, callers: Callers) -> None:
+        self._authenticator = authenticator
         self._callers = callers
         self._sessions = StreamableHTTPSessionManager(build(self._agent), stateless=True)
         self._ready = asyncio.Event()
@@ -48,7 +48,7 @@ class Mcp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        request.state.caller = self._door.caller(request)
+        request.state.caller = self._authenticator.caller(request)
         if request.method != "POST":
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
             return

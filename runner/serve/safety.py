@@ -47,9 +47,9 @@ _REACH: Final = ("upstreams", "agent", "shell", "credentials")
 class Safety:
     """Answers for the agent of whoever is let in."""
 
-    def __init__(self, config: Config, door: Authenticator, callers: Callers) -> None:
+    def __init__(self, config: Config, authenticator: Authenticator, callers: Callers) -> None:
         self._config = config
-        self._door = door
+        self._authenticator = authenticator
         self._callers = callers
         self._probing: set[str] = set()
 
@@ -104,7 +104,7 @@ class Safety:
 
     def _asked(self, request: Request) -> tuple[Caller, str]:
         """Who asks, and about whose agent. Raises `WireError`."""
-        caller, user_id = self._door.caller(request), request.path_params["user"]
+        caller, user_id = self._authenticator.caller(request), request.path_params["user"]
         caller.check_user(user_id)
         check_scopes("this page", _NEEDED, caller.scopes)
         return caller, user_id

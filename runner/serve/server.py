@@ -132,7 +132,9 @@ class HttpServer:
             settings.idle_hours * _HOUR_S,
             settings.session_hours * _HOUR_S,
         )
-        door = Authenticator(self._config, callers, sessions, self._links, self._commands.program)
+        authenticator = Authenticator(
+            self._config, callers, sessions, self._links, self._commands.program
+        )
         places = list(self._places(stack, callers.tokens))
         origins = origins_of(
             settings, places[0].listening.getsockname()[1] if settings.listen else 0
@@ -142,15 +144,15 @@ class HttpServer:
         crowd = Crowd(raise_descriptors())
         sampling = asyncio.create_task(samples.watch())
         stack.callback(sampling.cancel)
-        mcp = await stack.enter_async_context(Mcp(door, callers))
+        mcp = await stack.enter_async_context(Mcp(authenticator, callers))
         record = await stack.enter_async_context(
             OperatorRecord.opened(self._links.directory, self._config.audit.keep_days)
         )
         addresses = addresses_of(self.urls)
-        openai = OpenAI(callers, door.with_token, settings.openai)
+        openai = OpenAI(callers, authenticator.with_token, settings.openai)
         operator = HostApi(
             self._config,
-            door,
+            authenticator,
             callers.tokens,
             self._links,
             addresses,
@@ -159,10 +161,10 @@ class HttpServer:
             self._commands,
         )
         faces = (
-            *door.routes,
-            *Files(door, callers).routes,
-            *Safety(self._config, door, callers).routes,
-            *Bridge(door, callers).routes,
+            *authenticator.routes,
+            *Files(authenticator, callers).routes,
+            *Safety(self._config, authenticator, callers).routes,
+            *Bridge(authenticator, callers).routes,
             Mount("/v1", routes=openai.routes),
             *operator.routes,
             *mcp.routes,
@@ -174,7 +176,9 @@ class HttpServer:
             metrics = HttpMetrics()
             app = metrics.counting(app)
             metrics_place = _Place("telemetry", stack.enter_context(_tcp(address)))
-            await _serve(stack, metrics.page(self._config, door.with_token), metrics_place, crowd)
+            await _serve(
+                stack, metrics.page(self._config, authenticator.with_token), metrics_place, crowd
+            )
         for each in places:
             await _serve(stack, _marked(app, each.mark) if each.mark else app, each, crowd)
         stack.callback(callers.end_calls, _ENDS)  # first, so that streams end with a reason

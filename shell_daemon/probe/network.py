@@ -47,7 +47,7 @@ def _ways(world: World) -> list[Route]:
         spec.listener_port,
         spec.listener_name,
         spec.host_addresses,
-        spec.door,
+        spec.egress_listener,
         policed=spec.policed,
         forbidden=spec.forbidden,
     )

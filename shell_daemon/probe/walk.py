@@ -142,7 +142,7 @@ def _within(budget: Budget, entries: Iterable[disk.Entry]) -> Iterator[disk.Entr
 def _is_own(world: World, start: str, entry: disk.Entry) -> bool:
     """Whether it is the shell's own socket, or egress's listener."""
     spec = world.spec
-    return not entry.above and f"{start}/{entry.name}" in (spec.socket, spec.door)
+    return not entry.above and f"{start}/{entry.name}" in (spec.socket, spec.egress_listener)
 
 
 def foreign_socket(directory: int | None, name: str, uid: int) -> str:

@@ -133,7 +133,7 @@ $ runner stop --all
 $ runner users remove alice
 """
 
-A_DOOR: Final = """
+AN_EGRESS: Final = """
 + printf '[egress.shell]\\npresets = ["pypi"]\\n' > runner.toml
 $ runner egress show
 $ runner egress show --presets
@@ -231,7 +231,7 @@ $ runner images list
 """
 
 TRANSCRIPTS: Final = (
-    *(A_USER, AN_OPERATOR, A_DOOR, A_KEY, A_MEMORY_SERVER, A_MOVE),
+    *(A_USER, AN_OPERATOR, AN_EGRESS, A_KEY, A_MEMORY_SERVER, A_MOVE),
     *(A_CLONE, IN_THE_CLONE, CONTAINERS),
 )
 
@@ -485,7 +485,7 @@ def test_what_an_operator_types(world: World) -> None:
 @pytest.mark.bubblewrap
 def test_what_may_leave_is_shown_tried_and_changed(world: World, household: Household) -> None:
     del household.environment["OXYDRA_SHELL__ENABLED"]  # without a shell nobody is there to let out
-    world.play(A_DOOR)
+    world.play(AN_EGRESS)
 
 
 def test_how_a_running_agent_gets_a_key(world: World, household: Household) -> None:

@@ -29,7 +29,7 @@ from tests.support.guests.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.guests.shell_backends import Daemon, new_root
 from tests.support.scratch import SCRATCH
 from tests.support.servers.egress_listener import hanging, served
-from tests.support.settings import DOOR_TOKEN, TOKEN, configure, envelope_for, with_provider
+from tests.support.settings import EGRESS_TOKEN, TOKEN, configure, envelope_for, with_provider
 
 GUARD_S = 60
 
@@ -231,9 +231,9 @@ async def test_a_second_start_still_knows(guest: Guest) -> None:
 
 
 async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest) -> None:
-    with_provider(guest.envelope, guest.place / "door")
+    with_provider(guest.envelope, guest.place / "listener")
     process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
-    async with served(guest.place / "door", hanging), guest.client() as stub:
+    async with served(guest.place / "listener", hanging), guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
         call = run_turn(stub, pb.StartTurnRequest(session_id="s", text="are you there?"))
         stream = aiter(call)
@@ -256,9 +256,9 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
 
 
 async def test_a_turn_of_a_killed_guest_is_interrupted_and_says_so(guest: Guest) -> None:
-    with_provider(guest.envelope, guest.place / "door")
+    with_provider(guest.envelope, guest.place / "listener")
     process = guest.spawn("--bootstrap-stdin")
-    async with served(guest.place / "door", hanging), guest.client() as stub:
+    async with served(guest.place / "listener", hanging), guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
         await stub.StartTurn(
             pb.StartTurnRequest(session_id="s", text="are you there?", turn_id="t")
@@ -297,7 +297,7 @@ async def test_secrets_are_in_no_log_environment_argument_or_file(guest: Guest) 
     process.terminate()
     assert process.wait(GUARD_S) == 0
     files = b"".join(path.read_bytes() for path in guest.place.rglob("*") if path.is_file())
-    for hidden in (secret, TOKEN, DOOR_TOKEN):
+    for hidden in (secret, TOKEN, EGRESS_TOKEN):
         assert hidden not in exposed
         assert hidden.encode() not in files
 
@@ -324,10 +324,10 @@ def test_a_bad_setting(guest: Guest) -> None:
         ("mcp", {"servers": {"docs": {"url": "http://127.0.0.1:9"}}}),
     ],
 )
-def test_nothing_outside_without_a_door(
+def test_nothing_outside_without_a_listener(
     guest: Guest, section: str, settings: dict[str, Any]
 ) -> None:
-    """The attack: a way around the egress guest, which an envelope without a door would open."""
+    """The attack: a way around the egress guest, which an envelope without one would open."""
     configure(guest.envelope, section, **settings)
     guest.envelope.secrets.api_key = "sk-test-0123456789"
     error = guest.fails()
@@ -335,7 +335,7 @@ def test_nothing_outside_without_a_door(
 
 
 def test_a_provider_without_its_key(guest: Guest) -> None:
-    with_provider(guest.envelope, guest.place / "door", "there is none")
+    with_provider(guest.envelope, guest.place / "listener", "there is none")
     configure(guest.envelope, "agent", base_url="", api_key_env="K")
     error = guest.fails()
     assert error.brief == "no API key for provider 'openai'"

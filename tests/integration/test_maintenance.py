@@ -308,7 +308,7 @@ async def test_a_backup_is_not_restored_under_a_server(place: Place) -> None:
     await place.fill("likes tea")
     backup = await place.back_up()
     configure(place.envelope, "memory", remote_url="http://127.0.0.1:1")
-    place.envelope.egress.CopyFrom(parties.link("unix:/run/http.sock", "token-of-the-door"))
+    place.envelope.egress.CopyFrom(parties.link("unix:/run/http.sock", "token-of-egress"))
     with pytest.raises(WireError, match="on a server") as caught:
         place.restore(backup)
     assert "runner memory move" in caught.value.resolution

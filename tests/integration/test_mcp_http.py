@@ -19,7 +19,7 @@ from guest.tools.mcp.server import McpServers
 from tests.support.ports import free_port
 from tests.support.servers import egress_listener
 from tests.support.servers.mcp_servers import GUARD_S, Served
-from tests.support.settings import DOOR_TOKEN
+from tests.support.settings import EGRESS_TOKEN
 
 _PROGRAM = """
 import sys
@@ -78,7 +78,7 @@ async def test_its_tools_are_called_like_those_of_a_command(tmp_path: Path) -> N
             assert "5" in result.text
             counted = await agent.call("docs_slowly", steps=3)
             assert "counted" in counted.text
-    assert {each.headers["oxydra-token"] for each in seen} == {DOOR_TOKEN}
+    assert {each.headers["oxydra-token"] for each in seen} == {EGRESS_TOKEN}
 
 
 async def test_a_server_that_has_gone_and_comes_back_is_found_again(tmp_path: Path) -> None:
@@ -119,14 +119,14 @@ async def test_an_answer_that_is_too_long_is_broken_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "why"), [(503, "not-ready", "it is starting"), (403, "rule", "deny *")]
 )
-async def test_a_door_that_does_not_let_it_out_is_named(
+async def test_a_listener_that_does_not_let_it_out_is_named(
     tmp_path: Path, status: int, kind: str, why: str
 ) -> None:
     async with served(tmp_path, egress_listener.refusing(status, kind, why)) as agent:
         assert why in await agent.notice("egress guest")
 
 
-async def test_a_door_that_nobody_serves_is_named(tmp_path: Path) -> None:
+async def test_a_listener_that_nobody_serves_is_named(tmp_path: Path) -> None:
     configured = McpSettings.model_validate({"servers": {"docs": {"url": "http://mcp.example"}}})
     running = McpServers(
         configured, None, tmp_path, {}, egress_listener.egress_at(tmp_path / "nobody")

@@ -26,7 +26,7 @@ from tests.support.gateway.gateways import run_turn
 from tests.support.guests.on_ports import TOKEN, OnPorts, elsewhere, on_ports
 from tests.support.ports import free_port
 from tests.support.scratch import SCRATCH
-from tests.support.settings import DOOR_TOKEN, configure, envelope_for
+from tests.support.settings import EGRESS_TOKEN, configure, envelope_for
 
 GUARD_S = 60
 LAUNCH = "launch-of-the-agent"
@@ -78,7 +78,7 @@ async def started(place: Path, *, provider: bool = False) -> AsyncIterator[Agent
     told = envelope_for(place)
     told.tier, told.token, told.gateway = "kubernetes", TOKEN, f"tcp:*:{port}"
     told.identity.CopyFrom(parties.identity(Party.AGENT, LAUNCH).message())
-    for name, token in (("shell", TOKEN), ("embedder", TOKEN), ("egress", DOOR_TOKEN)):
+    for name, token in (("shell", TOKEN), ("embedder", TOKEN), ("egress", EGRESS_TOKEN)):
         getattr(told, name).CopyFrom(parties.link("", token))
     if provider:
         configure(told, "agent", provider="openai", model="m", base_url="http://127.0.0.1:9/v1")
@@ -119,8 +119,8 @@ async def test_commands_run_in_the_shell_that_is_there_now(place: Path) -> None:
 
 
 @asynccontextmanager
-async def door(name: str, said: str) -> AsyncIterator[Any]:
-    """A door beyond this machine, behind which a model says one thing; yields the link to it."""
+async def listener(name: str, said: str) -> AsyncIterator[Any]:
+    """A listener beyond this machine, where a model says one thing; yields the link to it."""
 
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
         message = {"role": "assistant", "content": said}
@@ -136,19 +136,19 @@ async def door(name: str, said: str) -> AsyncIterator[Any]:
     port = free_port()
     context = server_context(parties.identity(Party.EGRESS, name))
     await web.TCPSite(runner, "127.0.0.2", port, ssl_context=context).start()
-    yield parties.link(elsewhere(port), DOOR_TOKEN, name)
+    yield parties.link(elsewhere(port), EGRESS_TOKEN, name)
     await runner.cleanup()
 
 
-async def test_models_are_asked_by_the_door_that_is_there_now(place: Path) -> None:
+async def test_models_are_asked_through_egress_that_is_there_now(place: Path) -> None:
     async with started(place, provider=True) as agent:
         failed = (await agent.say("hello")).failed
         assert "the egress guest does not answer" in failed.message
         for name in ("egress-a", "egress-b"):
-            async with door(name, f"by {name}") as link:
+            async with listener(name, f"by {name}") as link:
                 await agent.set_peers(egress=link)
                 assert (await agent.say("hello")).completed.text == f"by {name}"
-        async with door("egress-c", "by nobody's door") as link:
+        async with listener("egress-c", "by nobody") as link:
             link.launch_id = "egress-d"
             await agent.set_peers(egress=link)
             assert (await agent.say("hello")).WhichOneof("event") == "failed"

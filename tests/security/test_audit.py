@@ -99,7 +99,7 @@ def everything(host: Host) -> str:
     return "".join(path.read_text() for path in (*place.files(), place.head))
 
 
-async def test_calls_through_every_door_are_recorded_and_nothing_that_they_say(
+async def test_calls_through_every_surface_are_recorded_and_nothing_that_they_say(
     host: Host, control: ControlClient
 ) -> None:
     async with agent_of(control) as agent:

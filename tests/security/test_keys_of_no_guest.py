@@ -67,8 +67,8 @@ def guests(house: Household) -> dict[str, list[int]]:
         words = {
             "agent": "guest.app",
             "shell": "shell_daemon.server",
-            "egress": "--agent-door",
-            "shell-egress": "--shell-door",
+            "egress": "--agent-listener",
+            "shell-egress": "--shell-listener",
         }
         tops = {role: house.guest_pids(word) for role, word in words.items()}
     else:

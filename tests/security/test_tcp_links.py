@@ -168,7 +168,7 @@ async def test_a_caller_may_prove_its_launch_too(port: int) -> None:
     )
 
 
-# The doors of egress
+# The listeners of egress
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +182,12 @@ async def egress(directory: Path) -> AsyncIterator[OnPorts]:
         yield guest
 
 
-def at_door(egress: OnPorts, number: int, caller: Identity, launch_id: str = LAUNCH) -> Peer:
+def at_listener(egress: OnPorts, number: int, caller: Identity, launch_id: str = LAUNCH) -> Peer:
     return Peer(elsewhere(egress.ports[number]), Party.EGRESS, "t", caller, launch_id)
 
 
 async def said(egress: OnPorts, number: int, context: ssl.SSLContext, name: str) -> bytes:
-    """What a door answers to a request; nothing if it hangs up. Raises `ssl.SSLError`."""
+    """What a listener answers to a request; nothing if it hangs up. Raises `ssl.SSLError`."""
     try:
         reader, writer = await asyncio.open_connection(
             "127.0.0.2", egress.ports[number], ssl=context, server_hostname=name
@@ -203,7 +203,7 @@ async def said(egress: OnPorts, number: int, context: ssl.SSLContext, name: str)
 
 
 @pytest.mark.parametrize(("number", "party"), [(1, Party.AGENT), (2, Party.SHELL)])
-async def test_a_door_answers_its_guest(egress: OnPorts, number: int, party: Party) -> None:
+async def test_a_listener_answers_its_guest(egress: OnPorts, number: int, party: Party) -> None:
     for launch_id in ("", LAUNCH):
         context = tls.client_context(parties.identity(party, launch_id))
         answer = await said(egress, number, context, f"egress.{LAUNCH}")
@@ -211,11 +211,11 @@ async def test_a_door_answers_its_guest(egress: OnPorts, number: int, party: Par
 
 
 @pytest.mark.attempt(
-    "a request at a door's port by another guest, a stranger, or without certificate",
-    stopped_by="a door serves one role of the runner's authority",
+    "a request at a listener's port by another guest, a stranger, or without certificate",
+    stopped_by="a listener serves one role of the runner's authority",
 )
 @pytest.mark.parametrize(("number", "party"), [(1, Party.AGENT), (2, Party.SHELL)])
-async def test_nobody_else_is_answered_at_a_door(
+async def test_nobody_else_is_answered_at_a_listener(
     egress: OnPorts, number: int, party: Party
 ) -> None:
     anyone = ssl.create_default_context(cadata=parties.AUTHORITY.public)
@@ -231,18 +231,18 @@ async def test_nobody_else_is_answered_at_a_door(
 
 
 async def by_agent(peer: Peer) -> None:
-    door = EgressClient(peer)
+    client = EgressClient(peer)
     try:
-        answer = await door.http.get("https://egress/openai/models")
+        answer = await client.http.get("https://egress/openai/models")
         assert answer.headers["oxydra-refused"] == "not_ready"
     finally:
-        await door.close()
+        await client.close()
 
 
 async def by_shell(peer: Peer) -> None:
     forwarder = Forwarder(peer.identity)
     place = Endpoint.of_target(peer.endpoint, peer.launch_id)
-    forwarder.door = ShellEgress(place, peer.token, peer.name)
+    forwarder.egress = ShellEgress(place, peer.token, peer.name)
     _, writer = await forwarder.connect("- -")
     writer.transport.abort()
 
@@ -251,37 +251,37 @@ WAYS = [(1, Party.AGENT, by_agent), (2, Party.SHELL, by_shell)]
 
 
 @pytest.mark.parametrize(("number", "party", "ask"), WAYS)
-async def test_a_guest_finds_its_door(
+async def test_a_guest_finds_its_listener(
     egress: OnPorts, number: int, party: Party, ask: Callable[[Peer], Any]
 ) -> None:
-    await ask(at_door(egress, number, parties.identity(party)))
+    await ask(at_listener(egress, number, parties.identity(party)))
 
 
 @pytest.mark.attempt(
-    "another launch, or a stranger, at the port of egress's door",
+    "another launch, or a stranger, at the port of egress's listener",
     stopped_by="guests demand the certificate of the very launch before they send a word",
 )
 @pytest.mark.parametrize(("number", "party", "ask"), WAYS)
-async def test_a_door_of_others_is_not_used(
+async def test_a_listener_of_others_is_not_used(
     egress: OnPorts, number: int, party: Party, ask: Callable[[Peer], Any]
 ) -> None:
     ours = parties.identity(party)
     strange = replace(ours, authority=STRANGERS.public)
-    for peer in (at_door(egress, number, ours, OTHER), at_door(egress, number, strange)):
+    for peer in (at_listener(egress, number, ours, OTHER), at_listener(egress, number, strange)):
         with pytest.raises((EgressUnreachable, WireError)):
             await ask(peer)
     with pytest.raises((WireError, httpx2.ConnectError), match="no launch is named"):
-        await ask(at_door(egress, number, ours, ""))
+        await ask(at_listener(egress, number, ours, ""))
 
 
 @pytest.mark.attempt(
     "a way out of the shell to an address of which nobody knows whose it is",
-    stopped_by="the shell takes a door beyond its machine only with the launch of egress",
+    stopped_by="the shell takes a listener beyond its machine only with the launch of egress",
 )
-async def test_the_shell_is_not_told_of_an_unknown_door(tmp_path: Path) -> None:
+async def test_the_shell_is_not_told_of_an_unknown_listener(tmp_path: Path) -> None:
     async with on_ports(Party.SHELL, tmp_path) as shell, open_channel(shell.peer()) as channel:
         stub: Any = shell_pb2_grpc.ShellStub(channel)
-        told = shell_pb2.SetEgressRequest(door="tcp:10.0.0.9:7005", token="a-token-of-the-door")
+        told = shell_pb2.SetEgressRequest(door="tcp:10.0.0.9:7005", token="a-token-of-egress")
         for launch_id, field in (("", "door: "), ("*", "door_launch_id: ")):
             told.door_launch_id = launch_id
             with pytest.raises(grpc.RpcError) as raised:

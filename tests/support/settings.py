@@ -29,7 +29,7 @@ embedder that is away is not about to start."""
 
 
 TOKEN = "launch-token-0123456789"
-DOOR_TOKEN = "token-of-the-door-0123456789"
+EGRESS_TOKEN = "token-of-egress-0123456789"
 
 
 def load_config(file: Path | None = None, **options: Any) -> Config:
@@ -69,10 +69,10 @@ def envelope_for(root: Path, user_id: str = "alice") -> BootstrapEnvelope:
     return made
 
 
-def with_provider(envelope: BootstrapEnvelope, door: Path, missing: str = "") -> None:
-    """Let a provider answer, behind a door; `missing` is why it cannot."""
+def with_provider(envelope: BootstrapEnvelope, listener: Path, missing: str = "") -> None:
+    """Let a provider answer, behind a listener; `missing` is why it cannot."""
     configure(envelope, "agent", provider="openai", model="m", base_url="http://127.0.0.1:9/v1")
-    envelope.egress.CopyFrom(parties.link(f"unix:{door}", DOOR_TOKEN))
+    envelope.egress.CopyFrom(parties.link(f"unix:{listener}", EGRESS_TOKEN))
     envelope.upstreams["openai"] = missing
 
 

@@ -73,7 +73,7 @@ class Models:
 
     Args:
         settings: Which model answers unless another one is asked for.
-        keys: The keys by provider; behind a door, a word in the place of each.
+        keys: The keys by provider; behind egress, a placeholder for each.
         build: Builds a model.
 
     Attributes:

@@ -41,9 +41,9 @@ def build_model(
     api_key: str = "",
     *,
     no_shell_reason: str = "",
-    door: EgressClient | None = None,
+    egress: EgressClient | None = None,
 ) -> "Model":
-    """The configured model, asked by `door`, where its key is put in; without one directly.
+    """The configured model, asked through `egress`, which adds its key; without it directly.
 
     `api_key` is empty for a server without one. `no_shell_reason` is what the built-in model says
     if it is told to run a command and there is no shell. Raises `GuestError` FAILED_PRECONDITION if
@@ -61,7 +61,7 @@ def build_model(
             resolution=f"runner credentials set --provider {settings.provider}",
         )
     try:
-        url, client = _place(settings, api_key, door)
+        url, client = _place(settings, api_key, egress)
         build = _BUILDERS[PROVIDERS[settings.provider].protocol]
         return build(settings, base_url=url, api_key=api_key, http_client=client)
     except ImportError as error:
@@ -102,19 +102,19 @@ def _google(settings: AgentSettings, **asked: Any) -> "Model":
 
 
 def _place(
-    settings: AgentSettings, api_key: str, door: EgressClient | None
+    settings: AgentSettings, api_key: str, egress: EgressClient | None
 ) -> "tuple[str, httpx2.AsyncClient | None]":
     """The address to ask, and the client to do it with; None: the library's own."""
-    if door is None:
+    if egress is None:
         if api_key == NO_KEY:
             raise GuestError(
                 Code.FAILED_PRECONDITION,
                 f"no egress guest leads to provider {settings.provider!r}",
-                details="this guest was started without a door at the egress guest",
+                details="this guest was started without a connection to the egress guest",
                 resolution="runner restart",
             )
         return settings.url, None
-    return url_of(settings.provider), door.http
+    return url_of(settings.provider), egress.http
 
 
 _BUILDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}
@@ -125,10 +125,10 @@ async def try_model(
     api_key: str,
     *,
     until: str = "tool",
-    door: EgressClient | None = None,
+    egress: EgressClient | None = None,
 ) -> None:
     """Ask the model to call a tool, over a stream, as turns do, until it has, or has answered at
-    all (see `TRIALS`): by `door`, or without one directly.
+    all (see `TRIALS`): through `egress`, or without it directly.
 
     The settings are being chosen, and are in no file yet. Raises `GuestError` that says what the
     operator can do if there is no answer, or no call.
@@ -148,7 +148,7 @@ async def try_model(
         async with (
             asyncio.timeout(_TRIAL_S),
             model_request_stream(
-                build_model(settings, api_key, door=door),
+                build_model(settings, api_key, egress=egress),
                 [ModelRequest.user_text_prompt(_QUESTION)],
                 model_settings=request_settings(settings),
                 model_request_parameters=ModelRequestParameters(function_tools=[tool]),

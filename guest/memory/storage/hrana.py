@@ -133,9 +133,9 @@ class PipelineClient:
 
     Args:
         target: The server.
-        tls: What to trust; None for a URL without TLS, and with `door`.
+        tls: What to trust; None for a URL without TLS, and with `egress`.
         timeout_s: How long a request may take.
-        door: By which it is asked, if not directly.
+        egress: Through which it is asked, if not directly.
     """
 
     def __init__(
@@ -143,12 +143,12 @@ class PipelineClient:
         target: ServerAddress,
         tls: ssl.SSLContext | None,
         timeout_s: float,
-        door: EgressClient | None = None,
+        egress: EgressClient | None = None,
     ) -> None:
         self.target = target
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._tls = tls
-        self._door = door
+        self._egress = egress
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s))
         self._moves = 0
         self._session = self._new_session()
@@ -175,10 +175,10 @@ class PipelineClient:
 
     def _new_session(self) -> aiohttp.ClientSession:
         connector: aiohttp.BaseConnector
-        if self._door is not None:
-            connector = _DoorConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S)
-            connector.door = self._door
-            self._moves = self._door.moves
+        if self._egress is not None:
+            connector = _ListenerConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S)
+            connector.egress = self._egress
+            self._moves = self._egress.moves
         else:
             connector = aiohttp.TCPConnector(
                 limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls or True
@@ -186,9 +186,9 @@ class PipelineClient:
         return aiohttp.ClientSession(connector=connector, timeout=self._timeout)
 
     def _present_session(self) -> aiohttp.ClientSession:
-        """Where the door has moved, a session with the new one. What is under way with the old one
+        """Where egress has moved, a session with the new one. What is under way with the old one
         may come to its end."""
-        if self._door is not None and self._moves != self._door.moves:
+        if self._egress is not None and self._moves != self._egress.moves:
             self._leaving.begin(_close_later(self._session, self._timeout.total or 0))
             self._session = self._new_session()
         return self._session
@@ -213,8 +213,8 @@ class PipelineClient:
 
     async def _post(self, body: dict[str, Any], target: ServerAddress, word: str) -> Any:
         headers = {"Accept-Encoding": "identity"}
-        if self._door is not None:
-            headers |= self._door.headers()
+        if self._egress is not None:
+            headers |= self._egress.headers()
         if token := target.token:
             headers["Authorization"] = f"Bearer {token}"
         try:
@@ -224,7 +224,7 @@ class PipelineClient:
                     target.pipeline, json=body, headers=headers, allow_redirects=False
                 ) as response:
                     text = await _read(response)
-            if self._door is not None and (kind := response.headers.get(REFUSED)):
+            if self._egress is not None and (kind := response.headers.get(REFUSED)):
                 raise _not_let_out(kind, text)
             if response.status != HTTPStatus.OK and token:
                 text = text.replace(token.encode(), b"[the token]")
@@ -242,20 +242,20 @@ class PipelineClient:
             raise NoAnswer(f"{type(error).__name__}: {error}", sent=True) from None
 
 
-class _DoorConnector(aiohttp.BaseConnector):
-    """Connects to where the door is, whatever the URL names."""
+class _ListenerConnector(aiohttp.BaseConnector):
+    """Connects to where egress is, whatever the URL names."""
 
-    door: EgressClient
+    egress: EgressClient
 
     async def _create_connection(self, req: Any, _: Any, timeout: Any) -> Any:
-        door = self.door
+        egress = self.egress
         try:
             async with asyncio.timeout(timeout.sock_connect or timeout.connect):
                 _, protocol = await self._loop.create_connection(
                     self._factory,
-                    sock=await door.place.connect(),
-                    ssl=door.tls,
-                    server_hostname=door.peer.name,
+                    sock=await egress.place.connect(),
+                    ssl=egress.tls,
+                    server_hostname=egress.peer.name,
                 )
         except OSError as error:
             if isinstance(error, TimeoutError):
@@ -272,7 +272,7 @@ async def _close_later(session: aiohttp.ClientSession, seconds: float) -> None:
 
 
 def _not_let_out(kind: str, text: bytes) -> NoAnswer | Untrusted:
-    """What the door's own answer means for the request."""
+    """What egress' own answer means for the request."""
     why = text[:300].decode("utf-8", "replace").strip()
     if kind == UNTRUSTED:
         return Untrusted(why)

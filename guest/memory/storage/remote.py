@@ -179,7 +179,7 @@ class RemoteDatabase:
     def __init__(self, client: PipelineClient, config: RemoteConfig) -> None:
         self._client = client
         self._where = config.url
-        self._is_behind_door = config.door is not None
+        self._is_behind_egress = config.egress is not None
         self._timeout_s = config.timeout_s
         self._first_wait_s = config.first_wait_s
         self._prune_at = 0.0
@@ -194,8 +194,10 @@ class RemoteDatabase:
         A request may take `timeout_s`, a repeated call up to twice that. Raises `StorageError`
         INVALID_ARGUMENT for invalid certificates.
         """
-        if (door := config.door) is not None:
-            client = PipelineClient(ServerAddress(url_of(_UPSTREAM)), None, config.timeout_s, door)
+        if (egress := config.egress) is not None:
+            client = PipelineClient(
+                ServerAddress(url_of(_UPSTREAM)), None, config.timeout_s, egress
+            )
         else:
             target = ServerAddress(config.url, config.auth_token)
             client = PipelineClient(target, _trust(config), config.timeout_s)
@@ -230,12 +232,12 @@ class RemoteDatabase:
         return size
 
     async def set_token(self, token: str) -> None:
-        """Switch to another token, once the server allows writing with it. Behind a door, the
+        """Switch to another token, once the server allows writing with it. Behind egress, the
         egress guest has it already, and switches after this.
 
         Raises `StorageError`; the old token then stays in use.
         """
-        if self._is_behind_door:
+        if self._is_behind_egress:
             await self._run(partial(self._prove, ServerAddress(url_of(_UPSTREAM_NEXT))))
             return
         target = ServerAddress(self._where, token)

@@ -1,10 +1,10 @@
-"""The transport between the SDK's client and a server that has an address, by the door.
+"""The transport between the SDK's client and a server that has an address, through egress.
 
 As with servers in the shell, the client is shown answers and requests, and nothing else. An answer
 that is too long breaks the request off, and a server that says too much unasked is hung up on.
 
 An answer of HTTP that is no message becomes one that says what it is and what to do. A redirect is
-followed as far as the door leads there: below the address that is configured.
+followed as far as egress leads there: below the address that is configured.
 """
 
 import asyncio
@@ -46,24 +46,24 @@ class HttpConnection(Connection):
     """A connection to the server `name` at `url`, its own address."""
 
     def __init__(
-        self, door: EgressClient, name: str, url: str, on_tools_changed: Callable[[], None]
+        self, egress: EgressClient, name: str, url: str, on_tools_changed: Callable[[], None]
     ) -> None:
         super().__init__(on_tools_changed)
         self._name = name
         self._url = url
-        self._door = door
+        self._egress = egress
 
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[Any]:
         to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        self._answers = _Bounded(self._door.transport(), self._name, self._url, self._lose)
+        self._answers = _Bounded(self._egress.transport(), self._name, self._url, self._lose)
         client = httpx2.AsyncClient(
             transport=self._answers,
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
             trust_env=False,
         )
         http = streamable_http_client(
-            _by_door(self._name, self._url),
+            _at_egress(self._name, self._url),
             http_client=client,
             max_sse_event_size=MESSAGE_MAX_BYTES,
         )
@@ -100,7 +100,7 @@ class HttpConnection(Connection):
 
 class _Bounded(httpx2.AsyncBaseTransport):
     """Reads no more than one message of an answer, says what other answers mean, and hears when the
-    door refuses. `refused` is what the last answer means, if it was no success."""
+    egress refuses. `refused` is what the last answer means, if it was no success."""
 
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, name: str, url: str, lose: Callable[[str], None]
@@ -133,7 +133,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         with suppress(KeyError, ValueError):
             there = urljoin(self._url, response.headers["location"])
             if status in (307, 308) and there.startswith(self._url.rstrip("/") + "/"):
-                response.headers["location"] = _by_door(self._name, self._url, there)
+                response.headers["location"] = _at_egress(self._name, self._url, there)
                 if response.headers["location"] != str(request.url):
                     return response
             there = visible(urlsplit(there)._replace(query="", fragment="").geturl())
@@ -175,8 +175,8 @@ class _Cut(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def _by_door(name: str, url: str, below: str = "") -> str:
-    """The address for the door of `below`, which is below `url`; without it, of `url` itself."""
+def _at_egress(name: str, url: str, below: str = "") -> str:
+    """The address at egress of `below`, which is below `url`; without it, of `url` itself."""
     base = url.rstrip("/")
     return url_of(f"mcp-{name}") + (below or url)[len(base) :]
 

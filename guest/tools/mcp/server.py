@@ -81,12 +81,12 @@ def in_shell(
     return connect
 
 
-def by_door(name: str, settings: McpServerSettings, door: EgressClient) -> Connect:
+def through_egress(name: str, settings: McpServerSettings, egress: EgressClient) -> Connect:
     """Reaches the server at its address, which the egress guest knows."""
 
     @asynccontextmanager
     async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connection]:
-        yield HttpConnection(door, name, settings.url, on_tools_changed)
+        yield HttpConnection(egress, name, settings.url, on_tools_changed)
 
     return connect
 
@@ -384,7 +384,7 @@ class McpServers:
             none of these.
         directory: Where the digests of approved tools are kept; no command can reach it.
         secrets: Values of variables, by server and name of the variable as `server/NAME`.
-        door: By which those with an address are reached.
+        egress: Through which those with an address are reached.
     """
 
     def __init__(
@@ -393,13 +393,13 @@ class McpServers:
         shell: ShellClient | None,
         directory: Path,
         secrets: Mapping[str, str],
-        door: EgressClient | None = None,
+        egress: EgressClient | None = None,
     ) -> None:
         approved = ApprovedTools(directory / "mcp.json")
         self._servers: list[McpServer] = []
         for name, server in settings.servers.items():
-            if server.url and door is not None:
-                connect = by_door(name, server, door)
+            if server.url and egress is not None:
+                connect = through_egress(name, server, egress)
             elif server.command and shell is not None:
                 connect = in_shell(server, shell, settings.secrets_of(name, secrets))
             else:

@@ -156,11 +156,11 @@ class BootstrapEnvelope(_message.Message):
 
     @_builtins.property
     def egress(self) -> Global___Link:
-        """its door for the agent, the only way out; without it nothing goes out"""
+        """its listener for the agent; without it nothing goes out"""
 
     @_builtins.property
     def upstreams(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What is behind that door, by the names of upstreams: why one cannot be used; empty: it can."""
+        """What is behind that listener, by the names of upstreams: why one cannot be used; empty: it can."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class EgressConfiguration(_message.Message):
     OWN_ADDRESSES_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     agent_token: _builtins.str
-    """what those at the agent's door must show, besides their certificate"""
+    """what those at the agent's listener must show, besides their certificate"""
     shell_token: _builtins.str
     ca_pem: _builtins.str
     """to trust in addition to what the system trusts"""

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class EgressStub:
     """The egress guest, the only one with a way out. Only its runner calls it; the other guests use its
-    doors, which are HTTP.
+    listeners, which are HTTP.
     """
 
     def __init__(self, channel):
@@ -55,7 +55,7 @@ class EgressStub:
 
 class EgressServicer:
     """The egress guest, the only one with a way out. Only its runner calls it; the other guests use its
-    doors, which are HTTP.
+    listeners, which are HTTP.
     """
 
     def Configure(self, request, context):
@@ -67,7 +67,7 @@ class EgressServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request_iterator, context):
-        """What happens at the doors, for the runner, which records it and asks people. Nothing goes out
+        """What happens at the listeners, for the runner, which records it and asks people. Nothing goes out
         while nobody watches. A later stream takes the place of an earlier one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -109,7 +109,7 @@ def add_EgressServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Egress:
     """The egress guest, the only one with a way out. Only its runner calls it; the other guests use its
-    doors, which are HTTP.
+    listeners, which are HTTP.
     """
 
     @staticmethod

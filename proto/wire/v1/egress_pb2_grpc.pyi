@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class EgressStub:
     """The egress guest, the only one with a way out. Only its runner calls it; the other guests use its
-    doors, which are HTTP.
+    listeners, which are HTTP.
     """
 
     @_typing.overload
@@ -40,7 +40,7 @@ class EgressStub:
     whole. Nothing goes out before the first one, nor after one that it cannot read.
     """
     Watch: _grpc.StreamStreamMultiCallable[_egress_pb2.EgressReply, _egress_pb2.EgressEvent]
-    """What happens at the doors, for the runner, which records it and asks people. Nothing goes out
+    """What happens at the listeners, for the runner, which records it and asks people. Nothing goes out
     while nobody watches. A later stream takes the place of an earlier one.
     """
     Counters: _grpc.UnaryUnaryMultiCallable[_egress_pb2.EgressCountersRequest, _egress_pb2.EgressCountersReply]
@@ -49,7 +49,7 @@ class EgressStub:
 @_typing.type_check_only
 class EgressAsyncStub(EgressStub):
     """The egress guest, the only one with a way out. Only its runner calls it; the other guests use its
-    doors, which are HTTP.
+    listeners, which are HTTP.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -58,7 +58,7 @@ class EgressAsyncStub(EgressStub):
     whole. Nothing goes out before the first one, nor after one that it cannot read.
     """
     Watch: _aio.StreamStreamMultiCallable[_egress_pb2.EgressReply, _egress_pb2.EgressEvent]  # type: ignore[assignment]
-    """What happens at the doors, for the runner, which records it and asks people. Nothing goes out
+    """What happens at the listeners, for the runner, which records it and asks people. Nothing goes out
     while nobody watches. A later stream takes the place of an earlier one.
     """
     Counters: _aio.UnaryUnaryMultiCallable[_egress_pb2.EgressCountersRequest, _egress_pb2.EgressCountersReply]  # type: ignore[assignment]
@@ -66,7 +66,7 @@ class EgressAsyncStub(EgressStub):
 
 class EgressServicer(metaclass=_abc_1.ABCMeta):
     """The egress guest, the only one with a way out. Only its runner calls it; the other guests use its
-    doors, which are HTTP.
+    listeners, which are HTTP.
     """
 
     @_abc_1.abstractmethod
@@ -85,7 +85,7 @@ class EgressServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_egress_pb2.EgressReply],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_egress_pb2.EgressEvent], _abc.AsyncIterator[_egress_pb2.EgressEvent]]:
-        """What happens at the doors, for the runner, which records it and asks people. Nothing goes out
+        """What happens at the listeners, for the runner, which records it and asks people. Nothing goes out
         while nobody watches. A later stream takes the place of an earlier one.
         """
 

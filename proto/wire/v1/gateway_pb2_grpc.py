@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GatewayStub:
-    """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
+    """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
     through it; every call carries the launch token in its metadata.
     """
 
@@ -264,7 +264,7 @@ class GatewayStub:
 
 
 class GatewayServicer:
-    """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
+    """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
     through it; every call carries the launch token in its metadata.
     """
 
@@ -809,7 +809,7 @@ def add_GatewayServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Gateway:
-    """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
+    """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
     through it; every call carries the launch token in its metadata.
     """
 

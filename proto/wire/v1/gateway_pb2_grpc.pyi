@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GatewayStub:
-    """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
+    """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
     through it; every call carries the launch token in its metadata.
     """
 
@@ -123,7 +123,7 @@ class GatewayStub:
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
-    """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
+    """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
     through it; every call carries the launch token in its metadata.
     """
 
@@ -215,7 +215,7 @@ class GatewayAsyncStub(GatewayStub):
     """
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
-    """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
+    """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
     through it; every call carries the launch token in its metadata.
     """
 

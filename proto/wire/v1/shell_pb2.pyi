@@ -133,9 +133,9 @@ class SetEgressRequest(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     DOOR_LAUNCH_ID_FIELD_NUMBER: _builtins.int
     door: _builtins.str
-    """The endpoint of egress's door for the shell, as this guest sees it: unix:/path or tcp:HOST:PORT."""
+    """The endpoint of egress' listener for the shell, as this guest sees it: unix:/path or tcp:HOST:PORT."""
     token: _builtins.str
-    """of that door"""
+    """of that listener"""
     authority_pem: _builtins.str
     """commands trust it besides the system's; empty: nobody more"""
     door_launch_id: _builtins.str

@@ -109,7 +109,7 @@ class ShellServicer:
 
     def SetEgress(self, request, context):
         """How commands get out, from the next one on; from its starter only. Before the first one, and
-        with an empty door, they do not.
+        with an empty `door`, they do not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class ShellStub:
     """
     SetEgress: _grpc.UnaryUnaryMultiCallable[_shell_pb2.SetEgressRequest, _shell_pb2.SetEgressReply]
     """How commands get out, from the next one on; from its starter only. Before the first one, and
-    with an empty door, they do not.
+    with an empty `door`, they do not.
     """
     Start: _grpc.UnaryUnaryMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.StartExecReply]
     """Idempotent by exec_id: starting a known id again answers for that command."""
@@ -75,7 +75,7 @@ class ShellAsyncStub(ShellStub):
     """
     SetEgress: _aio.UnaryUnaryMultiCallable[_shell_pb2.SetEgressRequest, _shell_pb2.SetEgressReply]  # type: ignore[assignment]
     """How commands get out, from the next one on; from its starter only. Before the first one, and
-    with an empty door, they do not.
+    with an empty `door`, they do not.
     """
     Start: _aio.UnaryUnaryMultiCallable[_shell_pb2.StartExecRequest, _shell_pb2.StartExecReply]  # type: ignore[assignment]
     """Idempotent by exec_id: starting a known id again answers for that command."""
@@ -123,7 +123,7 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_shell_pb2.SetEgressReply, _abc.Awaitable[_shell_pb2.SetEgressReply]]:
         """How commands get out, from the next one on; from its starter only. Before the first one, and
-        with an empty door, they do not.
+        with an empty `door`, they do not.
         """
 
     @_abc_1.abstractmethod

@@ -79,7 +79,7 @@ class HostApi:
     def __init__(
         self,
         config: Config,
-        door: Authenticator,
+        authenticator: Authenticator,
         tokens: Tokens,
         links: Links,
         addresses: Iterable[str],
@@ -90,7 +90,7 @@ class HostApi:
         people = People(config, tokens, links, addresses, commands.file.change, self._end)
         settings = SettingsApi(config, commands.file)
         self._config = config
-        self._door = door
+        self._authenticator = authenticator
         self._record = record
         self._tokens = tokens
         self._samples = samples
@@ -130,7 +130,7 @@ class HostApi:
         return [Route("/api/host/{method}", self._call, methods=["POST"])]
 
     async def _call(self, request: Request) -> Response:
-        caller = self._door.caller(request)
+        caller = self._authenticator.caller(request)
         if not caller.operator:
             raise WireError(
                 Code.PERMISSION_DENIED,

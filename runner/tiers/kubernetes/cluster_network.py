@@ -145,7 +145,7 @@ def pod_spec(
         host_addresses=tuple(host_addresses()),
         socket="",
         marks=marks(tokens, canary),
-        door=addresses.listener,
+        egress_listener=addresses.listener,
         remote=True,
         forbidden=addresses.forbidden,
         checks=(*CHECKS, POLICIES),
@@ -156,7 +156,7 @@ def pod_network_spec(addresses: ClusterAddresses) -> Spec:
     """The specification for one agent pod."""
     return Spec(
         host_addresses=tuple(host_addresses()),
-        door=addresses.listener,
+        egress_listener=addresses.listener,
         policed=True,
         forbidden=addresses.forbidden,
     )

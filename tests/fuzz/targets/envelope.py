@@ -136,7 +136,7 @@ def _complete() -> BootstrapEnvelope:
     made.identity.CopyFrom(_identity())
     made.secrets.memory_key = "memory-key-0123456789"
     made.egress.endpoint = "unix:/w/egress/http.sock"
-    made.egress.token = "door-token-012345"
+    made.egress.token = "listener-token-012345"
     made.egress.identity.CopyFrom(_identity())
     made.upstreams["openai"] = ""
     made.shell.endpoint = "unix:/w/ipc/shell.sock"

@@ -28,21 +28,23 @@ GUARD_S = 30
 
 @asynccontextmanager
 async def opened(egress: Egress, server: OpenAIServer) -> AsyncIterator[EgressClient]:
-    """The agent's door, with the server behind it."""
+    """The agent's client, with the server behind it."""
     headers = {"Authorization": f"Bearer {KEY}"}
     upstream = pb.EgressUpstream(name="openai", url=server.base_url, headers=headers)
     await egress.configure(upstreams=[upstream])
     identity = parties.identity(Party.AGENT)
-    door = EgressClient(Peer(f"unix:{egress.agent_door}", Party.EGRESS, AGENT_TOKEN, identity))
+    client = EgressClient(
+        Peer(f"unix:{egress.agent_listener}", Party.EGRESS, AGENT_TOKEN, identity)
+    )
     try:
-        yield door
+        yield client
     finally:
-        await door.close()
+        await client.close()
 
 
-def agent(door: EgressClient) -> Agent[None, str]:
+def agent(client: EgressClient) -> Agent[None, str]:
     settings = AgentSettings.model_construct(provider="openai", model="m", base_url="http://x/v1")
-    return Agent(build_model(settings, NO_KEY, door=door))
+    return Agent(build_model(settings, NO_KEY, egress=client))
 
 
 class Gated:
@@ -73,8 +75,8 @@ def provider_event(event: dict[str, Any]) -> bytes:
 async def test_each_word_arrives_before_the_next_is_said(egress: Egress) -> None:
     said = Gated("one ", "two ", "three ", "four")
     got = []
-    async with openai_server(said) as server, opened(egress, server) as door:
-        async with asyncio.timeout(GUARD_S), agent(door).run_stream("count") as answer:
+    async with openai_server(said) as server, opened(egress, server) as client:
+        async with asyncio.timeout(GUARD_S), agent(client).run_stream("count") as answer:
             async for piece in answer.stream_text(delta=True, debounce_by=None):
                 got.append(piece)
                 said.arrived.release()
@@ -83,17 +85,17 @@ async def test_each_word_arrives_before_the_next_is_said(egress: Egress) -> None
 
 
 async def test_its_session_and_turn_are_recorded(egress: Egress) -> None:
-    async with openai_server(provider.says("hi")) as server, opened(egress, server) as door:
+    async with openai_server(provider.says("hi")) as server, opened(egress, server) as client:
         with on_behalf_of("session-7", "turn-7"):
-            await ask(door)
+            await ask(client)
         assert not [name for name in server.requests[0].headers if name.startswith("oxydra")]
     (begun,) = egress.begun
     assert (begun.upstream, begun.session_id, begun.turn_id) == ("openai", "session-7", "turn-7")
     assert begun.path == "/v1/chat/completions"
 
 
-async def ask(door: EgressClient) -> str:
-    async with asyncio.timeout(GUARD_S), agent(door).run_stream("hello") as answer:
+async def ask(client: EgressClient) -> str:
+    async with asyncio.timeout(GUARD_S), agent(client).run_stream("hello") as answer:
         return await answer.get_output()
 
 
@@ -111,8 +113,8 @@ async def test_a_cancelled_turn_ends_the_request_outside(egress: Egress) -> None
         finally:
             left.set()
 
-    async with openai_server(endless) as server, opened(egress, server) as door:
-        asking = asyncio.create_task(ask(door))
+    async with openai_server(endless) as server, opened(egress, server) as client:
+        asking = asyncio.create_task(ask(client))
         await server.asked.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -123,8 +125,8 @@ async def test_a_cancelled_turn_ends_the_request_outside(egress: Egress) -> None
 async def test_a_kill_in_mid_stream_is_told_and_the_next_request_works(tmp_path: Path) -> None:
     hanging, works = provider.stream({"content": "half"}, then="hang"), provider.says("whole")
     async with openai_server(hanging, works) as server:
-        async with running(tmp_path) as first, opened(first, server) as door:
-            asking = asyncio.create_task(ask(door))
+        async with running(tmp_path) as first, opened(first, server) as client:
+            asking = asyncio.create_task(ask(client))
             await server.asked.wait()
             await asyncio.sleep(0.2)
             await first.kill()
@@ -134,9 +136,9 @@ async def test_a_kill_in_mid_stream_is_told_and_the_next_request_works(tmp_path:
             assert told is not None
             assert "broke off" in told.message or "does not answer" in told.message
             with pytest.raises(Exception, match=r".") as raised:
-                await ask(door)
+                await ask(client)
             told = errors.from_model(raised.value, "openai", "m")
             assert told is not None
             assert "the egress guest does not answer" in told.message
-        async with running(tmp_path) as second, opened(second, server) as door:
-            assert await ask(door) == "whole"
+        async with running(tmp_path) as second, opened(second, server) as client:
+            assert await ask(client) == "whole"

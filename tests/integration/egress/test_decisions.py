@@ -18,7 +18,7 @@ ATTEMPTS = 60
 _ALL = re.DOTALL | re.MULTILINE | re.IGNORECASE
 
 
-async def test_every_decision_at_the_door(egress: Egress) -> None:
+async def test_every_decision_at_the_listener(egress: Egress) -> None:
     """Names lead nowhere there, so what a rule allows fails for another reason."""
     seen: Counter[str] = Counter()
     async with names({}) as (at, _):
@@ -45,8 +45,8 @@ async def test_every_decision_at_the_door(egress: Egress) -> None:
 
 
 async def tried(egress: Egress, meant: Try, written: Attempt) -> tuple[int, str]:
-    """The status with which the door refuses an attempt, and its word for why."""
-    streams = await egress.at_shell_door(session_id=meant.session)
+    """The status with which the listener refuses an attempt, and its word for why."""
+    streams = await egress.at_shell_listener(session_id=meant.session)
     target = f"{written.host}:{written.port}"
     wanted = f"CONNECT {target}"
     if written.scheme == "http":

@@ -1,4 +1,4 @@
-"""The doors of the real program: who is let in, and what comes through."""
+"""The listeners of the real program: who is let in, and what comes through."""
 
 from wire.v1 import egress_pb2 as pb
 

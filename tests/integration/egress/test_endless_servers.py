@@ -150,7 +150,7 @@ async def test_a_client_that_goes_on_before_it_is_answered_is_left(
     """What it sends waited in the memory."""
     async with server() as target:
         await egress.configure(shell=pb.EgressPolicy(allow=[target]))
-        reader, writer = await egress.at_shell_door()
+        reader, writer = await egress.at_shell_listener()
         coding = "" if begins.startswith(b"GET") else "Transfer-Encoding: chunked\r\n"
         writer.write(get(target)[:-2].encode() + coding.encode() + b"\r\n" + begins)
         with suppress(ConnectionError):

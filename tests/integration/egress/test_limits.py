@@ -1,4 +1,4 @@
-"""Limits at the doors of the real program, also in mid-stream and after a change."""
+"""Limits at the listeners of the real program, also in mid-stream and after a change."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ class Site:
 
     async def get(self, path: str = "/", turn_id: str = "turn-1") -> tuple[int, str, bytes]:
         """The status, egress's word for a refusal, and what came until the end."""
-        reader, writer = await self.egress.at_shell_door(turn_id=turn_id)
+        reader, writer = await self.egress.at_shell_listener(turn_id=turn_id)
         writer.write(
             f"GET http://{self.target}{path} HTTP/1.1\r\nHost: {self.target}\r\n"
             "Connection: close\r\n\r\n".encode()
@@ -113,7 +113,7 @@ async def test_what_was_spent_before_counts(site: Site) -> None:
 
 async def test_connections_at_once(site: Site) -> None:
     await site.limit(connections=3)
-    held = [await site.egress.at_shell_door() for _ in range(3)]
+    held = [await site.egress.at_shell_listener() for _ in range(3)]
     for reader, writer in held:
         url = f"http://{site.target}/forever"
         writer.write(f"GET {url} HTTP/1.1\r\nHost: {site.target}\r\n\r\n".encode())

@@ -330,7 +330,7 @@ async def test_an_upstreams_key_does_not_come_back_to_the_agent(
 async def commands(world: World, tmp_path: Path) -> AsyncIterator[dict[str, str]]:
     """The environment of commands: a port of the forwarder, and whom to trust."""
     forwarder = Forwarder(parties.identity(Party.SHELL))
-    forwarder.door = EgressAddress(Endpoint(path=str(world.egress.shell_door)), SHELL_TOKEN)
+    forwarder.egress = EgressAddress(Endpoint(path=str(world.egress.shell_listener)), SHELL_TOKEN)
     port = forwarder.open("session-1", "turn-1", lambda _: None)
     bundle = tmp_path / "bundle.pem"
     bundle.write_text(world.configured.authority_pem)

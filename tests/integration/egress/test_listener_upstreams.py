@@ -1,5 +1,5 @@
-"""The agent's door of the real program: servers that it uses by their names, with keys that it does
-not have."""
+"""The agent's listener of the real program: servers that it uses by their names, with keys that it
+does not have."""
 
 import asyncio
 
@@ -110,7 +110,7 @@ async def test_an_answer_comes_piece_by_piece_as_it_is_said(egress: Egress) -> N
 
     async with origin(handle=speak) as server:
         await egress.configure(upstreams=[upstream(server.port)])
-        reader, writer = await egress.at_agent_door()
+        reader, writer = await egress.at_agent_listener()
         writer.write(ASK)
         assert (await head(reader)).headers["content-type"] == "text/event-stream"
         for number in range(20):
@@ -137,7 +137,7 @@ async def test_a_client_that_leaves_ends_the_request_outside(egress: Egress) -> 
     listening = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     await egress.configure(upstreams=[upstream(port)])
-    _, writer = await egress.at_agent_door()
+    _, writer = await egress.at_agent_listener()
     writer.write(ASK)
     async with asyncio.timeout(60):
         await arrived.wait()
@@ -173,7 +173,7 @@ async def test_what_is_no_upstreams_is_a_proxys_request_by_the_agents_policy(
         assert (await egress.ask(f"http://{target}/x", host=target)).status == 200
         assert (await egress.ask("http://127.0.0.2:1/x", host="127.0.0.2:1")).refused == "policy"
         answer = await said(
-            await egress.at_agent_door(),
+            await egress.at_agent_listener(),
             f"CONNECT {target} HTTP/1.1\r\nOxydra-Token: nonsense\r\n\r\n",
         )
         assert (answer.status, answer.refused) == (403, "token")

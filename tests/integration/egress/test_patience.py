@@ -31,11 +31,11 @@ async def test_slow_clients_are_told_to_hurry_and_then_left(egress: Egress) -> N
     async with origin() as server, names({HOST: ["127.0.0.1"]}) as (at, _):
         target = f"{HOST}:{server.port}"
         await egress.configure(shell=pb.EgressPolicy(allow=[target]), name_servers=[at])
-        silent = await egress.at_shell_door()
-        half = await egress.at_shell_door()
+        silent = await egress.at_shell_listener()
+        half = await egress.at_shell_listener()
         half[1].write(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n".encode())
         _, tunnel = await egress.tunnel(target)
-        raw = await asyncio.open_unix_connection(str(egress.shell_door))
+        raw = await asyncio.open_unix_connection(str(egress.shell_listener))
         async with asyncio.timeout(60):
             assert (await head(silent[0])).status == 408
             assert (await head(half[0])).status == 408
@@ -61,7 +61,7 @@ async def test_two_thousand_connections_do_not_take_it_down(egress: Egress) -> N
         async def connect() -> asyncio.StreamWriter | None:
             async with room:
                 try:
-                    return (await egress.at_shell_door())[1]
+                    return (await egress.at_shell_listener())[1]
                 except OSError:
                     return None
 
@@ -111,7 +111,7 @@ async def test_a_limit_of_bytes_ends_a_download_in_its_middle(egress: Egress) ->
         await egress.configure(
             shell=pb.EgressPolicy(allow=[target]), limits=pb.EgressLimits(turn_bytes=5_000_000)
         )
-        reader, writer = await egress.at_shell_door()
+        reader, writer = await egress.at_shell_listener()
         writer.write(f"GET http://{target}/bytes?50 HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
         assert (await head(reader)).status == 200
         received = 0
@@ -164,7 +164,7 @@ async def test_a_client_that_does_not_read_fills_no_memory(egress: Egress) -> No
         target = f"127.0.0.1:{server.port}"
         await egress.configure(shell=pb.EgressPolicy(allow=[target]))
         before = resident_mb(egress)
-        streams = [await egress.at_shell_door() for _ in range(10)]
+        streams = [await egress.at_shell_listener() for _ in range(10)]
         request = f"GET http://{target}/forever HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
         for reader, writer in streams:
             writer.write(request)

@@ -73,7 +73,7 @@ async def test_nothing_goes_out_while_nobody_records_it(
     ],
     ids=["rule", "preset", "network", "authority", "proxy", "token", "upstream"],
 )
-async def test_what_cannot_be_read_shuts_the_doors_until_something_can(
+async def test_what_cannot_be_read_shuts_the_listeners_until_something_can(
     egress: Egress, server: Origin, name_server: str, fields: dict[str, object], why: str
 ) -> None:
     allow = pb.EgressPolicy(allow=[f"{HOST}:{server.port}"])
@@ -93,10 +93,10 @@ async def test_who_does_not_prove_its_role_is_not_heard(egress: Egress, server: 
     await egress.configure(shell=pb.EgressPolicy(allow=[f"127.0.0.1:{server.port}"]))
     for party in (Party.AGENT, Party.RUNNER, Party.EMBEDDER):
         with suppress(ConnectionError):
-            streams = await egress.at_shell_door(party=party)
+            streams = await egress.at_shell_listener(party=party)
             assert (await said(streams, request(server.port))).status == 0
     with suppress(ConnectionError):
-        assert (await said(await egress.at_agent_door(party=Party.SHELL), "GET / ")).status == 0
+        assert (await said(await egress.at_agent_listener(party=Party.SHELL), "GET / ")).status == 0
     assert server.connections == 0
     for party in (Party.AGENT, Party.SHELL):
         endpoint = unix_endpoint(egress.directory / "egress.sock")

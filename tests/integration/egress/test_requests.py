@@ -142,7 +142,7 @@ async def test_every_doubt_about_a_request_refuses_it(egress: Egress, server: Or
 async def test_a_refusal_reaches_a_client_that_still_sends(
     egress: Egress, begin: str, status: int
 ) -> None:
-    reader, writer = await egress.at_shell_door()
+    reader, writer = await egress.at_shell_listener()
     for piece in (begin, *["y" * 400_000] * 5):
         writer.write(piece.encode())
         await writer.drain()
@@ -198,7 +198,7 @@ async def test_what_servers_take_for_another_request_meets_no_rule_that_reads(
 
 async def test_what_follows_a_request_is_decided_by_itself(egress: Egress, server: Origin) -> None:
     """Also where somebody hopes that it is taken for a body, or for more of the first."""
-    streams = await egress.at_shell_door()
+    streams = await egress.at_shell_listener()
     streams[1].write(request(server.port).encode() + (SMUGGLED + SMUGGLED).encode())
     assert (await head(streams[0])).status == 200
     await streams[0].readexactly(len("you sent  to /public/a"))
@@ -224,7 +224,7 @@ async def test_a_redirect_is_the_clients_to_follow(egress: Egress, server: Origi
 
 
 async def test_a_body_is_asked_for_when_it_may_go_out(egress: Egress, server: Origin) -> None:
-    reader, writer = await egress.at_shell_door()
+    reader, writer = await egress.at_shell_listener()
     line = f"PUT http://{HOST}:{server.port}/public/a HTTP/1.1"
     writer.write(
         request(server.port, "Expect: 100-continue", "Content-Length: 5", line=line).encode()
@@ -236,7 +236,7 @@ async def test_a_body_is_asked_for_when_it_may_go_out(egress: Egress, server: Or
 
 
 async def test_the_answer_to_head_has_no_body(egress: Egress, server: Origin) -> None:
-    reader, writer = await egress.at_shell_door()
+    reader, writer = await egress.at_shell_listener()
     line = f"HEAD http://{HOST}:{server.port}/public/a HTTP/1.1"
     writer.write((request(server.port, line=line) + request(server.port)).encode())
     assert (await head(reader)).headers["content-length"] == "22"
@@ -255,7 +255,7 @@ async def test_a_server_that_breaks_off_is_not_taken_for_one_that_is_done(egress
     port = broken.sockets[0].getsockname()[1]
     async with names({HOST: ["127.0.0.1"]}) as (at, _):
         await egress.configure(shell=pb.EgressPolicy(allow=[f"{HOST}:{port}"]), name_servers=[at])
-        reader, writer = await egress.at_shell_door()
+        reader, writer = await egress.at_shell_listener()
         line = f"GET http://{HOST}:{port}/ HTTP/1.1"
         writer.write(request(port, line=line).encode())
         assert (await head(reader)).status == 200

@@ -182,8 +182,8 @@ async def test_a_tunnel_whose_client_leaves_ends(egress: Egress, listener: Liste
     assert (await egress.end_of(HOST)).outcome == "done"
 
 
-async def test_tls_of_the_door_is_not_enough(egress: Egress, listener: Listener) -> None:
+async def test_tls_of_the_listener_is_not_enough(egress: Egress, listener: Listener) -> None:
     request = f"CONNECT {HOST}:{listener.port} HTTP/1.1\r\n\r\n"
-    answer = await said(await egress.at_shell_door(token=SHELL_TOKEN + "x"), request)
+    answer = await said(await egress.at_shell_listener(token=SHELL_TOKEN + "x"), request)
     assert (answer.status, answer.refused) == (403, "token")
     assert listener.connections == 0

@@ -41,7 +41,7 @@ async def test_policies_that_come_late_are_waited_for(cluster: Cluster, config: 
             assert report.passed
 
 
-async def test_commands_have_their_door_and_no_other_way_out(
+async def test_commands_have_their_listener_and_no_other_way_out(
     cluster: Cluster, namespace: str, config: Config
 ) -> None:
     command = (

@@ -49,7 +49,7 @@ async def pair() -> AsyncIterator[Pair]:
             yield Pair(daemon, OverGrpc(runner), OverGrpc(agent))
 
 
-async def test_without_a_door_there_is_no_proxy(pair: Pair) -> None:
+async def test_without_a_listener_there_is_no_proxy(pair: Pair) -> None:
     assert "roxy" not in (await pair.says("env")).lower()
 
 
@@ -59,14 +59,14 @@ async def test_only_the_runner_says_how_commands_get_out(pair: Pair) -> None:
     assert refused.value.code is Code.PERMISSION_DENIED
 
 
-async def test_a_request_reaches_the_door_with_its_session_and_turn(pair: Pair) -> None:
-    async with fake_egress(pair.root) as door:
-        await pair.set(door.request())
+async def test_a_request_reaches_the_listener_with_its_session_and_turn(pair: Pair) -> None:
+    async with fake_egress(pair.root) as listener:
+        await pair.set(listener.request())
         said = await pair.says(CURL + URL, session_id="chat-1", turn_id="turn-7")
         assert said == "hello 200"
-        assert door.greetings == [f"OXYDRA/1 {TOKEN} chat-1 turn-7\r\n"]
+        assert listener.greetings == [f"OXYDRA/1 {TOKEN} chat-1 turn-7\r\n"]
         assert await pair.says(CURL + URL) == "hello 200"
-        assert door.greetings[1:] == [f"OXYDRA/1 {TOKEN} - -\r\n"]
+        assert listener.greetings[1:] == [f"OXYDRA/1 {TOKEN} - -\r\n"]
 
 
 REFUSAL = (
@@ -81,8 +81,8 @@ async def test_why_something_did_not_go_out_is_told_whatever_the_client_says(pai
         await reader.readuntil(b"\r\n\r\n")
         writer.write(REFUSAL)
 
-    async with fake_egress(pair.root, refuse) as door:
-        await pair.set(door.request())
+    async with fake_egress(pair.root, refuse) as listener:
+        await pair.set(listener.request())
         quiet = "curl -s --max-time 30 https://files.example.org/ 2>/dev/null"
         assert await pair.says(f"{quiet}; {quiet}") == (
             "oxydra: egress: files.example.org is not allowed: no"
@@ -109,36 +109,36 @@ async def test_the_port_and_its_connections_end_with_the_command(pair: Pair) -> 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with fake_egress(pair.root, wait) as door:
-        await pair.set(door.request())
+    async with fake_egress(pair.root, wait) as listener:
+        await pair.set(listener.request())
         keep = "exec 3<>/dev/tcp/127.0.0.1/${http_proxy##*:}; echo GET >&3; echo $http_proxy >port;"
         await pair.guest.start("a", f"{keep} sleep 1000")
         port = (await pair.guest.appears("port")).rpartition(":")[2]
         async with asyncio.timeout(30):
-            while not door.open:
+            while not listener.open:
                 await asyncio.sleep(0.01)
             await pair.guest.cancel("a")
-            while door.open:
+            while listener.open:
                 await asyncio.sleep(0.01)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", int(port))
 
 
-async def test_an_empty_door_closes_the_way_out_again(pair: Pair) -> None:
-    async with fake_egress(pair.root) as door:
-        await pair.set(door.request(environment={"TOKEN": "placeholder"}))
+async def test_an_empty_listener_closes_the_way_out_again(pair: Pair) -> None:
+    async with fake_egress(pair.root) as listener:
+        await pair.set(listener.request(environment={"TOKEN": "placeholder"}))
         running = f"until [ -e go ]; do sleep 0.01; done; {CURL + URL}"
         await pair.guest.start("a", running)
         await pair.set(shell_pb2.SetEgressRequest())
         pair.guest.let_go()
         assert b"no way out of this guest is configured" in (await pair.guest.collect("a")).stdout
-        assert door.greetings == []
+        assert listener.greetings == []
     assert await pair.says("echo $http_proxy$TOKEN") == ""
 
 
-async def test_no_door_is_an_answer_that_says_so(pair: Pair) -> None:
-    door = shell_pb2.SetEgressRequest(door=f"unix:{pair.root}/http.sock", token=TOKEN)
-    await pair.set(door)
+async def test_no_listener_is_an_answer_that_says_so(pair: Pair) -> None:
+    listener = shell_pb2.SetEgressRequest(door=f"unix:{pair.root}/http.sock", token=TOKEN)
+    await pair.set(listener)
     why = "nothing can leave this guest now: egress is starting, or does not run"
     assert await pair.says(CURL + URL) == f"{why}\n 503oxydra: {why}"
     said = await pair.says("curl -sS https://files.example.org/")
@@ -148,10 +148,10 @@ async def test_no_door_is_an_answer_that_says_so(pair: Pair) -> None:
 @pytest.mark.parametrize("other", [Party.AGENT, None])
 async def test_nothing_is_sent_to_what_is_not_egress(pair: Pair, other: Party | None) -> None:
     strange = parties.identity(other) if other else Authority.new().issue(Party.EGRESS)
-    async with fake_egress(pair.root, identity=strange) as door:
-        await pair.set(door.request())
+    async with fake_egress(pair.root, identity=strange) as listener:
+        await pair.set(listener.request())
         assert "is not egress" in await pair.says(CURL + URL)
-        assert door.greetings in ([], [""])
+        assert listener.greetings in ([], [""])
 
 
 async def test_a_large_answer_and_a_large_request_arrive_whole(pair: Pair) -> None:
@@ -168,8 +168,8 @@ async def test_a_large_answer_and_a_large_request_arrive_whole(pair: Pair) -> No
             writer.write(b"a" * 1_000_000)
             await writer.drain()
 
-    async with fake_egress(pair.root, serve) as door:
-        await pair.set(door.request())
+    async with fake_egress(pair.root, serve) as listener:
+        await pair.set(listener.request())
         send = f"head -c {size} /dev/zero | curl -sS -H Expect: --data-binary @- {URL} | wc -c"
         assert await pair.says(send) == str(size)
     assert taken == size
@@ -186,8 +186,8 @@ async def test_a_client_that_has_said_all_still_gets_its_answer(pair: Pair) -> N
         "int(os.environ['http_proxy'].rpartition(':')[2]))); s.sendall(b'all\\n'); "
         "s.shutdown(socket.SHUT_WR); print(s.recv(100), s.recv(100))"
     )
-    async with fake_egress(pair.root, serve) as door:
-        await pair.set(door.request())
+    async with fake_egress(pair.root, serve) as listener:
+        await pair.set(listener.request())
         assert await pair.says(f'python3 -c "{script}"') == "b'late' b''"
 
 
@@ -195,32 +195,32 @@ async def test_a_refusal_in_the_middle_of_a_request_is_read(pair: Pair) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
-        while await reader.read(1 << 20):  # as the real door, which lets a client finish
+        while await reader.read(1 << 20):  # as the real listener, which lets a client finish
             pass
 
-    async with fake_egress(pair.root, refuse) as door:
-        await pair.set(door.request())
+    async with fake_egress(pair.root, refuse) as listener:
+        await pair.set(listener.request())
         send = f"head -c 5000000 /dev/zero | {CURL} -H Expect: --data-binary @- {URL}"
         assert await pair.says(send) == "no 403"
 
 
 async def test_many_requests_at_once(pair: Pair) -> None:
-    async with fake_egress(pair.root) as door:
-        await pair.set(door.request())
+    async with fake_egress(pair.root) as listener:
+        await pair.set(listener.request())
         many = f"for i in $(seq 300); do echo {URL}; done | xargs -P 50 -n 6 curl -sS"
         assert await pair.says(many) == "hello" * 300
 
 
 async def test_commands_trust_the_authority_besides_the_systems(pair: Pair) -> None:
     authority = Authority.new().public
-    async with fake_egress(pair.root) as door:
-        await pair.set(door.request(authority_pem=authority))
+    async with fake_egress(pair.root) as listener:
+        await pair.set(listener.request(authority_pem=authority))
         bundle = Path(await pair.says("echo $SSL_CERT_FILE"))
         assert bundle.read_text().endswith(authority)
         assert bundle.read_text().count("BEGIN CERTIFICATE") > 1
         one = await pair.says("env | grep -c =$SSL_CERT_FILE$")
         assert int(one) == 8
-        await pair.set(door.request())
+        await pair.set(listener.request())
         assert await pair.says("echo $SSL_CERT_FILE") == ""
 
 
@@ -260,21 +260,21 @@ async def test_no_name_that_a_command_takes_first_keeps_certificates_out(tmp_pat
 
 
 async def test_files_and_variables_of_commands_are_replaced(pair: Pair) -> None:
-    async with fake_egress(pair.root) as door:
+    async with fake_egress(pair.root) as listener:
         files = {".netrc": b"one", ".config/tool/token": b"two"}
-        await pair.set(door.request(environment={"GITHUB_TOKEN": "p1"}, files=files))
+        await pair.set(listener.request(environment={"GITHUB_TOKEN": "p1"}, files=files))
         said = await pair.says(
             "cd ~; cat .netrc .config/tool/token; stat -c %a .netrc; echo $GITHUB_TOKEN"
         )
         assert said == "onetwo600\np1"
-        await pair.set(door.request(files={".netrc": b"new"}))
+        await pair.set(listener.request(files={".netrc": b"new"}))
         said = await pair.says("cd ~; cat .netrc; ls .config/tool; echo $GITHUB_TOKEN")
         assert said == "new"
 
 
 async def test_the_next_daemon_removes_the_files_of_the_last(pair: Pair) -> None:
-    async with fake_egress(pair.root) as door:
-        await pair.set(door.request(files={".netrc": b"one", ".config/token": b"two"}))
+    async with fake_egress(pair.root) as listener:
+        await pair.set(listener.request(files={".netrc": b"one", ".config/token": b"two"}))
     (pair.root / "tmp/mine").write_text("a user's")
     CommandNetwork(
         Settings(pair.root / "shared", pair.root / "tmp"), parties.identity(Party.SHELL)
@@ -306,8 +306,8 @@ async def test_a_list_that_a_command_has_spoilt_removes_nothing_else(
 ) -> None:
     (pair.root / "shared/x").write_text("a user's")
     (pair.root / "tmp/.oxydra-files").write_bytes(spoilt)
-    async with fake_egress(pair.root) as door:
-        await pair.set(door.request(files={".netrc": b"one"}))
+    async with fake_egress(pair.root) as listener:
+        await pair.set(listener.request(files={".netrc": b"one"}))
     assert (pair.root / "shared/x").exists()
     assert await pair.says("cat ~/.netrc ~/.oxydra-files") == "one.netrc"
 
@@ -316,8 +316,8 @@ async def test_links_that_commands_put_in_the_way_lead_nowhere(pair: Pair, tmp_p
     victim = tmp_path / "victim"
     victim.write_text("mine")
     await pair.says(f"cd ~; ln -s {victim} .netrc; ln -s {tmp_path} .config")
-    async with fake_egress(pair.root) as door:
-        await pair.set(door.request(files={".netrc": b"one", ".config/victim": b"two"}))
+    async with fake_egress(pair.root) as listener:
+        await pair.set(listener.request(files={".netrc": b"one", ".config/victim": b"two"}))
     assert victim.read_text() == "mine"
     assert await pair.says("cat ~/.netrc") == "one"
 

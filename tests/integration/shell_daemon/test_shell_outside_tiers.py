@@ -1,4 +1,4 @@
-"""How commands get out in each tier: the door is where they see it, and programs find the proxy."""
+"""How commands get out in each tier: egress is where they see it, and programs find the proxy."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -53,14 +53,14 @@ def tier(request: pytest.FixtureRequest) -> Backend:
 
 
 def _directory(guest: Guest) -> Path:
-    """Where the door's socket is on the host."""
+    """Where the listener's socket is on the host."""
     return guest.shared.parent / "ipc/shell-out"
 
 
-async def _set(guest: Guest, door: FakeEgress, authority: str = "") -> None:
-    """Let commands out at the door, which is elsewhere for them."""
-    door.socket.chmod(0o666)
-    request = door.request(authority_pem=authority)
+async def _set(guest: Guest, listener: FakeEgress, authority: str = "") -> None:
+    """Let commands out at the listener, which is elsewhere for them."""
+    listener.socket.chmod(0o666)
+    request = listener.request(authority_pem=authority)
     request.door = "unix:/egress/http.sock"
     await guest.api.call("SetEgress", request)
 
@@ -75,17 +75,19 @@ async def _refused(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
-async def test_a_command_reaches_the_door_of_its_tier(tier: Backend) -> None:
-    async with tier() as guest, fake_egress(_directory(guest)) as door:
+async def test_a_command_reaches_the_listener_of_its_tier(tier: Backend) -> None:
+    async with tier() as guest, fake_egress(_directory(guest)) as listener:
         before = await guest.run("before", "env | grep -ic proxy; exit 0")
         assert before.stdout == b"0\n"
-        await _set(guest, door, "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n")
+        await _set(
+            guest, listener, "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n"
+        )
         said = await guest.run(
             "a", "curl -sS http://a.example/; tail -n 2 $SSL_CERT_FILE", session_id="s", turn_id="t"
         )
         assert said.stdout.startswith(b"hello"), said.stderr
         assert said.stdout.endswith(b"ours\n-----END CERTIFICATE-----\n")
-        assert [greeting.split()[2:] for greeting in door.greetings] == [["s", "t"]]
+        assert [greeting.split()[2:] for greeting in listener.greetings] == [["s", "t"]]
         await guest.api.call("SetEgress", shell_pb2.SetEgressRequest())
         gone = await guest.run("b", "curl -sS --max-time 10 http://a.example/")
         assert gone.exit.exit_code != 0
@@ -93,8 +95,8 @@ async def test_a_command_reaches_the_door_of_its_tier(tier: Backend) -> None:
 
 async def test_usual_programs_use_the_proxy(tier: Backend) -> None:
     asked.clear()
-    async with tier() as guest, fake_egress(_directory(guest), _refused) as door:
-        await _set(guest, door)
+    async with tier() as guest, fake_egress(_directory(guest), _refused) as listener:
+        await _set(guest, listener)
         for name, command in PROGRAMS.items():
             there = await guest.run(f"has-{name}", f"command -v {command.split()[0]}")
             if there.exit.exit_code != 0:

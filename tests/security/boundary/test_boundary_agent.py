@@ -1,4 +1,4 @@
-"""An agent guest with any way out but egress's door does not come up."""
+"""An agent guest with any way out but egress's listener does not come up."""
 
 import tempfile
 from collections.abc import Iterator, Sequence

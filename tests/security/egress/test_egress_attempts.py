@@ -1,4 +1,4 @@
-"""What commands, and code in the agent's guest, try in order to get out, at the real door.
+"""What commands, and code in the agent's guest, try in order to get out, at the real listener.
 
 Each attempt is made inside both guests. What counts is what arrives at the servers of the internet:
 nothing, but for what a row says. What the client is told must say why.
@@ -28,7 +28,7 @@ _CONNECTED = ("packet WEB:443 tcp",)
 _READ = (*_CONNECTED, r"(question|handshake) api\.example\.org .*")
 ROOMS: tuple[Room, ...] = ("shell", "agent")
 READ_BY_ONE_PARSER = ["shell", pytest.param("agent", marks=pytest.mark.long)]
-"""What the door makes of a request is the same code for both guests."""
+"""What the listener makes of a request is the same code for both guests."""
 
 
 @dataclass(frozen=True)
@@ -148,19 +148,19 @@ TRIES = (
         )
     ),
     Try(
-        "past_the_door",
-        "the door itself, without its certificate",
+        "past_egress",
+        "the listener itself, without its certificate",
         r"^(?!.*HTTP/1.1 200)",
         "mutual TLS, and a token",
     ),
 )
-PAST_THE_DOOR = (
-    Try("tcp", "TCP past the door", "^(?!it was sent)", NETWORK),
+PAST_EGRESS = (
+    Try("tcp", "TCP past egress", "^(?!it was sent)", NETWORK),
     Try("tcp_metadata", "TCP to the metadata address", "(?i)unreachable|refused|no route", NETWORK),
     Try("tcp_host", "TCP to the host", "^(?!it was sent)", NETWORK),
-    Try("dns", "DNS past the door, over UDP and TCP", "^(?!it was sent)", NETWORK),
-    Try("quic", "QUIC past the door", "^(?!it was sent)", NETWORK),
-    Try("ping", "ICMP past the door", "^(?!it was sent)", NETWORK),
+    Try("dns", "DNS past egress, over UDP and TCP", "^(?!it was sent)", NETWORK),
+    Try("quic", "QUIC past egress", "^(?!it was sent)", NETWORK),
+    Try("ping", "ICMP past egress", "^(?!it was sent)", NETWORK),
     Try("packet", "a packet past the kernel's own", "^(?!it was sent)", NETWORK),
     Try("resolver", "the system's resolver", "gaierror", NETWORK),
 )
@@ -185,15 +185,15 @@ def uninvited(seen: Arrivals, place: Guests, arrives: tuple[str, ...]) -> list[s
 
 @pytest.mark.parametrize("room", READ_BY_ONE_PARSER)
 @pytest.mark.parametrize("row", one_of_each_kind(TRIES))
-async def test_nothing_leaves_but_by_the_door(place: Guests, room: Room, row: Try) -> None:
-    """What the door itself decides, tests/integration/egress tries too, without guests."""
+async def test_nothing_leaves_but_by_egress(place: Guests, room: Room, row: Try) -> None:
+    """What the listener itself decides, tests/integration/egress tries too, without guests."""
     await _nothing_leaves(place, room, row)
 
 
 @pytest.mark.stopped_in("process", "micro_vm")
 @pytest.mark.parametrize("room", ROOMS)
-@pytest.mark.parametrize("row", rows(PAST_THE_DOOR))
-async def test_nothing_leaves_past_the_door(place: Guests, room: Room, row: Try) -> None:
+@pytest.mark.parametrize("row", rows(PAST_EGRESS))
+async def test_nothing_leaves_past_egress(place: Guests, room: Room, row: Try) -> None:
     await _nothing_leaves(place, room, row)
 
 
@@ -229,7 +229,7 @@ async def test_what_is_allowed_at_a_host_whose_requests_are_read_leaves(place: G
 @pytest.mark.attempt(
     f"{CROWD} connections at once", stopped_by="connections are counted, for each guest by itself"
 )
-async def test_a_crowd_at_the_door_holds_nobody_up(place: Guests, room: Room) -> None:
+async def test_a_crowd_at_the_listener_holds_nobody_up(place: Guests, room: Room) -> None:
     assert int((await place.told(room, "crowd")).split()[0]) > CROWD // 2
     for other in ROOMS:
         assert "this is files.example.org/hello" in await place.told(other, "plain")

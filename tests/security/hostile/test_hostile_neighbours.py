@@ -27,7 +27,7 @@ SOCKETS = [
                     way.settimeout(2)
                     if refused(way.connect, name)[1] is None: won(name)
         """),
-        stopped_by="of all sockets only the daemon's own and egress's door are mounted",
+        stopped_by="of all sockets only the daemon's own and egress's listener are mounted",
     ),
     Attempt(
         "sockets by a search of the file system",
@@ -36,7 +36,7 @@ SOCKETS = [
                 grep -v -e '^/ipc/shell.sock$' -e '^/egress/http.sock$' |
                 while read s; do won $s; done
         """),
-        stopped_by="of all sockets only the daemon's own and egress's door are mounted",
+        stopped_by="of all sockets only the daemon's own and egress's listener are mounted",
     ),
     Attempt(
         "sockets by their abstract names",

@@ -86,7 +86,7 @@ OF_A_CLUSTER = [
             with ThreadPoolExecutor(32) as pool:
                 list(pool.map(reach, "@PLACES@".split()))
         """),
-        stopped_by="policies let its agent and the runner in, and it out to its door only",
+        stopped_by="policies let its agent and the runner in, and it out to its listener only",
     ),
     Attempt(
         "its own daemon's port without a certificate, and with one of its own making",

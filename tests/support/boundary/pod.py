@@ -67,14 +67,14 @@ class Pod:
     address: str
     channel: grpc.aio.Channel
 
-    def spec(self, *forbidden: Target, door: str = "") -> BoundarySpec:
+    def spec(self, *forbidden: Target, listener: str = "") -> BoundarySpec:
         """What must hold in it."""
         return pod_spec(
             pod_launch(),
             Confinement(GUEST_UID, GUEST_UID),
             tokens={"the shell's token": TOKEN},
             canary=CANARY,
-            addresses=ClusterAddresses(forbidden, door),
+            addresses=ClusterAddresses(forbidden, listener),
         )
 
     @contextmanager

@@ -1,5 +1,5 @@
 """The egress program as it runs, with a runner that records what it hears, and clients at its
-doors."""
+listeners."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass
 class Answer:
-    """What came back at a door: the head's lines, the headers, and all that followed."""
+    """What came back at a listener: the head's lines, the headers, and all that followed."""
 
     status: int
     headers: dict[str, str]
@@ -58,11 +58,11 @@ class Egress:
     watching: asyncio.Task[None] | None = None
 
     @property
-    def shell_door(self) -> Path:
+    def shell_listener(self) -> Path:
         return self.directory / "shell.sock"
 
     @property
-    def agent_door(self) -> Path:
+    def agent_listener(self) -> Path:
         return self.directory / "agent.sock"
 
     async def configure(self, **fields: Any) -> pb.EgressConfigured:
@@ -116,7 +116,7 @@ class Egress:
                 await asyncio.sleep(0.01)
         return self.ended[number]
 
-    async def at_shell_door(
+    async def at_shell_listener(
         self,
         token: str = SHELL_TOKEN,
         session_id: str = "session-1",
@@ -124,12 +124,12 @@ class Egress:
         party: Party = Party.SHELL,
     ) -> Streams:
         """A connection as the forwarder makes it."""
-        streams = await self._connect(self.shell_door, party)
+        streams = await self._connect(self.shell_listener, party)
         streams[1].write(f"OXYDRA/1 {token} {session_id or '-'} {turn_id or '-'}\r\n".encode())
         return streams
 
-    async def at_agent_door(self, party: Party = Party.AGENT) -> Streams:
-        return await self._connect(self.agent_door, party)
+    async def at_agent_listener(self, party: Party = Party.AGENT) -> Streams:
+        return await self._connect(self.agent_listener, party)
 
     async def _connect(self, path: Path, party: Party) -> Streams:
         return await asyncio.open_unix_connection(
@@ -141,7 +141,7 @@ class Egress:
 
     async def say(self, request: bytes | str) -> Answer:
         """The answer to what a command's client says."""
-        return await said(await self.at_shell_door(), request)
+        return await said(await self.at_shell_listener(), request)
 
     async def ask(self, request: str, *, method: str = "GET", **headers: str) -> Answer:
         """The answer to a request of the agent, such as `/openai/models`."""
@@ -150,12 +150,12 @@ class Egress:
             headers["host"] = "egress"
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         return await said(
-            await self.at_agent_door(), "\r\n".join([*lines, "Connection: close", "", ""])
+            await self.at_agent_listener(), "\r\n".join([*lines, "Connection: close", "", ""])
         )
 
     async def tunnel(self, target: str) -> tuple[Answer, Streams]:
         """Ask for a tunnel; the streams are its own if the answer is 200."""
-        streams = await self.at_shell_door()
+        streams = await self.at_shell_listener()
         streams[1].write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
         return await head(streams[0]), streams
 
@@ -211,7 +211,12 @@ async def running(directory: Path, *, environ: Sequence[str] = ()) -> AsyncItera
     control = directory / "egress.sock"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "egress.server", "--socket", control),
-        *("--agent-door", directory / "agent.sock", "--shell-door", directory / "shell.sock"),
+        *(
+            "--agent-listener",
+            directory / "agent.sock",
+            "--shell-listener",
+            directory / "shell.sock",
+        ),
         *("--bootstrap-stdin", "--exit-with-parent"),
         stdin=asyncio.subprocess.PIPE,
         env={**os.environ, **dict(each.split("=", 1) for each in environ)},

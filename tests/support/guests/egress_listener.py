@@ -1,4 +1,4 @@
-"""A door of egress that tests play themselves: what callers send, and an answer."""
+"""A listener of egress that tests play themselves: what callers send, and an answer."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from wire.v1 import shell_pb2
 
 from tests.support import parties
 
-TOKEN = "the-token-of-the-door"
+TOKEN = "the-token-of-egress"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -56,12 +56,12 @@ async def fake_egress(
     directory: Path, serve: Serve = _answer, identity: Identity | None = None
 ) -> AsyncIterator[FakeEgress]:
     """Serve at `http.sock` of the directory."""
-    door = FakeEgress(directory / "http.sock", serve)
+    listener = FakeEgress(directory / "http.sock", serve)
     context = tls.server_context(identity or parties.identity(Party.EGRESS))
-    server = await asyncio.start_unix_server(door.accept, door.socket, ssl=context)
+    server = await asyncio.start_unix_server(listener.accept, listener.socket, ssl=context)
     try:
-        yield door
+        yield listener
     finally:
         server.close()
         with contextlib.suppress(FileNotFoundError):
-            door.socket.unlink()
+            listener.socket.unlink()

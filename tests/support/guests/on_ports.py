@@ -37,7 +37,7 @@ def elsewhere(port: int) -> str:
 
 @dataclass
 class OnPorts:
-    """A running guest. `ports`: where it serves, and the doors of egress after that."""
+    """A running guest. `ports`: where it serves, and the listeners of egress after that."""
 
     party: Party
     launch_id: str
@@ -81,7 +81,7 @@ async def on_ports(
                 (directory / name).mkdir(exist_ok=True)
                 options += [f"--root-{name}", str(directory / name)]
         case Party.EGRESS:
-            options += ["--agent-door", places[1], "--shell-door", places[2]]
+            options += ["--agent-listener", places[1], "--shell-listener", places[2]]
         case _:
             options += ["--backend", "hashing"]
     process = await asyncio.create_subprocess_exec(

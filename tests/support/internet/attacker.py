@@ -2,7 +2,7 @@
 copied there: `attacker.py NAME` makes one attempt and prints what it was told, as JSON.
 
 What it knows stands in the file `attacker.json` beside it: addresses and names of the internet, and
-for an agent's guest the identity by which its door is opened. In a shell's guest the door is the
+for an agent's guest the identity by which its listener is opened. In a shell's guest it is the
 proxy that the environment names.
 """
 
@@ -24,8 +24,8 @@ ANSWER_S = 20.0
 
 
 def opened() -> socket.socket:
-    """A connection to the door, ready for the first byte of a request."""
-    if not (own := KNOWN.get("door")):
+    """A connection to the listener, ready for the first byte of a request."""
+    if not (own := KNOWN.get("listener")):
         host, _, port = os.environ["HTTPS_PROXY"].removeprefix("http://").rpartition(":")
         return socket.create_connection((host, int(port.rstrip("/"))), timeout=ANSWER_S)
     plain = socket.socket(socket.AF_UNIX)
@@ -37,8 +37,8 @@ def opened() -> socket.socket:
 
 
 def head(line: str, *headers: str) -> bytes:
-    """A request's head, with what the agent's door wants to see."""
-    own = KNOWN.get("door")
+    """A request's head, with what the agent's listener wants to see."""
+    own = KNOWN.get("listener")
     if own:
         headers = (
             *(f"oxydra-token: {own['token']}", "oxydra-session: s-1", "oxydra-turn: t-1"),
@@ -120,7 +120,7 @@ def in_records(record: bytes, size: int) -> bytes:
 
 
 def direct(kind: str, to: str, port: int, content: bytes = b"out") -> str:
-    """A packet past the door."""
+    """A packet past egress."""
     family = socket.AF_INET6 if ":" in to else socket.AF_INET
     numbers: dict[str, tuple[int, int]] = {
         "tcp": (socket.SOCK_STREAM, 0),
@@ -161,7 +161,7 @@ def resolved(name: str) -> str:
 
 
 def slowly() -> str:
-    """A head that comes a byte at a time and never ends, until the door has had enough."""
+    """A head that comes a byte at a time and never ends, until the listener has had enough."""
     with opened() as connection:
         connection.settimeout(0.5)
         began = time.monotonic()
@@ -193,8 +193,8 @@ def crowd() -> str:
     return f"{len(held)} {refused}"
 
 
-def past_the_door() -> str:
-    """The socket of the door itself, without a certificate."""
+def past_egress() -> str:
+    """The socket of the listener itself, without a certificate."""
     said = []
     for path in ("/egress/http.sock", "/agent/http.sock", "/shell/http.sock", "/ipc/egress.sock"):
         try:
@@ -220,7 +220,7 @@ def past_the_door() -> str:
 
 
 def relayed() -> str:
-    """By a proxy of one's own in the guest, which asks the door in its turn."""
+    """By a proxy of one's own in the guest, which asks the listener in its turn."""
     near, inner = socket.socketpair()
     near.settimeout(ANSWER_S)
 
@@ -424,7 +424,7 @@ ATTEMPTS: dict[str, Callable[[], str]] = {
     "long_target": lambda: ask(f"GET http://{ALLOWED}/{'y' * 100_000} HTTP/1.1"),
     "slow_client": slowly,
     "crowd": crowd,
-    "past_the_door": past_the_door,
+    "past_egress": past_egress,
     "no_path": lambda: "".join(
         within("api.example.org", f"GET {path} HTTP/1.1", "Host: api.example.org")
         for path in (

@@ -50,7 +50,7 @@ _POLICY: Final = Policy(check_interval=0.5)
 @dataclass
 class Guests:
     """One user's host whose guests are ready. `config` is what a reload takes up, `key` is the
-    provider's, and `door` is the agent's."""
+    provider's, and `listener` is the agent's."""
 
     net: Internet
     config: Config
@@ -58,7 +58,7 @@ class Guests:
     key: str
     shell: Guest
     gateway: Any
-    door: bootstrap_pb2.Link
+    listener: bootstrap_pb2.Link
 
     async def command(self, command: str, **fields: Any) -> Ran:
         """Run one in the shell guest, as a turn's."""
@@ -135,10 +135,10 @@ class Guests:
             "crowd": CROWD,
         }
         own = self.host.workspace.path / "shared"
-        door = {
-            "path": self._door_in_agent,
-            "token": self.door.token,
-            "authority": self.door.identity.authority,
+        listener = {
+            "path": self._listener_in_agent,
+            "token": self.listener.token,
+            "authority": self.listener.identity.authority,
         }
         for room in ("agent", "shell"):
             place = own / room
@@ -146,17 +146,17 @@ class Guests:
             shutil.copy(_ATTACKER, place)
             told = {**known, "rebind": f"rebind-{room}.example.org"}
             if room == "agent":
-                told["door"] = door
-                identity = self.door.identity
+                told["listener"] = listener
+                identity = self.listener.identity
                 (place / "attacker.pem").write_text(f"{identity.key}{identity.certificate}")
             (place / "attacker.json").write_text(json.dumps(told))
             for each in (place, *place.iterdir()):
                 each.chmod(0o755)
 
     @property
-    def _door_in_agent(self) -> str:
+    def _listener_in_agent(self) -> str:
         if self.host.tier == "process":
-            return self.door.endpoint.removeprefix("unix:")
+            return self.listener.endpoint.removeprefix("unix:")
         return "/egress/http.sock"
 
 

@@ -1,4 +1,4 @@
-"""A door of the agent's that plays a part, for tests of what stands on the inner side of it."""
+"""A listener of the agent's that plays a part, for tests of what stands on the inner side of it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -12,28 +12,28 @@ from wire.tls import server_context
 
 from guest.egress_client import EgressClient
 from tests.support import parties
-from tests.support.settings import DOOR_TOKEN as TOKEN
+from tests.support.settings import EGRESS_TOKEN as TOKEN
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def egress_at(path: Path) -> EgressClient:
-    """The door at a socket, as an agent knows it."""
+    """The listener at a socket, as an agent knows it."""
     return EgressClient(Peer(f"unix:{path}", Party.EGRESS, TOKEN, parties.identity(Party.AGENT)))
 
 
 @asynccontextmanager
 async def served(path: Path, handler: Handler) -> AsyncIterator[EgressClient]:
-    """A door whose requests `handler` answers."""
+    """A listener whose requests `handler` answers."""
     runner = web.ServerRunner(web.Server(handler))
     await runner.setup()
     site = web.UnixSite(runner, path, ssl_context=server_context(parties.identity(Party.EGRESS)))
     await site.start()
-    door = egress_at(path)
+    listener = egress_at(path)
     try:
-        yield door
+        yield listener
     finally:
-        await door.close()
+        await listener.close()
         await runner.cleanup()
 
 

@@ -24,7 +24,7 @@ async def answer(request: web.BaseRequest) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def door(interception: Interception, host: str = HOST) -> AsyncIterator[int]:
+async def listener(interception: Interception, host: str = HOST) -> AsyncIterator[int]:
     """A port where each connection is taken for one to `host`."""
     server = web.Server(answer)
     served: set[asyncio.Task[None]] = set()
@@ -35,12 +35,12 @@ async def door(interception: Interception, host: str = HOST) -> AsyncIterator[in
         except OSError:
             transport.abort()
 
-    class Door(asyncio.Protocol):
+    class Listener(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             assert isinstance(transport, asyncio.Transport)
             served.add(asyncio.create_task(serve(transport)))
 
-    listening = await asyncio.get_running_loop().create_server(Door, "127.0.0.1", 0)
+    listening = await asyncio.get_running_loop().create_server(Listener, "127.0.0.1", 0)
     yield listening.sockets[0].getsockname()[1]
     listening.close()
     for task in served:
@@ -59,7 +59,7 @@ async def test_requests_to_a_named_host_are_read() -> None:
     assert not interception.wants(HOST, 8443)
     assert interception.wants("git.example.org", 8443)
     assert not interception.wants("example.org", 443)
-    async with door(interception) as port, aiohttp.ClientSession() as session:
+    async with listener(interception) as port, aiohttp.ClientSession() as session:
         for size in (0, 300_000):  # the second one on the same connection
             async with session.post(
                 f"https://127.0.0.1:{port}/a?b=c",
@@ -76,7 +76,7 @@ async def test_a_client_that_asks_for_another_name_is_not_served(name: str | Non
     interception = Interception({(HOST, 443)})
     context = ssl.create_default_context(cadata=interception.authority_pem)
     context.check_hostname = False
-    async with door(interception) as port:
+    async with listener(interception) as port:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
 
@@ -85,7 +85,7 @@ async def test_http_2_is_not_offered() -> None:
     interception = Interception({(HOST, 443)})
     context = trusting(interception)
     context.set_alpn_protocols(["h2", "http/1.1"])
-    async with door(interception) as port:
+    async with listener(interception) as port:
         _, writer = await asyncio.open_connection(
             "127.0.0.1", port, ssl=context, server_hostname=HOST
         )

@@ -34,7 +34,7 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
     configure(envelope, "memory", max_notes=7, remote_url="libsql://{user_id}.example")
     configure(envelope, "shell", deny=["rm *"])
     envelope.secrets.memory_key = "memory-k3y-0123"
-    envelope.egress.CopyFrom(parties.link("unix:/run/http.sock", "token-of-the-door"))
+    envelope.egress.CopyFrom(parties.link("unix:/run/http.sock", "token-of-egress"))
     envelope.upstreams["memory"] = ""
     envelope.shell.unavailable_reason = "no bubblewrap"
     envelope.embedder.CopyFrom(parties.link("unix:/run/e.sock", "embedder-t0ken"))
@@ -43,14 +43,14 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
         "/ws/internal/memory.db",
         config.settings.memory,
         "memory-k3y-0123",
-        RemoteConfig("https://alice.example", timeout_s=10.0, door=config.door),
+        RemoteConfig("https://alice.example", timeout_s=10.0, egress=config.egress),
     )
     assert (config.settings.memory.max_notes, config.settings.shell.deny) == (7, ("rm *",))
     assert config.shell == GuestLink(unavailable_reason="no bubblewrap")
     assert config.embedder == GuestLink(parties.linked(envelope.embedder, Party.EMBEDDER))
-    assert config.door == EgressClient(parties.linked(envelope.egress, Party.EGRESS))
+    assert config.egress == EgressClient(parties.linked(envelope.egress, Party.EGRESS))
     assert config.upstreams == {"memory": ""}
-    secrets = {TOKEN, "embedder-t0ken", "token-of-the-door", "memory-k3y-0123"}
+    secrets = {TOKEN, "embedder-t0ken", "token-of-egress", "memory-k3y-0123"}
     assert set(config.redacted) == secrets
     assert not [secret for secret in secrets if secret in repr(config)]
 

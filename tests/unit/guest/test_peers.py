@@ -30,7 +30,7 @@ from guest.tools.shell.client import Command, ShellClient, ShellTimeouts
 from guest.tools.shell.program import ProgramLostError
 from tests.support import parties
 from tests.support.servers.egress_listener import egress_at, served
-from tests.support.settings import DOOR_TOKEN
+from tests.support.settings import EGRESS_TOKEN
 
 GUARD_S = 30
 SHELL_TOKEN = "token-of-the-shell-0123"
@@ -188,11 +188,11 @@ async def test_closing_ends_what_is_left_on_both(two: Two) -> None:
             await within(call.read())
 
 
-# The door
+# The listener
 
 
 @asynccontextmanager
-async def doors(directory: Path, *handlers: Any) -> AsyncIterator[list[Any]]:
+async def listeners(directory: Path, *handlers: Any) -> AsyncIterator[list[Any]]:
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(served(directory / f"d{number}", handler))
@@ -200,7 +200,9 @@ async def doors(directory: Path, *handlers: Any) -> AsyncIterator[list[Any]]:
         ]
 
 
-async def test_requests_go_to_the_new_door_and_answers_come_from_the_old(tmp_path: Path) -> None:
+async def test_requests_go_to_the_new_listener_and_answers_come_from_the_old(
+    tmp_path: Path,
+) -> None:
     may_end = asyncio.Event()
     asked: list[str] = []
 
@@ -219,41 +221,41 @@ async def test_requests_go_to_the_new_door_and_answers_come_from_the_old(tmp_pat
         asked.append("second")
         return web.Response(text="from the second")
 
-    async with doors(tmp_path, first, second) as (door, other):
-        here = door.peer
+    async with listeners(tmp_path, first, second) as (client, other):
+        here = client.peer
         for _ in range(2):
-            assert (await door.http.get(url_of("a/quick"))).text == "from the first"
-        async with door.http.stream("GET", url_of("a/slow")) as response:
+            assert (await client.http.get(url_of("a/quick"))).text == "from the first"
+        async with client.http.stream("GET", url_of("a/slow")) as response:
             pieces = response.aiter_raw()
             assert await anext(pieces) == b"one"
-            door.move(other.peer)
-            assert (await door.http.get(url_of("a/quick"))).text == "from the second"
+            client.move(other.peer)
+            assert (await client.http.get(url_of("a/quick"))).text == "from the second"
             may_end.set()
             assert b"".join([piece async for piece in pieces]) == b" two"
-        assert (await door.http.get(url_of("a/quick"))).text == "from the second"
-        door.move(here)
-        assert (await door.http.get(url_of("a/quick"))).text == "from the first"
+        assert (await client.http.get(url_of("a/quick"))).text == "from the second"
+        client.move(here)
+        assert (await client.http.get(url_of("a/quick"))).text == "from the first"
     assert asked == ["first"] * 3 + ["second"] * 2 + ["first"]
 
 
-async def test_a_door_that_is_being_started_is_shut(tmp_path: Path) -> None:
+async def test_a_listener_that_is_being_started_is_shut(tmp_path: Path) -> None:
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="open")
 
-    door = egress_at(tmp_path / "d")
-    there = door.peer
-    door.move(replace(there, endpoint=NOWHERE))
+    client = egress_at(tmp_path / "d")
+    there = client.peer
+    client.move(replace(there, endpoint=NOWHERE))
     with pytest.raises(EgressUnreachable):
-        await door.http.get(url_of("a"))
+        await client.http.get(url_of("a"))
     async with served(tmp_path / "d", answer):
-        door.move(there)
-        assert (await door.http.get(url_of("a"))).text == "open"
+        client.move(there)
+        assert (await client.http.get(url_of("a"))).text == "open"
     with pytest.raises(httpx2.ConnectError):
-        await door.http.get(url_of("a"))
-    await door.close()
+        await client.http.get(url_of("a"))
+    await client.close()
 
 
-async def test_a_memory_server_is_asked_by_the_new_door(tmp_path: Path) -> None:
+async def test_a_memory_server_is_asked_by_the_new_listener(tmp_path: Path) -> None:
     began, may_end = asyncio.Event(), asyncio.Event()
     asked: list[str] = []
 
@@ -267,9 +269,9 @@ async def test_a_memory_server_is_asked_by_the_new_door(tmp_path: Path) -> None:
         asked.append("second")
         return web.Response(status=404, text="from the second")
 
-    async with doors(tmp_path, first, second) as (door, other):
-        config = RemoteConfig("https://db.example", timeout_s=GUARD_S, door=door)
-        client = PipelineClient(ServerAddress(url_of("memory")), None, config.timeout_s, door)
+    async with listeners(tmp_path, first, second) as (egress, other):
+        config = RemoteConfig("https://db.example", timeout_s=GUARD_S, egress=egress)
+        client = PipelineClient(ServerAddress(url_of("memory")), None, config.timeout_s, egress)
 
         async def ask() -> str:
             try:
@@ -280,11 +282,11 @@ async def test_a_memory_server_is_asked_by_the_new_door(tmp_path: Path) -> None:
 
         under_way = asyncio.create_task(ask())
         await within(began.wait())
-        door.move(other.peer)
+        egress.move(other.peer)
         assert "from the second" in await ask()
         may_end.set()
         assert "from the first" in await within(under_way)
-        door.move(replace(other.peer, endpoint=NOWHERE))
+        egress.move(replace(other.peer, endpoint=NOWHERE))
         with pytest.raises(NoAnswer) as raised:
             await client.query(Statement("SELECT 1"))
         assert not raised.value.sent
@@ -374,8 +376,8 @@ def test_a_guest_without_which_this_one_was_started_is_ignored(
 def test_a_bad_link_is_named_and_changes_nothing(
     shell: Client, learned: list[str], field: str, value: str | None
 ) -> None:
-    door = Client(parties.peer("unix:/run/d.sock", Party.EGRESS, DOOR_TOKEN, Party.AGENT))
-    peers = PeerAddresses({Party.SHELL: shell, Party.EGRESS: door}, learned.append)
+    client = Client(parties.peer("unix:/run/d.sock", Party.EGRESS, EGRESS_TOKEN, Party.AGENT))
+    peers = PeerAddresses({Party.SHELL: shell, Party.EGRESS: client}, learned.append)
     bad = link()
     if field != "identity":
         setattr(bad, field, value)
@@ -388,4 +390,4 @@ def test_a_bad_link_is_named_and_changes_nothing(
     assert raised.value.code is Code.INVALID_ARGUMENT
     named = "endpoint" if (field, value) == ("launch_id", "") else field
     assert f"egress.{named}" in raised.value.brief
-    assert (shell.moves, door.moves, learned) == (0, 0, [])
+    assert (shell.moves, client.moves, learned) == (0, 0, [])

@@ -45,7 +45,7 @@ def says(ways: Mapping[str, str] | None) -> AnsweringAgent:
 async def reported(
     agent: AnsweringAgent,
     known: Mapping[str, str] | None = None,
-    spec: Spec = Spec(door="/egress/http.sock"),  # noqa: B008 - immutable
+    spec: Spec = Spec(egress_listener="/egress/http.sock"),  # noqa: B008 - immutable
 ) -> control_pb2.BoundaryReport:
     directory = tempfile.mkdtemp(dir="/tmp", prefix="bw-")
     server = grpc.aio.server()
@@ -71,7 +71,7 @@ async def test_an_agent_whose_ways_are_shut_passes() -> None:
     assert [check.name for check in report.checks] == [AGENT + name for name in WAYS]
     require_passed(report, "agent")
     (asked,) = agent.asked
-    assert asked.door == "/egress/http.sock"
+    assert asked.egress_listener == "/egress/http.sock"
     assert asked.listener_port
     assert asked.listener_name
 

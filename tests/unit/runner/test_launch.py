@@ -304,10 +304,10 @@ def test_only_egress_has_a_way_out(workspace: Workspace) -> None:
         (Role.EGRESS, Network.OUTBOUND),
         (Role.SHELL_EGRESS, Network.OUTBOUND),
     ]
-    doors = [
-        [word for word in each.spec.command if word.endswith("-door")] for each in egress_guests
+    listeners = [
+        [word for word in each.spec.command if word.endswith("-listener")] for each in egress_guests
     ]
-    assert doors == [["--agent-door"], ["--shell-door"]]
+    assert listeners == [["--agent-listener"], ["--shell-listener"]]
 
 
 def test_commands_have_a_way_out_only_where_there_are_commands(workspace: Workspace) -> None:

@@ -30,7 +30,7 @@ from tests.support.boundary.guarded_host import CANARY, TOKEN
 from tests.support.boundary.pod import pod_launch
 
 API = Target("10.96.0.1", 443, "the API server")
-DOOR = "tcp:10.244.1.7:7005"
+LISTENER = "tcp:10.244.1.7:7005"
 ENFORCED: dict[str, str] = {}
 UNENFORCED = {POLICIES: "10.96.0.1 can be reached"}
 BROKEN = {**UNENFORCED, "mounts": "/state is mounted"}
@@ -42,7 +42,7 @@ def specified(*, own_kernel: bool = False) -> BoundarySpec:
         Confinement(5, 6, seccomp=True, own_kernel=own_kernel),
         tokens={"the token": TOKEN},
         canary=CANARY,
-        addresses=ClusterAddresses((API,), DOOR),
+        addresses=ClusterAddresses((API,), LISTENER),
     )
 
 
@@ -51,7 +51,7 @@ def test_a_pods_specification_survives_its_way() -> None:
     assert BoundarySpec.from_json(spec.to_json()) == spec
     assert spec.policed
     assert spec.remote
-    assert (spec.forbidden, spec.door, spec.socket) == ((API,), DOOR, "")
+    assert (spec.forbidden, spec.egress_listener, spec.socket) == ((API,), LISTENER, "")
     assert spec.checks == (*CHECKS, POLICIES)
     assert {"/state", "/.oxydra", "/vault", "/ipc"} <= set(spec.absent)
     assert (spec.private, spec.other_users) == ((), ())
@@ -61,9 +61,9 @@ def test_a_pods_specification_survives_its_way() -> None:
 
 
 def test_an_agents_specification_survives_its_way() -> None:
-    spec = pod_network_spec(ClusterAddresses((API,), DOOR))
+    spec = pod_network_spec(ClusterAddresses((API,), LISTENER))
     assert Spec.from_json(spec.to_json()) == spec
-    assert (spec.policed, spec.forbidden, spec.door) == (True, (API,), DOOR)
+    assert (spec.policed, spec.forbidden, spec.egress_listener) == (True, (API,), LISTENER)
     assert spec.host_addresses == tuple(host_addresses())
 
 
@@ -105,7 +105,7 @@ EVERYBODY: set[tuple[str, int]] = {
 
 
 @pytest.mark.parametrize(
-    ("role", "own", "door"),
+    ("role", "own", "listener"),
     [
         (
             Role.SHELL,
@@ -123,13 +123,13 @@ EVERYBODY: set[tuple[str, int]] = {
     ],
 )
 def test_a_guest_may_reach_only_whom_its_policy_names(
-    role: Role, own: set[tuple[str, int]], door: str
+    role: Role, own: set[tuple[str, int]], listener: str
 ) -> None:
     around = NEIGHBOURS.of(role)
     assert {target[:2] for target in around.forbidden} == EVERYBODY | own
     assert len(around.forbidden) == len(EVERYBODY | own)
     assert all(target.label for target in around.forbidden)
-    assert around.listener == door
+    assert around.listener == listener
 
 
 @pytest.mark.parametrize("role", [Role.AGENT, Role.SHELL])

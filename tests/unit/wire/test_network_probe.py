@@ -154,10 +154,10 @@ def test_without_descriptors_nothing_is_shut(
         raise OSError(errno.EMFILE, "too many")
 
     monkeypatch.setattr(socket, "socket", full)
-    found = _found(proc, listener_name="x", door="/egress/http.sock")
+    found = _found(proc, listener_name="x", egress_listener="/egress/http.sock")
     assert found["interfaces"].startswith("could not be tried")
     assert found["vsock"].startswith("could not be tried")
-    assert found["door"].startswith("could not be tried")
+    assert found["egress_listener"].startswith("could not be tried")
 
 
 def test_the_resolver(proc: Path, reached: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_an_abstract_socket_of_the_host(proc: Path, reached: dict[str, str]) -> 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[[ssl.SSLContext], str]]:
-    """Start a door with a TLS context, which answers whatever is sent; returns its path."""
+    """Start a listener with a TLS context, which answers whatever is sent; returns its path."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "http.sock"))
         listener.listen()
@@ -190,23 +190,25 @@ def serve(tmp_path: Path) -> Iterator[Callable[[ssl.SSLContext], str]]:
         yield start
 
 
-def test_a_door_that_asks_for_certificates(
+def test_a_listener_that_asks_for_certificates(
     proc: Path, reached: dict[str, str], serve: Callable[[ssl.SSLContext], str]
 ) -> None:
     context = tls.server_context(parties.identity(Party.EGRESS))
-    assert _found(proc, door=serve(context))["door"] == ""
+    assert _found(proc, egress_listener=serve(context))["egress_listener"] == ""
 
 
-def test_a_door_that_hears_anybody(
+def test_a_listener_that_hears_anybody(
     proc: Path, reached: dict[str, str], serve: Callable[[ssl.SSLContext], str]
 ) -> None:
     context = tls.server_context(parties.identity(Party.EGRESS))
     context.verify_mode = ssl.CERT_NONE
-    assert "without a certificate" in _found(proc, door=serve(context))["door"]
+    assert (
+        "without a certificate" in _found(proc, egress_listener=serve(context))["egress_listener"]
+    )
 
 
-def test_no_door_is_shut(proc: Path, reached: dict[str, str]) -> None:
-    assert _found(proc, door="/no/such/http.sock")["door"] == ""
+def test_no_listener_is_shut(proc: Path, reached: dict[str, str]) -> None:
+    assert _found(proc, egress_listener="/no/such/http.sock")["egress_listener"] == ""
 
 
 @pytest.mark.root

@@ -81,8 +81,8 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
     return outcomes
 
 
-def _found(proc: Path, door: str = "") -> dict[str, str]:
-    ways = try_all(Spec(policed=True, forbidden=(API,), door=door), proc)
+def _found(proc: Path, listener: str = "") -> dict[str, str]:
+    ways = try_all(Spec(policed=True, forbidden=(API,), egress_listener=listener), proc)
     assert tuple(way.name for way in ways) == WAYS
     return {way.name: way.found for way in ways}
 
@@ -170,8 +170,8 @@ def test_without_policies_a_rejection_is_an_answer(
 
 
 @pytest.fixture
-def door() -> Iterator[Callable[[ssl.SSLContext], str]]:
-    """Start a door at a port with a TLS context, which answers whatever is sent."""
+def listener() -> Iterator[Callable[[ssl.SSLContext], str]]:
+    """Start a listener at a port with a TLS context, which answers whatever is sent."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def start(context: ssl.SSLContext) -> str:
@@ -181,16 +181,16 @@ def door() -> Iterator[Callable[[ssl.SSLContext], str]]:
         yield start
 
 
-def test_a_door_at_a_port_hears_nobody_without_a_certificate(
+def test_a_listener_at_a_port_hears_nobody_without_a_certificate(
     proc: Path,
     reached: dict[tuple[str, int], str],
-    door: Callable[[ssl.SSLContext], str],
+    listener: Callable[[ssl.SSLContext], str],
 ) -> None:
     context = tls.server_context(parties.identity(Party.EGRESS))
-    endpoint = door(context)
-    assert _found(proc, door=endpoint)["door"] == ""
+    endpoint = listener(context)
+    assert _found(proc, listener=endpoint)["egress_listener"] == ""
     context.verify_mode = ssl.CERT_NONE
-    assert "without a certificate" in _found(proc, door=door(context))["door"]
+    assert "without a certificate" in _found(proc, listener=listener(context))["egress_listener"]
 
 
 def _inside(*rules: str) -> dict[str, str]:

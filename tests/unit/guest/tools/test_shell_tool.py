@@ -112,10 +112,13 @@ async def test_what_a_command_gave_is_material_by_its_beginning(shell: Shell) ->
 
 
 async def test_egress_is_told_the_session_and_the_turn(shell: Shell) -> None:
-    async with fake_egress(shell.daemon.root) as door, shell.daemon.channel(Party.RUNNER) as runner:
-        await OverGrpc(runner).call("SetEgress", door.request())
+    async with (
+        fake_egress(shell.daemon.root) as listener,
+        shell.daemon.channel(Party.RUNNER) as runner,
+    ):
+        await OverGrpc(runner).call("SetEgress", listener.request())
         assert (await shell.run("curl -s http://a.example"))["stdout"] == "hello"
-        ((_, _, *told),) = (greeting.split() for greeting in door.greetings)
+        ((_, _, *told),) = (greeting.split() for greeting in listener.greetings)
     assert told == [ALICE.session_id, ALICE.turn_id]
 
 

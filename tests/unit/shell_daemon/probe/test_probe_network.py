@@ -30,7 +30,7 @@ def test_a_guest_whose_ways_are_shut(guest: ProbedGuest, monkeypatch: pytest.Mon
         listener_port=told.listener_port,
         listener_name=told.listener_name,
         host_addresses=told.host_addresses,
-        door=told.door,
+        egress_listener=told.egress_listener,
     )
     assert network.network(world) == f"none; {len(WAYS)} ways out are shut"
     assert network.metadata_address(world) == "out of reach"
