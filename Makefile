@@ -1,4 +1,4 @@
-.PHONY: run serve test test-kubernetes test-long size check coverage bench bench-quality faults fuzz proto setup setup-dev clean
+.PHONY: run serve test test-kubernetes test-long size check coverage bench bench-quality try-model faults fuzz proto setup setup-dev clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -57,6 +57,10 @@ bench: setup-dev
 
 bench-quality: setup-dev
 	$(PY) -m bench.quality $(ARGS)
+
+# How well a model does as the agent: BASE_URL=http://127.0.0.1:11434/v1 MODEL=qwen3:4b.
+try-model: setup
+	@$(PY) -m bench.try_model --base-url "$(BASE_URL)" --model "$(MODEL)" $(ARGS)
 
 # Thousands of faults; needs tools/get_sqld.sh.
 faults: setup-dev

@@ -264,6 +264,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "make bench": _BY_HAND,
     "make bench-quality": _BY_HAND,
     'make bench-quality ARGS="--half test"': _BY_HAND,
+    "make try-model BASE_URL=… MODEL=…": _BY_HAND,
     "make faults": _BY_HAND,
     'make faults ARGS="--rounds 700"': _BY_HAND,
     'make faults ARGS="--only sqld"': _BY_HAND,
