@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, tzinfo
 from pathlib import Path
@@ -14,6 +15,11 @@ SYSTEM: Final = Path("/usr/share/zoneinfo")
 _LOCAL: Final = Path("/etc/localtime")
 _DEBIAN: Final = Path("/etc/timezone")
 _MAGIC: Final = b"TZif"
+_LETTERS: Final = "([A-Za-z]{3,9}|<[A-Za-z0-9+-]{3,9}>)"
+_OFFSET: Final = "[+-]?[0-9]{1,3}(:[0-9]{2}){0,2}"
+_RULE: Final = re.compile(
+    _LETTERS + _OFFSET + f"({_LETTERS}({_OFFSET})?(,[JM0-9.,/:+-]{{1,60}})?)?"
+)
 
 
 def zone(name: str) -> tzinfo | None:
@@ -93,7 +99,8 @@ def rule(environ: Mapping[str, str], *, files: Path = SYSTEM, local: Path = _LOC
     """The rule of this machine's zone as POSIX writes it, such as `CET-1CEST,M3.5.0,M10.5.0/3`,
     for those who have no files about zones.
 
-    From `TZ`, a rule or a name, else from the machine; empty for UTC, and if it is not known.
+    From `TZ`, a rule or a name, else from the machine; empty where there is none, and if `TZ` is
+    neither.
 
     Args:
         environ: The environment of the runner.
@@ -102,20 +109,23 @@ def rule(environ: Mapping[str, str], *, files: Path = SYSTEM, local: Path = _LOC
     """
     name = environ.get("TZ", "").removeprefix(":")
     if not name:
-        return _rule(local) if "TZ" not in environ else ""
+        return (_rule(local) or "") if "TZ" not in environ else ""
     places = [files]
     if (package := importlib.util.find_spec("tzdata")) is not None and package.origin:
         places.append(Path(package.origin).parent / "zoneinfo")
-    found = (place / name for place in places)  # an absolute name stays one
-    return next((_rule(path) for path in found if path.is_file()), name)
+    described = (_rule(place / name) for place in places)  # an absolute name stays one
+    given = name if _RULE.fullmatch(name) else ""
+    return next((found for found in described if found is not None), given)
 
 
-def _rule(path: Path) -> str:
-    """The rule at the end of a description; it holds from its last change on."""
+def _rule(path: Path) -> str | None:
+    """The rule at the end of a description; it holds from its last change on. None: no file."""
     try:
+        if not path.is_file():
+            return None
         content = path.read_bytes()
-    except OSError:
-        return ""
+    except (OSError, ValueError):
+        return None
     if not content.startswith(_MAGIC) or content[4:5] < b"2":
         return ""
     return content[:-1].rpartition(b"\n")[2].decode("ascii", errors="replace")

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from wire import zones
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.settings import UserSettings
@@ -379,6 +380,8 @@ class Host:
         check_servers(config, self.user_id)
         stack.push_async_callback(self._end, "connections of the tier", driver.close)
         self.notices += await driver.check()
+        if (wrong := self._environ.get("TZ", "").strip(":")) and not zones.rule(self._environ):
+            self.notices.append(f"TZ is {wrong[:40]!r}, not {zones.ACCEPTED}: it counts as UTC")
         self._judge = driver.notices
         await self._note(config.for_user(self.user_id))
         if self.workspace.here:

@@ -453,6 +453,13 @@ async def test_a_budget_that_covers_no_answer_is_named_at_the_start(house: House
         assert "lower max_output_tokens" in notice
 
 
+@pytest.mark.parametrize("wrong", ["x" * 5_000, "Mars/Olympus"])
+async def test_a_wrong_time_zone_is_named_at_the_start(house: House, wrong: str) -> None:
+    async with house.host(environ={"TZ": wrong}) as host:
+        (notice,) = host.notices
+        assert notice.startswith(f"TZ is {wrong[:40]!r}, not the IANA name of a time zone, such as")
+
+
 async def test_a_loopback_server_is_not_for_guests_elsewhere(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

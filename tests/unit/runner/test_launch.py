@@ -197,6 +197,7 @@ def test_a_guests_environment_is_a_short_list(tmp_path: Path) -> None:
         ("auto", "Pacific/Auckland", "Pacific/Auckland", RULE),
         ("auto", RULE, "auto", RULE),
         ("auto", "", "UTC", "UTC0"),
+        ("auto", "x" * 5_000, "auto", "UTC0"),
         ("Pacific/Auckland", "America/New_York", "Pacific/Auckland", RULE),
         ("Europe/Berlin", RULE, "Europe/Berlin", "CET-1CEST,M3.5.0,M10.5.0/3"),
     ],

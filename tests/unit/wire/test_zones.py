@@ -37,6 +37,10 @@ def files(tmp_path: Path) -> Path:
         ({"TZ": "broken"}, ""),
         ({"TZ": "leaps"}, ""),
         ({"TZ": "old"}, ""),
+        ({"TZ": "<+0545>-5:45"}, "<+0545>-5:45"),
+        *(({"TZ": wrong}, "") for wrong in ("x" * 5_000, "EST5" + "x" * 300, "Mars/Olympus")),
+        *(({"TZ": wrong}, "") for wrong in ("UTC0\n", "a\nb", "a\0b", "a\udcff", ".", "%s")),
+        *(({"TZ": wrong}, "") for wrong in ("Europe", "/etc", "/dev/zero", "../x", "/proc/1/x")),
     ],
 )
 def test_the_rule(files: Path, environ: dict[str, str], found: str) -> None:
