@@ -32,7 +32,9 @@ from wire.text import shortened
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
-from guest.agent.events import ATTACHMENTS, TOLD, by_turn
+from guest.agent.events import ATTACHMENTS, BESIDE, TOLD, by_turn
+from guest.agent.models.roles import NO_ANSWER
+from guest.agent.turn import TIME
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
 from guest.memory.models import Event, Role
 from guest.tools.base import ToolResult
@@ -80,19 +82,68 @@ def title_of(text: str) -> str:
 def to_messages(events: Iterable[Event]) -> list[ModelMessage]:
     """The messages of `events`, made valid for any provider.
 
-    A tool call without a result is answered as interrupted. A result without its call, an
+    A tool call without a result is answered as interrupted, and a turn without an answer gets one
+    that says so. What stood beside a message stands there again. A result without its call, an
     unreadable event, and parts that do not belong to the event's role are dropped. Calls are as in
     `guest.agent.calls.readable`.
     """
-    messages: list[ModelMessage] = []
+    read: list[tuple[Event, ModelMessage]] = []
     for event in events:
         try:
-            read = ModelMessagesTypeAdapter.validate_json(event.payload)
+            found = ModelMessagesTypeAdapter.validate_json(event.payload)
         except ValidationError:
             log.warning("unreadable conversation event %d is left out", event.sequence)
             continue
-        messages += (as_written for each in read if (as_written := _as_written(each, event.role)))
-    return repair_messages(calls.readable(messages))
+        read += ((event, each) for one in found if (each := _as_written(one, event.role)))
+    beside = {
+        event.turn_id: str(each.metadata[BESIDE])
+        for event, each in read
+        if isinstance(each, ModelResponse) and each.metadata and BESIDE in each.metadata
+    }
+    messages = (
+        with_beside(each, beside.pop(event.turn_id, ""))
+        if event.role == "user" and isinstance(each, ModelRequest)
+        else each
+        for event, each in read
+    )
+    return _answered(calls.readable(messages))
+
+
+def _answered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages, repaired, with an answer between one of the user and the next."""
+    begins = {id(message.parts[0]) for message in messages}
+    made: list[ModelMessage] = []
+    for message in repair_messages(messages):
+        if not isinstance(message, ModelRequest):
+            made.append(message)
+            continue
+        pieces: list[list[ModelRequestPart]] = [[]]
+        for part in message.parts:
+            if pieces[-1] and isinstance(part, UserPromptPart) and id(part) in begins:
+                pieces.append([])
+            pieces[-1].append(part)
+        for piece in pieces:
+            made += unanswered(made)
+            made.append(replace(message, parts=piece))
+    return made
+
+
+def unanswered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """What stands for the answer between these messages and the user's next one, if none does."""
+    waits = bool(messages) and isinstance(messages[-1], ModelRequest)
+    return [assistant_text(NO_ANSWER)] if waits else []
+
+
+def with_beside(message: ModelRequest, beside: str) -> ModelRequest:
+    """The user's message with `beside` before its own words, and before the line that announces
+    them; nothing for an empty one."""
+    if not beside:
+        return message
+    *before, said = message.parts
+    last = before[-1] if before else None
+    announced = isinstance(last, UserPromptPart) and str(last.content).startswith(TIME)
+    line = [before.pop()] if announced else []
+    return replace(message, parts=[*before, UserPromptPart(beside), *line, said])
 
 
 def _as_written(message: ModelMessage, role: Role) -> ModelMessage | None:

@@ -19,7 +19,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
 from guest.agent.answer_form import NO_FORM
-from guest.agent.events import INCOMPLETE, REQUEST
+from guest.agent.events import BESIDE, INCOMPLETE, REQUEST
 from guest.agent.incomplete import Reason, Size
 from guest.agent.meter import Bill, countable
 from guest.agent.prompt.fitting import Sent
@@ -95,6 +95,7 @@ class Run:
         self._material = dict.fromkeys(history.material_in(earlier))
         self._vouched = dict.fromkeys(each.text for each in earlier if each.role == "user")
         self._prompted: tuple[str, ...] = ()
+        self._beside = ""
         self._calls: list[Call] = []
         self._recorded: set[str] = set()
         self._answers: list[str] = []
@@ -368,7 +369,10 @@ class Run:
         if self._prompted:
             marks["material"] = list(self._prompted)
         if (sent := self.sent()) is not None:
-            marks[REQUEST] = asdict(sent) | {"notes": self._notes_in(sent)}
+            made_of = asdict(sent) | {"notes": self._notes_in(sent)}
+            if (beside := made_of.pop("beside")) != self._beside:
+                marks[BESIDE] = self._beside = beside
+            marks[REQUEST] = made_of
         if marks:
             response = replace(response, metadata=marks)
         await self._append("assistant", text, history.to_payload(response))

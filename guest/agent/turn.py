@@ -90,9 +90,10 @@ class Attachment:
     unseen: str = ""
 
 
-TIME: Final = "Time of the next message: "
+TIME: Final = "The user writes on "
+"""How the line begins that stands right before the user's own words."""
 
-ATTACHED: Final = "With the next message the user points to these files:"
+ATTACHED: Final = "With this message the user points to these files:"
 """How the prompt begins that names attachments, which are those lines after it with a dash."""
 
 
@@ -115,8 +116,8 @@ class TurnRequest:
     @property
     def time(self) -> str:
         """What the model is told of the moment; kept with the message, so that later requests begin
-        with the same words."""
-        return f"{TIME}{zones.told(self.now, self.context.time_zone)}"
+        with the same words. It also says that what follows is the user's."""
+        return f"{TIME}{zones.told(self.now, self.context.time_zone)}:"
 
     @property
     def today(self) -> date:

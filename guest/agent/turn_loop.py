@@ -35,6 +35,7 @@ from guest.agent.models.providers import request_settings
 from guest.agent.prompt.builder import (
     ContextBuilder,
     Prepared,
+    announced,
     attached,
     before,
     from_client,
@@ -156,7 +157,7 @@ class TurnLoop:
                     request.text,
                     before(request),
                     attached(request),
-                    request.time,
+                    announced(request),
                     attachments=[each.path for each in request.attachments],
                 )
             ),
@@ -273,9 +274,8 @@ class TurnLoop:
 
     async def _converse(self, run: Run, choice: Choice, prepared: Prepared) -> Outcome:
         asked = run.request.text
-        working = partial(self._context.working_memory, run.request.context)
         fitting = FitToWindow(
-            *(prepared, asked, self._settings.context_window, working),
+            *(prepared, asked, self._settings.context_window),
             windows=self._models.windows,
             model=choice.label,
             window_known=self._meter.prices.window(choice.model),

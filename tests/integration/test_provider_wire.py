@@ -6,6 +6,7 @@ with `OXYDRA_UPDATE_SNAPSHOTS=1`.
 """
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -64,13 +65,13 @@ async def test_an_answer_is_streamed() -> None:
         assert request.headers["authorization"] == f"Bearer {KEY}"
         assert request.body["model"] == "test-model"
         assert request.body["stream"] is True
-        system, time, user = request.body["messages"]
+        system, user = request.body["messages"]
         assert system["role"] == "system"
         assert system["content"].startswith("You are Oxydra")
         moment = r"\w+day, 20\d\d-\d\d-\d\d \d\d:\d\d \(.+, UTC[+-]\d\d:\d\d\)"
-        assert re.fullmatch(f"Time of the next message: {moment}", time["content"])
+        assert re.fullmatch(f"The user writes on {moment}:\n\nhi", user["content"])
         assert "20" not in system["content"]  # so that what a provider has cached stays
-        assert user == {"role": "user", "content": "hi"}
+        assert user["role"] == "user"
 
 
 async def test_a_message_keeps_the_time_and_zone_that_it_was_sent_in() -> None:
@@ -78,10 +79,10 @@ async def test_a_message_keeps_the_time_and_zone_that_it_was_sent_in() -> None:
         for zone in ("Pacific/Auckland", "Asia/Kathmandu", "Etc/Unknown"):
             await alice.say("s", "hi", time_zone=zone)
         first, second, third = [request.body["messages"] for request in server.requests]
-        assert re.search(r"\(Pacific/Auckland, UTC\+1[23]:00\)$", first[1]["content"])
+        assert re.search(r"\(Pacific/Auckland, UTC\+1[23]:00\):\n\nhi$", first[1]["content"])
         assert second[: len(first)] == first
-        assert second[-2]["content"].endswith("(Asia/Kathmandu, UTC+05:45)")
-        assert third[-2]["content"].endswith("(Asia/Tokyo, UTC+09:00)")
+        assert second[-1]["content"].endswith("(Asia/Kathmandu, UTC+05:45):\n\nhi")
+        assert third[-1]["content"].endswith("(Asia/Tokyo, UTC+09:00):\n\nhi")
         request = pb.StartTurnRequest(session_id="s", text="hi", time_zone="Mars/Olympus")
         refused = await refusal(run_turn(alice.stub, request))
         assert refused.code is Code.INVALID_ARGUMENT
@@ -110,26 +111,33 @@ async def test_a_turn_may_ask_for_another_model() -> None:
         }
 
 
-async def test_notes_stand_beside_the_message_and_leave_the_prefix_as_it_was() -> None:
-    find = ("call-1", "file_list", '{"path": "/shared"}')
-    async with talk(wire.says("One."), wire.calls(find), wire.says("Two.")) as (alice, server):
+async def test_notes_are_kept_with_the_message_and_leave_the_prefix_as_it_was() -> None:
+    find = ("call-1", "memory_search", '{"query": "dog"}')
+    note = ("call-2", "scratch_note", '{"mode": "replace", "content": "feed the dog"}')
+    replies = wire.says("One."), wire.calls(find), wire.calls(note), wire.says("Two.")
+    async with talk(*replies, wire.says("Three.")) as (alice, server):
         await alice.save("The boat is called Nina")
         await alice.save("The dog is called Rex")
         await alice.say("s", "what is the boat called?")
         await alice.say("s", "what is the dog called?")
-        first, second, third = [request.body["messages"] for request in server.requests]
-        assert [one["role"] for one in first] == ["system", "user", "user", "user"]
-        time, beside, asked = (one["content"] for one in first[1:])
-        assert beside.startswith("[This is the runtime, not the user.]\n\nWhat memory holds")
-        assert "Nina" in beside
-        assert asked == "what is the boat called?"
-        roles = ["system", "user", "user", "assistant", "user", "user", "user"]
-        assert [one["role"] for one in second] == roles
-        assert second[0] == first[0]
-        assert second[1]["content"] == time
-        assert second[2]["content"] == "what is the boat called?"
-        assert "Rex" in second[5]["content"]
-        assert third[: len(second)] == second
+        await alice.say("s", "and the boat?")
+        requests = [request.body for request in server.requests]
+        for earlier, later in itertools.pairwise(requests):
+            assert later["messages"][: len(earlier["messages"])] == earlier["messages"]
+            assert later["tools"] == earlier["tools"]
+        first, second, *_, last = [request["messages"] for request in requests]
+        assert [one["role"] for one in first] == ["system", "user"]
+        assert re.fullmatch(
+            r"\[This is the runtime, not the user\.\]\n\nWhat memory holds[^\n]+\n.*Nina.*\n\n"
+            r"The user writes on \w+, [^\n]+:\n\nwhat is the boat called\?",
+            first[1]["content"],
+            re.DOTALL,
+        )
+        assert [one["role"] for one in second] == ["system", "user", "assistant", "user"]
+        assert "Rex" in first[1]["content"]
+        assert "Rex" not in second[3]["content"]
+        assert "> feed the dog" in last[-1]["content"]
+        assert "Nina" not in last[-1]["content"]
 
 
 async def test_a_fallback_answers_for_a_model_that_fails_and_says_so() -> None:
@@ -201,11 +209,11 @@ async def test_tool_calls_make_the_round_trip() -> None:
         notes = (await alice.stub.ListNotes(pb.ListNotesRequest())).notes
         assert [note.text for note in notes] == ["User likes tea"]
         call, result = server.requests[1].body["messages"][-2:]
-        assert call["tool_calls"][0]["id"] == "call-1"
+        assert re.fullmatch("[A-Za-z0-9]{9}", call["tool_calls"][0]["id"])
         assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {
             "content": "User likes tea"
         }
-        assert (result["role"], result["tool_call_id"]) == ("tool", "call-1")
+        assert (result["role"], result["tool_call_id"]) == ("tool", call["tool_calls"][0]["id"])
         assert json.loads(result["content"].split("\nNote")[0])["note_id"] == notes[0].note_id
         found = json.loads(server.requests[2].body["messages"][-1]["content"].split("\nNote")[0])
         assert [hit["note_id"] for hit in found] == [notes[0].note_id]

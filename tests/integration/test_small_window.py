@@ -64,8 +64,8 @@ async def test_a_session_goes_on_without_its_oldest_turns_and_says_so_once() -> 
         refused = [len(json.dumps(each.body["messages"])) > 40_000 for each in server.requests]
         assert refused.count(True) == 1
         last = server.requests[-1].body["messages"]
-        assert last[-1]["content"].startswith("11: ")
-        assert not any("0: a word" in str(each["content"])[:8] for each in last)
+        assert "\n\n11: a word" in last[-1]["content"]
+        assert not any("\n\n0: a word" in str(each["content"]) for each in last)
 
 
 async def test_what_can_never_fit_is_told_and_the_session_goes_on() -> None:

@@ -2,6 +2,7 @@
 that the libraries of three providers make of it are checked against what those demand."""
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -105,10 +106,11 @@ async def body_of(provider: str, messages: list[ModelMessage]) -> dict[str, Any]
 
 def model_of(provider: str, client: httpx2.AsyncClient) -> Model:
     if provider == "openai":
-        from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        return OpenAIChatModel("gpt-4o", provider=OpenAIProvider(api_key="k", http_client=client))
+        from guest.agent.models.openai_model import OpenAIModel
+
+        return OpenAIModel("gpt-4o", provider=OpenAIProvider(api_key="k", http_client=client))
     if provider == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -143,6 +145,8 @@ def strictly(text: str) -> Any:
 
 def check_openai(body: dict[str, Any]) -> None:
     """Calls are followed by just their results; ids are there once; nothing is empty."""
+    spoken = [one["role"] for one in body["messages"] if one["role"] != "tool"]
+    assert all(a != b for a, b in itertools.pairwise(spoken) if "user" in (a, b))
     seen: list[str] = []
     waiting: list[str] = []
     for message in body["messages"]:

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic_ai.messages import ModelResponseStreamEvent
+from pydantic_ai.messages import ModelMessage, ModelResponseStreamEvent
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from wire.text import bounded_json
 
 from guest.agent.calls import CALLS_MAX
+from guest.agent.models.roles import alternating
 
 
 @dataclass
@@ -107,6 +109,13 @@ class OpenAIModel(OpenAIChatModel):
             return 0
         text = await self.client.get("/models", cast_to=str, options={"max_retries": 0})
         return window_in(bounded_json(text.encode(), _LIST_VALUES_MAX), self.model_name)
+
+    def prepare_messages(
+        self,
+        messages: list[ModelMessage],
+        model_request_parameters: ModelRequestParameters | None = None,
+    ) -> list[ModelMessage]:
+        return alternating(super().prepare_messages(messages, model_request_parameters))
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:

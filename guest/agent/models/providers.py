@@ -20,9 +20,15 @@ from guest.tools.redaction.scrubber import Scrubber
 if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.settings import ModelSettings
 
 _TRIAL_S: Final = 60.0
+_ANY_SERVER: Final["OpenAIModelProfile"] = {
+    "openai_chat_supports_multiple_system_messages": False,
+    "tool_call_id_length": 9,
+}
+"""What every server's chat template takes: one system message, and ids as long as Mistral's."""
 _QUESTION: Final = "Call the tool ready with the word yes."
 
 
@@ -81,7 +87,8 @@ def _openai(settings: AgentSettings, **asked: Any) -> "Model":
 
         name = "openai-compatible" if settings.provider == "openai" else settings.provider
         asked["api_key"] = asked["api_key"] or None
-        return OpenAIModel(settings.model, provider=OpenAICompatibleProvider(name, **asked))
+        provider = OpenAICompatibleProvider(name, **asked)
+        return OpenAIModel(settings.model, provider=provider, profile=_ANY_SERVER)
     from pydantic_ai.providers.openai import OpenAIProvider
 
     return OpenAIModel(settings.model, provider=OpenAIProvider(**asked))

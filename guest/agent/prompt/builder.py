@@ -10,7 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 from wire.settings import AgentSettings
@@ -19,16 +24,17 @@ from wire.tools import FAMILIES
 from guest.agent import history
 from guest.agent.calls import begun
 from guest.agent.events import by_turn
+from guest.agent.incomplete import GO_ON
 from guest.agent.prompt.recall import PromptContent, Relevant
 from guest.agent.prompt.summary import Rolled, Summaries
 from guest.agent.prompt.window import Window, text_of
-from guest.agent.prompt.working_memory import Working, marked, quoted
+from guest.agent.prompt.working_memory import Working, is_beside, marked, quoted
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.turn import ATTACHED, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.memory import Memory
 from guest.memory.models import Event
-from guest.tools.base import Found, ToolContext
+from guest.tools.base import Found
 from guest.tools.pipeline import ToolPipeline
 
 _WHO: Final = """\
@@ -158,31 +164,36 @@ _FROM_CLIENT: Final = "the client's program"
 class Sections:
     """The sections that are told by the runtime; empty sections are left out.
 
-    What changes from turn to turn stands beside the user's message, behind the history, because a
-    provider's cache keeps what is the same from the beginning on.
+    The rules come first and stay the same, as tools do, because a provider's cache keeps what is
+    the same from the beginning on. What changes stands in messages, and is kept with them.
     """
 
-    handoff: str = ""
     rules: str = ""
+    client: str = ""
+    summary: str = ""
+    handoff: str = ""
     working: str = ""
     relevant: str = ""
-    summary: str = ""
-    client: str = ""
 
     @property
     def instructions(self) -> str:
-        """What stands before the history."""
-        return "\n\n".join(filter(None, (self.handoff, self.rules, self.client, self.summary)))
+        """What stands before the conversation."""
+        return "\n\n".join(filter(None, (self.rules, self.client)))
+
+    @property
+    def earlier(self) -> str:
+        """What stands at the beginning of the conversation; empty if nothing is left out of it."""
+        return f"{FROM_THE_RUNTIME}\n\n{self.summary}" if self.summary else ""
 
     @property
     def beside(self) -> str:
         """What stands beside the user's message; empty if there is nothing."""
-        parts = [part for part in (self.working, self.relevant) if part]
+        parts = [part for part in (self.handoff, self.working, self.relevant) if part]
         return "\n\n".join((FROM_THE_RUNTIME, *parts)) if parts else ""
 
     @property
     def text(self) -> str:
-        return "\n\n".join(filter(None, (self.instructions, self.beside)))
+        return "\n\n".join(filter(None, (self.instructions, self.earlier, self.beside)))
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,11 @@ def before(request: TurnRequest) -> str:
     """What the client's program puts before the user's message; empty for nothing."""
     material = request.client.material
     return f"{_MATERIAL}\n{marked(material)}" if material.strip() else ""
+
+
+def announced(request: TurnRequest) -> str:
+    """The line before the user's own words; empty where the runtime asks."""
+    return "" if request.text == GO_ON else request.time
 
 
 def from_client(told: str) -> str:
@@ -281,12 +297,13 @@ class ContextBuilder:
         )
         turns = self._word_by_word(since, rolled)
         messages = begun(history.to_messages(turns))
+        messages += history.unanswered(messages)
+        before_now = [text_of(part) for each in messages for part in each.parts if is_beside(part)]
         sections = Sections(
-            handoff=working_memory.handoff,
             rules=instructions(self._settings.instructions, self._offered),
             client=from_client(request.client.instructions),
-            working=working_memory.text,
             summary=self._told(context.session_id, rolled),
+            **working_memory.unless_told(before_now),
         )
         shown = PromptContent(
             context.session_id,
@@ -314,7 +331,8 @@ class ContextBuilder:
             messages.append(
                 ModelRequest(parts=[UserPromptPart([named, *pictures] if pictures else named)])
             )
-        messages.append(ModelRequest(parts=[UserPromptPart(request.time)]))
+        if line := announced(request):
+            messages.append(ModelRequest(parts=[UserPromptPart(line)]))
         return Prepared(
             replace(sections, relevant=relevant.text),
             messages,
@@ -329,10 +347,6 @@ class ContextBuilder:
             relevant.vouched,
             rolled.usage or RunUsage(),
         )
-
-    async def working_memory(self, context: ToolContext) -> str:
-        """The current section of working memory. Never fails."""
-        return (await self._working.of(context)).text
 
     def _word_by_word(self, events: Sequence[Event], rolled: Rolled) -> list[Event]:
         """The events of the last turns that no summary covers, at most as many turns as

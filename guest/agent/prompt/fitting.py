@@ -1,9 +1,9 @@
 """Keeps every request of a turn within the window, by cutting in a fixed order.
 
-First recalled memory is left out. Then tool outputs of earlier turns are shortened, oldest first;
-then the oldest turns are dropped whole; then tool outputs of the running turn are shortened. The
-summary, the scratchpad and the handoff note are cut last. The rules and the user's message are
-never cut.
+First recalled memory is left out, then what stood beside earlier messages. Then tool outputs of
+earlier turns are shortened, oldest first; then the oldest turns are dropped whole; then tool
+outputs of the running turn are shortened. The summary, the scratchpad and the handoff note are cut
+last. The rules and the user's message are never cut.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,15 +23,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext
 from wire.errors import Code
-from wire.tools import MEMORY_TOOLS
 
+from guest.agent import history
 from guest.agent.models.errors import is_too_long
 from guest.agent.models.windows import Windows
 from guest.agent.prompt.builder import Prepared, Sections
-from guest.agent.prompt.recall import without
+from guest.agent.prompt.gone import without_gone
 from guest.agent.prompt.window import of_messages, of_part, of_tools
-from guest.agent.prompt.working_memory import WRITING
-from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
+from guest.agent.prompt.working_memory import is_beside
 from guest.errors import GuestError
 from guest.memory.search.tokens import bytes_within, tokens_of
 
@@ -53,7 +52,7 @@ class Sent:
 
     `window` is what it was fitted into: `window_set` as configured, or less where the model has
     refused that; `window_known` is the model's as its provider documents it, or 0. `recalled` says
-    whether recalled memory is in it.
+    whether recalled memory is in it, and `beside` is what stood beside the user's message.
     """
 
     rules: int
@@ -65,14 +64,11 @@ class Sent:
     window_set: int
     window_known: int
     recalled: bool
+    beside: str = ""
 
 
 class FitToWindow(AbstractCapability[Any]):
     """Cuts each request of one turn to the window, right before it is sent.
-
-    `working` returns the current working memory, for requests after a call that may have changed
-    it. Notes that a memory tool has shown, changed or deleted in this turn are removed from
-    recalled memory.
 
     Where the provider says that the model's window is smaller, the request is cut to half of what
     was sent and tried again, a few times. `windows` learn what it took then, and `notice` tells
@@ -84,7 +80,6 @@ class FitToWindow(AbstractCapability[Any]):
         prepared: Prepared,
         asked: str,
         window: int,
-        working: Callable[[], Awaitable[str]],
         *,
         windows: Windows,
         model: str = "",
@@ -99,7 +94,6 @@ class FitToWindow(AbstractCapability[Any]):
         self._window_known = window_known
         self._notice = notice
         self._window = windows.of(model)
-        self._working = working
         self._sent = 0
         self.sent: Sent | None = None
         self._refused: Exception | None = None
@@ -114,25 +108,16 @@ class FitToWindow(AbstractCapability[Any]):
         parts = parameters.instruction_parts or []
         others = sum(tokens_of(part.content) for part in parts if part.content != own)
         tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
-        messages = _with_beside("", request_context.messages, self._asked)
-        running = messages[_begin(messages, self._asked) :]
-        sections = self._prepared.sections
-        if any(part.tool_name in WRITING for part in _results(running)):
-            sections = replace(sections, working=await self._working())
-        remembered = [part for part in _results(running) if part.tool_name in MEMORY_TOOLS]
-        if remembered and sections.relevant:
-            told = "\n".join(part.model_response_str() for part in remembered)
-            sections = replace(sections, relevant=without(sections.relevant, told))
-        request = self._fitted(Request(sections, messages), tools)
+        request = self._fitted(
+            Request(self._prepared.sections, list(request_context.messages)), tools
+        )
         self._sent = request.size + tools
         self.sent = self._parts(request, tools)
         instructions = [
             replace(part, content=request.sections.instructions) if part.content == own else part
             for part in parts
         ]
-        request_context.messages = _with_beside(
-            request.sections.beside, request.messages, self._asked
-        )
+        request_context.messages = without_gone(_told(request, self._asked))
         request_context.model_request_parameters = replace(
             parameters, instruction_parts=instructions
         )
@@ -143,13 +128,14 @@ class FitToWindow(AbstractCapability[Any]):
         return Sent(
             rules=tokens_of(shown.rules) + tokens_of(shown.client),
             tools=tools,
-            memory=tokens_of(shown.handoff) + tokens_of(shown.beside),
-            history=tokens_of(shown.summary) + of_messages(request.messages[:begin]),
+            memory=tokens_of(shown.beside),
+            history=tokens_of(shown.earlier) + of_messages(request.messages[:begin]),
             turn=of_messages(request.messages[begin:]),
             window=self._window,
             window_set=self._configured,
             window_known=self._window_known,
             recalled=bool(shown.relevant),
+            beside=shown.beside,
         )
 
     def _fitted(self, request: "Request", tools: int) -> "Request":
@@ -197,27 +183,16 @@ class FitToWindow(AbstractCapability[Any]):
         return response
 
 
-def _with_beside(beside: str, messages: Sequence[ModelMessage], asked: str) -> list[ModelMessage]:
-    """The messages, with `beside` in front of the user's running message, and nothing else there
-    that the runtime had put beside it."""
-    placed = list(messages)
+def _told(request: "Request", asked: str) -> list[ModelMessage]:
+    """The messages of a request with what the runtime tells beside them."""
+    messages = repair_messages(request.messages)
     index = _begin(messages, asked)
-    running = placed[index]
-    if not isinstance(running, ModelRequest):
-        return placed
-    *before, said = running.parts
-    parts = [part for part in before if not _is_beside(part)]
-    parts += [UserPromptPart(beside)] if beside else []
-    placed[index] = replace(running, parts=[*parts, said])
-    return placed
-
-
-def _is_beside(part: ModelRequestPart) -> bool:
-    return (
-        isinstance(part, UserPromptPart)
-        and isinstance(part.content, str)
-        and part.content.startswith(FROM_THE_RUNTIME)
-    )
+    running = messages[index]
+    if isinstance(running, ModelRequest):
+        messages[index] = history.with_beside(running, request.sections.beside)
+    if earlier := request.sections.earlier:
+        messages.insert(0, ModelRequest(parts=[UserPromptPart(earlier)]))
+    return messages
 
 
 @dataclass(frozen=True)
@@ -229,9 +204,9 @@ class Request:
 
     @property
     def size(self) -> int:
-        beside = UserPromptPart(self.sections.beside)
-        told = tokens_of(self.sections.instructions) + (of_part(beside) if beside.content else 0)
-        return told + of_messages(self.messages)
+        told = (self.sections.earlier, self.sections.beside)
+        beside = sum(of_part(UserPromptPart(text)) for text in told if text)
+        return tokens_of(self.sections.instructions) + beside + of_messages(self.messages)
 
 
 def fit(request: Request, asked: str, window: int, tools: int) -> Request:
@@ -245,6 +220,8 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
         return request
     request = replace(request, sections=replace(request.sections, relevant=""))
     running = _begin(request.messages, asked) + 1
+    if request.size > most:
+        request = replace(request, messages=[*map(_without_beside, request.messages)])
     request = replace(request, messages=_shortened(request, most, last=running))
     request = replace(request, messages=_without_oldest(request, asked, most))
     running = _begin(request.messages, asked) + 1
@@ -258,9 +235,12 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     return request
 
 
-def _results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart[Any]]:
-    parts = [part for message in messages for part in message.parts]
-    return [part for part in parts if isinstance(part, ToolReturnPart)]
+def _without_beside(message: ModelMessage) -> ModelMessage:
+    """An earlier message without what stood beside it."""
+    if not isinstance(message, ModelRequest):
+        return message
+    parts = [part for part in message.parts if part is message.parts[-1] or not is_beside(part)]
+    return replace(message, parts=parts)
 
 
 def _without_oldest(request: Request, asked: str, most: int) -> list[ModelMessage]:

@@ -91,7 +91,6 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[bfnrt])")
 """JSON escapes in calls and their results."""
 
 _SPEAKER: Final = re.compile(r"(?:user|assistant|tool) \([^)]*\): ")
-_NOTE_LINE: Final = re.compile(r"- (\S+) \(")
 
 
 class PromptContent:
@@ -200,22 +199,6 @@ class Relevant:
             block.material,
             said_by_user(block.results),
         )
-
-
-def without(section: str, told: str) -> str:
-    """The section without lines whose id or text appears in `told`, the output of the running
-    turn."""
-    words = f" {_plain(told)} "
-
-    def is_new(line: str) -> bool:
-        if note := _NOTE_LINE.match(line):
-            return f" {_plain(note[1])} " not in words
-        return f" {_plain(_SPEAKER.split(line, maxsplit=1)[-1])} " not in words
-
-    head, *lines = section.splitlines()
-    kept = [line for line in lines if is_new(line)]
-    told_still = any(line.startswith("- ") for line in kept)
-    return "\n".join((head, *kept) if told_still else kept)
 
 
 def _said(hit: Hit) -> str:

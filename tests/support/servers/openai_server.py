@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,10 +20,18 @@ class Request:
     body: dict[str, Any]
 
 
+_ANNOUNCED = re.compile(rf"(?:\A|\n\n){TIME}[^\n]+:\n\n")
+
+
 def untimed(request: Request) -> list[dict[str, Any]]:
-    """The messages of a request without the times of the user's."""
-    messages: list[dict[str, Any]] = request.body["messages"]
-    return [one for one in messages if not str(one["content"]).startswith(TIME)]
+    """The messages of a request, with the user's own words apart from what stands before them, and
+    without the line that announces them."""
+    apart: list[dict[str, Any]] = []
+    for one in request.body["messages"]:
+        content = one["content"]
+        texts = _ANNOUNCED.split(content, 1) if isinstance(content, str) else [content]
+        apart += [one | {"content": text} for text in texts if text or len(texts) == 1]
+    return apart
 
 
 @dataclass

@@ -79,14 +79,14 @@ async def test_everything_stands_in_its_place() -> None:
     prepared = await house.build()
     text = prepared.sections.text
     places = [
-        "Handoff from an earlier session (note-session-handoff, written 2026-11-20 by the agent "
-        "in session s0)",
-        "> release 2 is half done",
         "You are Oxydra",
         "Speak like a pirate.",
         "Summary of the earlier turns",
         "> - ship on Friday",
-        "[This is the runtime, not the user.]",
+        "[This is the runtime, not the user.]\n\n"
+        "Handoff from an earlier session (note-session-handoff, written 2026-11-20 by the agent "
+        "in session s0)",
+        "> release 2 is half done",
         "Working memory\nScratchpad for the task at hand",
         "> todo: tests",
         "- 09:05 plan: replaced (version 3)\n- 10:15 log: appended",
@@ -102,7 +102,7 @@ async def test_everything_stands_in_its_place() -> None:
     assert prepared.material == ()
     shown = [part.content for message in prepared.messages for part in message.parts]  # type: ignore[union-attr]
     assert shown[:-1] == ["question 2", "answer 2", "question 3", "answer 3"]
-    assert str(shown[-1]).startswith("Time of the next message: ")
+    assert str(shown[-1]).startswith("The user writes on ")
     assert "Today is" not in text
 
 
@@ -116,7 +116,7 @@ async def test_the_session_that_wrote_a_handoff_is_not_shown_it() -> None:
     house = House(*HANDOFF_TOOLS)
     house.memory.keyed.notes["session-handoff"] = note("session-handoff", "mine", session_id="s1")
     assert "mine" not in (await house.build()).sections.text
-    assert (await house.build(session_id="s2")).instructions.startswith("Handoff")
+    assert "> mine" in (await house.build(session_id="s2")).sections.beside
     by_person = note("session-handoff", "mine", session_id="", actor="user")
     house.memory.keyed.notes["session-handoff"] = by_person
     assert "by the user). It is" in (await house.build()).sections.text
@@ -279,7 +279,7 @@ async def test_on_a_real_memory_each_user_and_session_gets_its_own(tmp_path: Pat
             prompt(bobs, "bob-day-2"),
         )
         for text in (first, second):
-            assert text.startswith("Handoff")
+            assert text.index("You are Oxydra") < text.index("Handoff")
             assert "> buy green tea next" in text
             assert "> green tea: asked" in text
             assert "plan: replaced (version 1)" in text or "plan: appended" in text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
-from guest.agent.prompt.recall import PromptContent, Recollection, Relevant, SearchResult, without
+from guest.agent.prompt.recall import PromptContent, Recollection, Relevant, SearchResult
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Only, Origin, SearchOutcome
@@ -192,21 +192,6 @@ def test_what_a_call_or_its_result_says_in_json_is_held_too() -> None:
     for written in (json.dumps(text), json.dumps(text, ensure_ascii=False)):
         assert told(hit(text), shown=PromptContent("s1", 0, (f'{{"content": {written}}}',))) == []
     assert told(hit("C:\\new\\table"), shown=PromptContent("s1", 0, ("in C:\\new\\table",))) == []
-
-
-def test_what_the_running_turn_has_brought_since_is_left_out_of_the_section() -> None:
-    hits = (
-        hit("likes tea"),
-        hit("likes coffee", "note-10"),
-        hit("user (2026-11-18, Wednesday 18 November): and milk", **PASSAGE),
-    )
-    section = relevant(FakeMemory()).tell(SearchResult(hits, "why"), NOTHING).text
-    _, tea, coffee, milk, why = section.splitlines()
-    assert without(section, "") == section
-    assert tea not in without(section, '{"note_id": "note-1", "message": "Deleted"}')
-    assert coffee in without(section, '{"note_id": "note-1", "message": "Deleted"}')
-    assert milk not in without(section, '[{"note_id": "", "text": "user (2026): And milk!"}]')
-    assert without(section, "note-1, note-10 and milk") == why
 
 
 async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(

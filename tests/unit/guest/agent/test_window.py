@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from guest.agent.turn import TurnRequest
 from guest.errors import GuestError
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import Tool
+from guest.tools.memory.working import ScratchArguments
 from tests.support.agent.prompt_fakes import FakeMemory, hit, loop_on, note
 from tests.support.agent.turn_fakes import (
     CONTEXT,
@@ -39,7 +41,11 @@ from tests.support.agent.turn_fakes import (
 )
 
 SECTIONS = Sections(
-    "handoff " * 20, "rules " * 20, "working " * 20, "memory " * 20, "summary " * 20
+    rules="rules " * 20,
+    summary="summary " * 20,
+    handoff="handoff " * 20,
+    working="working " * 20,
+    relevant="memory " * 20,
 )
 ASKED = "what now?"
 
@@ -206,7 +212,7 @@ def test_then_summary_and_working_memory_and_the_handoff_go() -> None:
     request = Request(SECTIONS, [asked()])
     rules = tokens_of(SECTIONS.rules)
     fitted = fit(
-        request, ASKED, rules + of_messages([asked()]) + tokens_of(SECTIONS.handoff) + 4, 0
+        request, ASKED, rules + of_messages([asked()]) + tokens_of(SECTIONS.handoff) + 30, 0
     )
     assert (fitted.sections.summary, fitted.sections.working) == ("", "")
     assert fitted.sections.handoff
@@ -267,8 +273,9 @@ class House:
         pipeline = FakePipeline(tools)
         self.loop = loop_on(self.model, pipeline, self.store, self.settings, self.memory)
 
-    async def say(self, text: str) -> Any:
-        return await self.loop.run(TurnRequest(CONTEXT, text), Watcher())
+    async def say(self, text: str, turn_id: str = CONTEXT.turn_id) -> Any:
+        context = replace(CONTEXT, turn_id=turn_id)
+        return await self.loop.run(TurnRequest(context, text), Watcher())
 
     def sizes(self) -> list[int]:
         return [
@@ -328,17 +335,20 @@ async def test_instructions_reach_the_model_in_their_order() -> None:
     assert said.index("You are Oxydra") < said.index("green tea")
 
 
-async def test_a_note_that_a_tool_tells_of_is_no_longer_told_of_by_the_prompt() -> None:
-    async def found(*_: object) -> list[dict[str, str]]:
-        return [{"note_id": "note-1", "text": "likes tea"}]
+async def test_a_note_that_was_deleted_is_no_longer_told_of_by_the_prompt() -> None:
+    async def deleted(*_: object) -> dict[str, str]:
+        return {"note_id": "note-1", "message": "Deleted"}
 
-    house = House(64_000, [{0: DeltaToolCall("memory_search", "{}")}, "tea"])
+    house = House(64_000, [{0: DeltaToolCall("memory_delete", "{}")}, "gone", "milk"])
     house.memory.results = (hit("likes tea"), hit("likes milk", "note-2"))
-    house.offer(tool("memory_search", found))
-    await house.say("what do I drink?")
-    first, second = [told(request) for request in house.requests]
+    house.offer(tool("memory_delete", deleted))
+    await house.say("I do not drink tea any more")
+    house.memory.results = ()
+    await house.say("what do I drink?", "t2")
+    first, second, later = [told(request) for request in house.requests]
     assert ("- note-1 (" in first, "- note-2 (" in first) == (True, True)
     assert ("- note-1 (" in second, "- note-2 (" in second) == (False, True)
+    assert ("- note-1 (" in later, "- note-2 (" in later) == (False, True)
 
 
 async def test_a_scratchpad_that_is_cleared_is_absent_from_the_next_request() -> None:
@@ -348,13 +358,12 @@ async def test_a_scratchpad_that_is_cleared_is_absent_from_the_next_request() ->
         notes.clear()
         return "cleared"
 
-    house = House(64_000, [{0: DeltaToolCall("scratch_note", "{}")}, "done"])
+    house = House(64_000, [{0: DeltaToolCall("scratch_note", '{"mode": "clear"}')}, "done"])
     house.memory.keyed.notes = notes
-    house.offer(tool("scratch_note", clear))
+    house.offer(tool("scratch_note", clear, arguments=ScratchArguments))
     await house.say("we are done")
     first, second = [told(request) for request in house.requests]
     assert "todo: tests" in first
     assert "todo: tests" not in second
-    assert "Working memory" not in second
     before, after = [info.instructions for _, info in house.requests]
     assert before == after  # a provider's cache keeps what does not change
