@@ -1,4 +1,5 @@
-"""Leaves out what a provider refuses, foreign tools and pictures, so that a turn goes on without.
+"""Leaves out what a provider refuses, foreign tools, pictures and the role of tools, so that a turn
+goes on without.
 
 A provider refuses a whole request for one tool whose schema it does not take. Most name the tool or
 its place in the request. What they name stays left out; if they name none, all foreign tools are
@@ -6,11 +7,12 @@ left out for that turn. Which models take pictures is known of few; each provide
 in words of its own.
 """
 
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_ai import ModelAPIError, RetryModelRequest, RunContext
 from pydantic_ai.capabilities import AbstractCapability
@@ -25,11 +27,17 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestContext
 
 from guest.agent.models.errors import is_too_long
+from guest.agent.prompt.working_memory import marked
+from guest.agent.receipts.ledger import parsed
+from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Arguments, Tool
 
@@ -41,6 +49,7 @@ _ATTEMPTS_MAX: Final = 5
 _PICTURE_WORDS: Final = re.compile(
     r"image|vision|multi-?modal|mmproj|content (type|must be a string)", re.I
 )
+_ROLE_WORDS: Final = re.compile(r"\broles?\b.*\b(alternate|supported|user|tool)|tool.*\brole", re.I)
 _STATUSES: Final = (400, 404, 415, 422, 500)
 _NOT_SHOWN: Final = "(A picture is not shown to you: this model takes none. Say so.)"
 
@@ -183,6 +192,57 @@ class LeaveOutPictures(AbstractCapability[Any]):
         self._refused[self._label] = f"{self._label} takes no pictures"
         await self._tell(self._refused[self._label])
         raise RetryModelRequest from error
+
+
+class TellPlainly(AbstractCapability[Any]):
+    """For the requests of one turn to the model `label`. When a server's chat template has no role
+    for tools, calls and results are told as texts of the other two; `plain` gets the label."""
+
+    def __init__(self, label: str, plain: set[str]) -> None:
+        self._label = label
+        self._plain = plain
+
+    async def prepare_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        request_context: ModelRequestContext,
+    ) -> ModelRequestContext:
+        if self._label in self._plain:
+            request_context.messages = [*map(_plainly, request_context.messages)]
+        return request_context
+
+    async def on_model_request_error(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        *,
+        request_context: ModelRequestContext,
+        error: Exception,
+    ) -> ModelResponse:
+        errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
+        told = any(_plainly(each) != each for each in request_context.messages)
+        if self._label in self._plain or not told or not any(map(_refuses_roles, errors)):
+            raise error
+        self._plain.add(self._label)
+        raise RetryModelRequest from error
+
+
+def _refuses_roles(error: Exception) -> bool:
+    refused = isinstance(error, ModelAPIError) and getattr(error, "status_code", 400) in _STATUSES
+    return refused and bool(_ROLE_WORDS.search(str(error)))
+
+
+def _plainly(message: ModelMessage) -> ModelMessage:
+    parts = [
+        TextPart(json.dumps({"name": part.tool_name, "arguments": parsed(part.args)}))
+        if isinstance(part, ToolCallPart)
+        else UserPromptPart(
+            f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n{marked(part.model_response_str())}"
+        )
+        if isinstance(part, ToolReturnPart)
+        else part
+        for part in message.parts
+    ]
+    return replace(cast(Any, message), parts=parts)
 
 
 def _refuses_pictures(error: Exception) -> bool:

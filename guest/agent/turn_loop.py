@@ -45,7 +45,7 @@ from guest.agent.prompt.summary import Rolled
 from guest.agent.receipts.ledger import to_message
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
-from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused
+from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused, TellPlainly
 from guest.agent.structured_output import HoldToForm
 from guest.agent.toolset import ClientToolset, PipelineToolset
 from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
@@ -94,6 +94,7 @@ class TurnLoop:
         self._redact = redact
         self._refused_tools: Refused = set()
         self._blind: dict[str, str] = {}
+        self._plain: set[str] = set()
         self._agent: Agent[Run, str] = Agent(
             name="oxydra",
             deps_type=Run,
@@ -333,6 +334,7 @@ class TurnLoop:
                 fitting,
                 run.bill.counting("answer"),
                 CheckCalls(run.refusals),
+                TellPlainly(choice.label, self._plain),
                 LeaveOutPictures(choice.label, self._blind, run.no_picture_is_shown),
                 LeaveOutRefused(
                     choice.label, self._pipeline.tools(), self._refused_tools, run.notice

@@ -159,3 +159,36 @@ async def test_a_chain_of_models_goes_on_without_it_too() -> None:
             "other",
             "test-model",
         ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        "Only user and assistant roles are supported!",
+        "Unexpected message role: tool",
+    ],
+)
+async def test_a_template_without_a_role_for_tools_is_told_calls_and_results_as_texts(
+    words: str,
+) -> None:
+    replies = iter([wire.calls(("c", "file_list", "{}")), wire.says("Empty."), wire.says("Yes.")])
+
+    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+        roles = [each["role"] for each in request.body["messages"]]
+        refused = wire.error("500 Internal Server Error", words) if "tool" in roles else None
+        await (refused or next(replies))(request, writer)
+
+    async with openai_server(reply) as server, gateways(server) as alice:
+        assert (await alice.say("s", "what is there?"))[-1].completed.text == "Empty."
+        assert (await alice.say("s", "sure?"))[-1].completed.text == "Yes."
+        roles = [[each["role"] for each in each.body["messages"]] for each in server.requests]
+        turn = ["system", "user", "assistant", "user"]
+        assert [each for each in roles if "tool" not in each] == [
+            *(turn[:2], turn, [*turn, "assistant", "user"])
+        ]
+        _, _, called, result, *_ = server.requests[-1].body["messages"]
+        assert called["content"] == '{"name": "file_list", "arguments": {}}'
+        assert result["content"].startswith(
+            "[This is the runtime, not the user.] file_list gives:\n> "
+        )
