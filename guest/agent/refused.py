@@ -242,7 +242,8 @@ def _plainly(message: ModelMessage) -> ModelMessage:
         else part
         for part in message.parts
     ]
-    return replace(cast(Any, message), parts=parts)
+    made: ModelMessage = replace(cast(Any, message), parts=parts)
+    return made
 
 
 def _refuses_pictures(error: Exception) -> bool:
