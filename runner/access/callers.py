@@ -123,6 +123,11 @@ class Caller:
         """Who runs a command of this account for `user_id`."""
         return cls(user_id, frozenset(Scope), channel, operator=True)
 
+    def check(self) -> None:
+        """Raises `WireError` where they are not let in any more."""
+        if (why := self.ended()) is not None:
+            raise why
+
     def check_user(self, user_id: str) -> None:
         """Raises `WireError` (PERMISSION_DENIED) where `user_id` is none of their business."""
         if not self.operator and user_id != self.user_id:
@@ -286,8 +291,7 @@ class Callers:
 
         Raises `WireError`: why they are not let in, and RESOURCE_EXHAUSTED if too many calls run.
         """
-        if (why := caller.ended()) is not None:
-            raise why
+        caller.check()
         if sum(call.caller.key == caller.key for call in self._running) >= CALLS_MAX:
             raise _TOO_MANY_CALLS()
         call = _Running(caller, stop)

@@ -95,15 +95,17 @@ class HttpMetrics:
                     "this server is called by its address\n", HTTPStatus.MISDIRECTED_REQUEST
                 )
             try:
-                if scopes.Scope.METRICS not in caller(request).scopes:
+                asking = caller(request)
+                if scopes.Scope.METRICS not in asking.scopes:
                     raise WireError(
                         Code.PERMISSION_DENIED,
                         "numbers of all users need a token with the scope metrics",
                         resolution="runner access create prometheus --scope metrics",
                     )
+                page = await metrics_of_all(config) + generate_latest(self._registry).decode()
+                asking.check()
             except WireError as error:
                 return answer(error)
-            page = await metrics_of_all(config) + generate_latest(self._registry).decode()
             return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
         return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])

@@ -83,11 +83,12 @@ class Safety:
             found["tier"] = status.tier
             if status.HasField("boundary"):
                 found["boundary"] = plain(status.boundary, whole=True)
+        caller.check()
         return JSONResponse(found)
 
     async def _probe(self, request: Request) -> Response:
         """The `boundary`, as probes find it now."""
-        _, user_id = self._asked(request)
+        caller, user_id = self._asked(request)
         if user_id in self._probing:
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
@@ -100,6 +101,7 @@ class Safety:
                 report = await control.check_boundary()
         finally:
             self._probing.remove(user_id)
+        caller.check()
         return JSONResponse({"boundary": plain(report, whole=True)})
 
     def _asked(self, request: Request) -> tuple[Caller, str]:

@@ -6,17 +6,23 @@ from datetime import datetime
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
+import httpx
 import pytest
 import pytest_asyncio
-from wire.errors import Code
-from wire.v1.control_pb2 import GetEgressReply, StatusReply
+from wire.errors import Code, WireError
+from wire.v1.control_pb2 import BoundaryReport, GetEgressReply, StatusReply
 from wire.v1.egress_pb2 import EgressConfiguration, EgressUpstream
 
+from runner.access.callers import Caller
+from runner.access.scopes import Scope
 from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from runner.config.loading import LoadedSettings
 from runner.errors import HostError
 from runner.serve import safety
+from runner.serve.login.links import Links
+from runner.serve.metrics import HttpMetrics
+from runner.serve.operator import host as operator_host
 from runner.serve.operator.host import Commands
 from runner.serve.operator.settings import SettingsFile
 from runner.serve.server import HttpServer
@@ -105,6 +111,40 @@ async def test_what_an_agent_can_reach_tells_its_user_nothing_else_of_the_host(
         monkeypatch.setattr(LogLocation, "check", Mock(side_effect=wrong))
         reply = await theirs.get("/api/users/fay/safety")
         assert (reply.status_code, str(audit) in reply.text) == (503, False)
+
+
+async def test_who_is_not_let_in_any_more_gets_no_answer(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked(*_: object) -> AsyncMock:
+        front.tokens.revoke("fay")
+        for session in Links.locate(front.config).sessions.iterdir():
+            session.unlink()
+        return host
+
+    host = AsyncMock()
+    host.__aenter__.return_value = host
+    host.status.return_value = StatusReply()
+    host.get_egress.return_value = GetEgressReply()
+    host.check_boundary.return_value = BoundaryReport()
+    monkeypatch.setattr(safety, "connect_control", asked)
+    monkeypatch.setattr(operator_host, "connect_control", asked)
+    monkeypatch.setattr(operator_host, "is_running", Mock(return_value=True))
+    for method in ("GET", "POST"):
+        async with page(server) as theirs:
+            await theirs.post("/api/login", json={"token": front.access("fay", "laptop").token})
+            reply = await theirs.request(method, "/api/users/fay/safety", json={})
+            assert reply.status_code == 401, reply.text
+    async with operator(front, server) as client:
+        for url, json in (("users/fay/safety", None), ("host/Status", {"user_id": "alice"})):
+            method = "GET" if json is None else "POST"
+            reply = await client.request(method, f"/api/{url}", json=json)
+            assert reply.status_code == 401, reply.text
+    gone = WireError(Code.UNAUTHENTICATED, "gone")
+    asking = Caller("fay", frozenset({Scope.METRICS}), "http", ended=lambda: gone)
+    numbers = HttpMetrics().page(front.config, lambda _: asking)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(numbers)) as client:
+        assert (await client.get("http://127.0.0.1/metrics")).status_code == 401
 
 
 async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: HttpServer) -> None:

@@ -102,8 +102,7 @@ class Sessions:
             if session.operator
             else self._with_key(session.key)
         )
-        if (why := admitted.ended()) is not None:
-            raise why
+        admitted.check()
         if self._clock() - path.stat().st_mtime > _SEEN_S:
             self._touch(path)
         return replace(admitted, ended=partial(self._why, path, admitted))

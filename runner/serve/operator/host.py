@@ -142,8 +142,7 @@ class HostApi:
         if method is None:
             raise WireError(Code.NOT_FOUND, "the host has no such method", details=name[:80])
         asked = await json_object(request)
-        if (ended := caller.ended()) is not None:  # while the request arrived
-            raise ended
+        caller.check()  # the request has taken its time, and so does the answer
         if unknown := asked.keys() - method.fields.split():
             raise WireError(
                 Code.INVALID_ARGUMENT,
@@ -151,7 +150,9 @@ class HostApi:
                 details=f"accepted: {', '.join(method.fields.split()) or 'none'}",
             )
         with self._record.of(name, asked) if method.changes else contextlib.nullcontext():
-            return JSONResponse(await method.answer(asked))
+            answer = JSONResponse(await method.answer(asked))
+        caller.check()
+        return answer
 
     async def _list_users(self, _: Asked) -> dict[str, Any]:
         room = asyncio.Semaphore(_ASKED_AT_ONCE)
