@@ -35,10 +35,13 @@ answer that is begun (docs/design/2026-11-22-incomplete-answers.md)."""
 ASKED_TO_GO_ON: Final = "(go on with the answer that was cut off)"
 """What the conversation shows in the place of `GO_ON`."""
 
+GOES_ON: Final = "ask it to go on"
+"""The fix for every surface; those that have a command for it name that."""
+
 _TOLD: Final[dict[str, tuple[str, str]]] = {
     "length": (
         "the answer is incomplete: it reached the most that {model!r} writes at once",
-        "/retry goes on with it",
+        GOES_ON,
     ),
     "filtered": (
         "the answer is incomplete: the content filter of {provider!r} stopped it",
@@ -46,7 +49,7 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
     ),
     "cut_short": (
         "the answer is incomplete: the connection to provider {provider!r} broke off",
-        "/retry goes on with it",
+        GOES_ON,
     ),
 }
 

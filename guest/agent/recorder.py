@@ -1,6 +1,7 @@
 """Records what a running turn does in the store, and reports it to the watcher."""
 
 import json
+import re
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import asdict, replace
@@ -30,13 +31,14 @@ from guest.agent.turn import Answer, AskClient, Emit, TurnRequest
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
-from guest.tools.base import Approve, Found, Tool, ToolContext, ToolResult
+from guest.tools.base import Approve, Found, Reply, Tool, ToolContext, ToolResult
 from guest.tools.clock import Clock
 from guest.tools.memory.provenance import dated
 from guest.tools.pipeline import ToolPipeline
 
 _SUMMARY_CHARS = 200
 _BREAK = "\n\n"
+_IDS = re.compile(r"(?<![\w-])(?:note-)?([0-9a-f]{8}(?:-[0-9a-f-]{27})?)(?![\w-])", re.IGNORECASE)
 
 
 class Run:
@@ -101,6 +103,8 @@ class Run:
         self._answers: list[str] = []
         self._paragraph_due = False
         self._saved_by_itself = False
+        self._deletes: tuple[str, ...] = ()
+        self._decided: dict[str, bool] = {}
         self._told: dict[str, str] = {}
 
     @property
@@ -155,6 +159,11 @@ class Run:
 
     async def record_answer(self, response: ModelResponse) -> None:
         """Store a whole answer as it was shown."""
+        self.ledger.next_reply()
+        changes = (self.ledger.change_of(each.tool_name, each.args) for each in response.tool_calls)
+        deletes = (each.note_id for each in changes if each and each.action == "deleted")
+        self._deletes = tuple(filter(None, deletes))
+        self._decided = {}
         said = self._take_unrecorded()
         if self.form and not response.tool_calls:
             said = history.storable(history.text_of(response))
@@ -200,6 +209,7 @@ class Run:
         done = self._saved_by_itself or self.ledger.kept
         if not done and (request := saving.request_in(self.request.text)):
             self._saved_by_itself = True
+            self.ledger.next_reply()
             saver = saving.Saver(self.ledger, self._offered, self._context)
             request = replace(request, words=dated(request.words, self.request.today))
             previous = history.previous_answer(self._earlier)
@@ -292,19 +302,28 @@ class Run:
         await self._emit(event)
 
     async def _approved(self, context: ToolContext, tool: Tool, arguments_json: str) -> bool:
+        """What a person says to a call; of deletions, once to all of one reply."""
         assert self._approve is not None
+        asked = json.loads(arguments_json) if tool.asks else {}
+        if asked and asked.keys() <= self._decided.keys():
+            return all(self._decided[each] for each in asked)
+        self._decided |= dict.fromkeys(asked, False)
         with self.clock.stopped():
-            return await self._approve(context, tool, arguments_json)
+            approved = await self._approve(context, tool, arguments_json)
+        self._decided |= dict.fromkeys(asked, approved)
+        return approved
 
     async def _call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         result = await self.ledger.call(self._context(), tool, arguments)
         await self._record_call(call_id, tool, arguments, result)
         for receipt in result.receipts:
-            await self._emit_receipt(receipt)
+            if receipt.outcome != "failed":  # which the model, or the runtime, may still mend
+                await self._emit_receipt(receipt)
         return result
 
     async def _emit_receipt(self, receipt: Receipt) -> None:
-        await self._emit(to_message(receipt, self.request.context.turn_id))
+        words = self.ledger.words_of(receipt)
+        await self._emit(to_message(receipt, self.request.context.turn_id, words))
 
     async def _record_call(
         self, call_id: str, tool: str, arguments: Any, result: ToolResult
@@ -345,7 +364,17 @@ class Run:
             asked=self.request.text,
             vouched=tuple(self._vouched),
             material=tuple(self._material),
+            reply=Reply(self._known(), self._deletes),
         )
+
+    def _known(self) -> frozenset[str]:
+        """The notes that a search of this turn has found, that were recalled beside the message, or
+        that the user has named."""
+        sent = self.sent()
+        recalled = self._prompt_notes if sent is None or sent.recalled else ()
+        shown = (*self._tool_notes, *(note_id for note_id, how in recalled if how))
+        named = (f"note-{each.lower()}" for each in _IDS.findall(self.request.text))
+        return frozenset((*shown, *named))
 
     async def _stream_text(self, text: str) -> None:
         if not text:

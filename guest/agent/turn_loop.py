@@ -191,7 +191,8 @@ class TurnLoop:
             await self._finish(run)
         ended = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         for receipt in await self._settled(run):
-            ended.receipts.append(to_message(receipt, context.turn_id))
+            words = run.ledger.words_of(receipt)
+            ended.receipts.append(to_message(receipt, context.turn_id, words))
         return outcome
 
     async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:

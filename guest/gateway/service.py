@@ -76,6 +76,8 @@ def _answered_by(
     @_rpc
     async def rpc(self: "GatewayService", request: Any) -> Message:
         with convert.checked(self._scrubber.scrub_known) if of_memory else nullcontext():
+            if getattr(request, "note_id", ""):
+                request.note_id = await self._memory.notes.full_id(request.note_id)
             return await handler(self)(request)
 
     return rpc

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -16,12 +17,14 @@ from pydantic import ConfigDict, ValidationError
 from wire.text import HIDDEN, shortened
 
 from guest.errors import ToolError
-from guest.tools.base import Arguments, Tool
+from guest.tools.base import Arguments, Safety, Tool
+from guest.tools.files.roots import anchored
 
 _SHOWN_CHARS: Final = 60
 DEPTH_MAX: Final = 32
 _PROBLEMS_MAX: Final = 5
 _PROBLEM_CHARS: Final = 300
+_NUMBER: Final = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 
 
 class SchemaArguments(Arguments):
@@ -69,14 +72,22 @@ class SchemaArguments(Arguments):
 
 
 def check(
-    tool: Tool, arguments: str | Mapping[str, object], scrub: Callable[[str], str]
+    tool: Tool,
+    arguments: str | Mapping[str, object],
+    scrub: Callable[[str], str],
+    remarks: list[str] | None = None,
 ) -> Arguments:
     """Validate the arguments of a call.
+
+    With `remarks` they are a model's: what it clearly means for a tool of ours is taken, and what
+    was changed of it is added there.
 
     Raises `ToolError` with a few words for each wrong field: its name, the value (redacted by
     `scrub`) and what is accepted. Of many unknown fields only the first are told.
     """
     value = _parsed(arguments)
+    if remarks is not None and isinstance(value, str):  # some models write JSON in JSON
+        value = _parsed(value)
     if nested_deeper(value, DEPTH_MAX):
         raise ToolError(f"arguments must not be nested deeper than {DEPTH_MAX} levels")
     if not isinstance(value, dict):
@@ -89,21 +100,93 @@ def check(
         if wrong := list(islice(tool.arguments.problems(value), _PROBLEMS_MAX)):
             raise ToolError(". ".join(shortened(scrub(each), _PROBLEM_CHARS) for each in wrong))
         return tool.arguments.model_validate(value)
+    if remarks is not None:
+        remarks += _mended(tool, value, scrub)
     unknown = (name for name in value if name not in tool.arguments.model_fields)
     for name in [*islice(unknown, _PROBLEMS_MAX, None)]:
         del value[name]
     try:
         return tool.arguments.model_validate_json(json.dumps(value))
     except ValidationError as error:
-        schema = tool.arguments.model_json_schema()["properties"]
-        raise ToolError(
-            ". ".join(
-                dict.fromkeys(
-                    _sentence(tool, schema, found["type"], found["loc"], found["input"], scrub)
-                    for found in error.errors(include_url=False)
-                )
-            )
-        ) from None
+        raise ToolError(_explained(tool, error, scrub)) from None
+
+
+def _mended(tool: Tool, value: dict[str, Any], scrub: Callable[[str], str]) -> Iterator[str]:
+    """Put into `value` what a model clearly means by it; yields what is to be said of that.
+
+    Types follow the schema, and what stands for nothing is left out. A relative path lies below
+    /shared. A number out of bounds becomes the nearest one, unless the tool stores something. An
+    unknown field of a call that only reads is left out, unless another one is missing.
+    """
+    schema = tool.arguments.model_json_schema()
+    fields, required = schema["properties"], set(schema.get("required", ()))
+    paths = {argument.field for argument in tool.paths}
+    for name in [name for name in fields if name in value]:
+        field = fields[name].get("anyOf", [fields[name]])[0]  # the other one is null
+        meant = _meant(value[name], field)
+        if name not in required and (meant is None or (name in paths and not meant)):
+            del value[name]
+            continue
+        if name in paths and isinstance(meant, str):
+            meant = anchored(meant)
+        if tool.stored is None and type(meant) in (int, float):
+            nearest = max(min(meant, field.get("maximum", meant)), field.get("minimum", meant))
+            if nearest != meant:
+                yield f"{name}: {meant} counts as {nearest}"
+            meant = nearest
+        value[name] = meant
+    unknown = [name for name in value if name not in fields]
+    if unknown and tool.safety is Safety.READ_ONLY and required <= value.keys():
+        shown = ", ".join(_shown(name, scrub) for name in unknown[:_PROBLEMS_MAX])
+        yield f"{shown} was left out: accepted fields are {_fields(tool)}"
+        for name in unknown:
+            del value[name]
+
+
+def _meant(given: Any, field: dict[str, Any]) -> Any:
+    """What `given` means as a value of `field`: None for nothing; unchanged if it is not clear."""
+    text = given.strip() if isinstance(given, str) else ""
+    kind, word = field["type"], text.lower()
+    if isinstance(given, str) and kind != "string" and word in ("", "null", "none"):
+        return None
+    if kind in ("integer", "number") and _NUMBER.fullmatch(text):
+        given = float(text) if "." in text else int(text)
+    if kind == "integer" and isinstance(given, float) and given.is_integer():
+        return int(given)
+    if kind == "boolean" and word in ("true", "false"):
+        return word == "true"
+    if kind == "array" and text:
+        listed = None
+        with suppress(ValueError, RecursionError):
+            listed = json.loads(text)
+        return listed if isinstance(listed, list) else [given]
+    if kind == "string" and word in field.get("enum", ()):
+        return word
+    if kind == "string" and type(given) in (int, float):
+        return json.dumps(given)
+    return given
+
+
+def _explained(tool: Tool, error: ValidationError, scrub: Callable[[str], str]) -> str:
+    """What is wrong, first what is missing: that tells best what an unknown field was meant for."""
+    schema = tool.arguments.model_json_schema()["properties"]
+    found = error.errors(include_url=False)
+    missing = [each["loc"] for each in found if each["type"] == "missing"]
+    unknown = [str(each["loc"][0]) for each in found if each["type"] == "extra_forbidden"]
+    sentences = [
+        f"{'.'.join(map(str, each))} is required: "
+        f"{tool.arguments.first.get(str(each[0])) or _accepted(schema.get(str(each[0]), {}))}"
+        for each in missing
+    ]
+    if missing and unknown:
+        given = ", ".join(_shown(name, scrub) for name in unknown)
+        sentences[-1] += f"; you gave {given}, and accepted fields are {_fields(tool)}"
+    sentences += [
+        _sentence(tool, schema, each["type"], each["loc"], each["input"], scrub)
+        for each in found
+        if each["loc"] not in missing and not (missing and each["type"] == "extra_forbidden")
+    ]
+    return ". ".join(dict.fromkeys(sentences))
 
 
 def _parsed(arguments: str | Mapping[str, object]) -> Any:
@@ -162,8 +245,6 @@ def _sentence(
         hint = f"did you mean {similar[0]}? " if similar else ""
         return f"unknown field {_shown(field, scrub)}: {hint}accepted fields are {_fields(tool)}"
     accepted = _accepted(schema.get(str(location[0]), {}))
-    if kind == "missing":
-        return f"{field} is required: {accepted}"
     blank = "not blank, " if kind == "value_error" else ""
     return f"{field}: got {_shown(seen, scrub)}; accepted is {blank}{accepted}"
 

@@ -31,6 +31,18 @@ class Safety(StrEnum):
 
 
 @dataclass(frozen=True)
+class Reply:
+    """A model's reply in a turn, whose calls are taken as they are clearly meant.
+
+    `known` are the notes that it may delete without a question: their ids, as far as the user has
+    typed them. `deletes` are the ids of the notes that its calls delete, as the model wrote them.
+    """
+
+    known: frozenset[str] = frozenset()
+    deletes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ToolContext:
     """The caller of a tool, passed to every call.
 
@@ -40,7 +52,7 @@ class ToolContext:
     `time_zone` is where the user is. `material` names the material that the model has read: virtual
     paths, commands, notes made from material. `link` is the source of what the runtime writes, if
     that is not material. `pause` tells whether a person is asked for the turn; clocks stand still
-    meanwhile.
+    meanwhile. `reply` is None for a call from outside of a turn.
     """
 
     user_id: str
@@ -54,6 +66,7 @@ class ToolContext:
     material: tuple[str, ...] = ()
     link: str = ""
     pause: Pause = field(default_factory=Pause, compare=False, repr=False)
+    reply: Reply | None = field(default=None, compare=False, repr=False)
 
 
 def _plain(schema: dict[str, Any]) -> None:
@@ -69,10 +82,12 @@ class Arguments(BaseModel):
     """Base of every tool's arguments: unknown fields and wrong types are rejected.
 
     Providers get `model_json_schema()`: flat, without references. A person who watches sees the
-    field `telling` of a call: the first one, unless a subclass names another.
+    field `telling` of a call: the first one, unless a subclass names another. `first` says of
+    fields what to do before such a call, for a model that leaves them out.
     """
 
     telling: ClassVar[str] = ""
+    first: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_plain)
 
@@ -136,7 +151,8 @@ class ToolOutput:
     None. `summary` is one line for a person who watches, such as "Stored: [id: note-...]". `count`
     is the number of search results, for the log. `material` names the material in the answer,
     `vouched` are the user's own notes in it. `receipts` describe the changes of memory that the
-    call made. `found` are the notes in the answer, each with how a search has found it. `printed`
+    call made, `words` what that note says, after what it said before. `found` are the notes in the
+    answer, each with how a search has found it. `printed`
     is what a command printed, for a person to read. `when_shown` is called
     with the number of first items, of the only list in `data`, that fit into the result.
     """
@@ -149,6 +165,7 @@ class ToolOutput:
     vouched: tuple[str, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     found: Found = ()
+    words: tuple[str, ...] = ()
     printed: tuple[str | Excerpt | Spliced, ...] = ()
     when_shown: Callable[[int], Awaitable[None]] | None = None
 
@@ -158,9 +175,9 @@ class ToolResult:
     """The final result of a call: text of limited size, with virtual paths and without secrets.
 
     `is_error` marks a message that the model can act on; `code` is its kind. `summary` is one line.
-    `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts`, `found` and
-    `printed` from the `ToolOutput`. `data_json` is the data of `text` as one JSON object; empty for
-    an error, and where it does not fit.
+    `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts`, `found`, `printed`
+    and the beginnings of `words` from the `ToolOutput`. `data_json` is the data of `text` as one
+    JSON object; empty for an error, and where it does not fit.
     """
 
     text: str
@@ -174,6 +191,7 @@ class ToolResult:
     vouched: tuple[str, ...] = ()
     data_json: str = ""
     found: Found = ()
+    words: tuple[str, ...] = ()
 
 
 class MemoryChange(NamedTuple):
@@ -189,6 +207,9 @@ Run = Callable[[ToolContext, Any], Awaitable[ToolOutput]]
 Changes = Callable[[Mapping[str, Any]], MemoryChange | None]
 """What a call with these arguments, as the model wrote them, changes in memory."""
 
+Asks = Callable[[ToolContext, Any], Awaitable[dict[str, str]]]
+"""Of what a person is asked before a call: texts by their names; none: the call may run."""
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -202,6 +223,7 @@ class Tool:
     `output_bytes` is room for a result
     whose arguments promise more than the pipeline's usual limit. `log_level` applies to successful
     calls. `approval` says who allows a PRIVILEGED call, if that is not as for the other tools.
+    `asks` names the notes, each with its text, that a person must allow a model's call to delete.
     """
 
     name: str
@@ -218,6 +240,7 @@ class Tool:
     changes: Changes | None = None
     stored: Stored | None = None
     approval: Approval | None = None
+    asks: Asks | None = None
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]

@@ -60,6 +60,7 @@ def _spellings(directory: str | PathLike[str]) -> set[str]:
 
 
 _SUMMARY_CHARS: Final = 300
+_WORDS_CHARS: Final = 80
 _LINE_BREAKS: Final = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 """Line breaks that JSON does not escape; quoted text must not start a line with them."""
 
@@ -223,6 +224,11 @@ class Renderer:
 
     def _word(self, secret: str, known: bool, reader: Reader | None) -> str:
         return REDACTED if known or reader is None else reader.word(secret)
+
+
+def first_words(text: str) -> str:
+    """The beginning of a note in one line, as receipts and questions show it."""
+    return shortened(one_line(text), _WORDS_CHARS)
 
 
 def _json(data: Any) -> str:

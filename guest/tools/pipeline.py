@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, Tool
 from guest.tools.clock import Clock
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files.roots import parse
-from guest.tools.output import HostPaths, Reader, Renderer
+from guest.tools.output import HostPaths, Reader, Renderer, first_words
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch import CallReporter, Recording
@@ -106,17 +107,23 @@ class Gate:
         return tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "ask"
 
     async def admit(
-        self, context: ToolContext, tool: Tool, arguments_json: str, approve: Approve | None
+        self,
+        context: ToolContext,
+        tool: Tool,
+        arguments_json: str,
+        approve: Approve | None,
+        *,
+        must_ask: bool = False,
     ) -> None:
         """Return if the call may run; otherwise raise `ToolError` with the reason."""
         if tool.name in self._disabled:
             raise ToolError(f"{tool.name} is switched off by the operator")
         if self._changes(tool):
             raise ToolError(f"{tool.name} could change something, and this conversation only reads")
-        if tool.safety is not Safety.PRIVILEGED or self._approval_for(tool) == "auto":
-            return
-        if self._approval_for(tool) == "deny":
+        if tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny":
             raise ToolError(f"{tool.name} is not permitted by the operator")
+        if not must_ask and not self.asks(tool):
+            return
         if approve is None:
             raise ToolError(f"{tool.name} needs approval, and nobody is here to give it")
         try:
@@ -287,6 +294,7 @@ class ToolPipeline:
             vouched=output.vouched,
             data_json=rendered.data_json,
             found=output.found,
+            words=tuple(first_words(self._render.text(text)) for text in output.words),
         )
 
     async def _run(
@@ -302,15 +310,20 @@ class ToolPipeline:
             raise ToolError("user context is not available")
         tool = self._look_up(name)
         shown = partial(self._render.text, reader=self._reader(ctx))
-        checked = check(tool, arguments, shown)
+        remarks: list[str] | None = None if ctx.reply is None else []
+        checked = check(tool, arguments, shown, remarks)
         await record.begin(self._audit_subject(tool, checked))
-        record.asked = self._gate.asks(tool) and approve is not None
-        await self._gate.admit(ctx, tool, self._question(checked), approve)
+        asked = await tool.asks(ctx, checked) if tool.asks and ctx.reply is not None else {}
+        record.asked = (bool(asked) or self._gate.asks(tool)) and approve is not None
+        question = self._named(asked) if asked else self._question(checked)
+        await self._gate.admit(ctx, tool, question, approve, must_ask=bool(asked))
         check_paths(tool, checked)
         if tool.command:
             self._commands.check(getattr(checked, tool.command))
         complete = self._with_secrets(ctx, tool, checked)
-        return await self._within_time(tool, ctx, complete), read_by_commands(tool, checked)
+        output = await self._within_time(tool, ctx, complete)
+        output = replace(output, notes=(*output.notes, *(remarks or ())))
+        return output, read_by_commands(tool, checked)
 
     def _with_secrets(self, ctx: ToolContext, tool: Tool, checked: Arguments) -> Arguments:
         """The arguments with the secrets in place of their placeholders, where they are stored.
@@ -368,6 +381,11 @@ class ToolPipeline:
         similar = difflib.get_close_matches(name, offered, n=2) or offered
         shown = self._render.line(name)
         raise ToolError(f"there is no tool {shown!r}; there is {', '.join(similar) or 'none'}")
+
+    def _named(self, asked: Mapping[str, str]) -> str:
+        """What a person is asked of, by its first words."""
+        shown = {name: first_words(self._render.question(text)) for name, text in asked.items()}
+        return json.dumps(shown, ensure_ascii=False)
 
     def _question(self, checked: Arguments) -> str:
         given = checked.model_dump(mode="json")

@@ -46,7 +46,9 @@ async def test_a_save_is_an_event_and_stands_in_the_outcome(tmp_path: Path) -> N
         )
         assert (receipt.durable, receipt.searchable, receipt.asked_by) == (True, "keyword", "model")
         assert receipt.turn_id == "t1"
-        assert "tea" not in str(receipt), "what is forgotten must leave no copy"
+        assert receipt.words == ["Alice likes tea"]
+        stored = await turns.memory.receipts.of_turns("s1", ["t1"])
+        assert "tea" not in str(stored), "what is forgotten must leave no copy"
         names = [type(event).__name__ for event in turns.events]
         assert names[:3] == ["ToolCallStarted", "ToolCallFinished", "MemoryReceipt"]
 

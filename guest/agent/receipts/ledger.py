@@ -23,7 +23,8 @@ class Ledger:
 
     Attributes:
         receipts: The changes whose calls have ended, in that order.
-        kept: Whether memory was changed in a way that is meant to last.
+        kept: Whether memory was changed in a way that is meant to last, or says already what it
+            was to say.
         wrote: Whether something other than memory may have been changed, such as a file.
     """
 
@@ -32,6 +33,9 @@ class Ledger:
         self._approve = approve
         self._tools = {tool.name: tool for tool in pipeline.tools()}
         self._running: list[Receipt] = []
+        self._answered = 0
+        self._nowhere = {""}
+        self._words: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self.receipts: list[Receipt] = []
         self.kept = False
         self.wrote = False
@@ -39,7 +43,16 @@ class Ledger:
     @property
     def changed(self) -> bool:
         """Whether any change of memory has succeeded."""
-        return any(receipt.outcome == "done" for receipt in self.receipts)
+        return self.kept or any(receipt.outcome == "done" for receipt in self.receipts)
+
+    def words_of(self, receipt: Receipt) -> tuple[str, ...]:
+        """The beginning of what the changed note says, after what it said before."""
+        return self._words.get((receipt.action, receipt.note_id, receipt.version), ())
+
+    def next_reply(self) -> None:
+        """The model has seen what came of its calls so far: those that follow may make up for
+        them."""
+        self._answered = len(self.receipts)
 
     def all(self) -> list[Receipt]:
         """The receipts of the turn as it ends now: a change that still runs is unknown."""
@@ -68,15 +81,16 @@ class Ledger:
             result = await self._run(context, tool, arguments, change)
         finally:
             self._running = [each for each in self._running if each is not running]
-        told = {_failure(receipt) for receipt in self.receipts}
-        self.receipts += [each for each in result.receipts if _failure(each) not in told - {None}]
-        done = any(receipt.outcome == "done" for receipt in result.receipts)
+        for each in result.receipts:
+            self._add(each)
+            self._words[each.action, each.note_id, each.version] = result.words
+        done = not result.is_error or any(each.outcome == "done" for each in result.receipts)
         self.kept |= done and tool not in _PASSING
         return result
 
     def lost(self, reason: str) -> Receipt:
         """Add the receipt of a save of the runtime that no tool could be called for."""
-        self.receipts.append(Receipt("saved", "failed", asked_by="runtime", reason=reason))
+        self._add(Receipt("saved", "failed", asked_by="runtime", reason=reason))
         return self.receipts[-1]
 
     def annotate(self, receipt: Receipt, about: str) -> Receipt:
@@ -84,6 +98,27 @@ class Ledger:
         told = replace(receipt, reason="; ".join(filter(None, (about, receipt.reason))))
         self.receipts = [told if each is receipt else each for each in self.receipts]
         return told
+
+    def _add(self, receipt: Receipt) -> None:
+        """Add a receipt, in place of failures of earlier replies that it makes up for. Attempts
+        that failed alike have one."""
+        if _failure(receipt) in {_failure(each) for each in self.receipts} - {None}:
+            return
+        seen, running = self.receipts[: self._answered], self.receipts[self._answered :]
+        seen = [each for each in seen if not self._makes_up(receipt, each)]
+        self._answered = len(seen)
+        self.receipts = [*seen, *running, receipt]
+
+    def _makes_up(self, later: Receipt, failed: Receipt) -> bool:
+        """Whether a later attempt is what came of one that failed: another failure of the same, or
+        success with that note, or in place of one for which there was no note."""
+        if failed.outcome != "failed" or later.outcome == "unknown":
+            return False
+        saves = ("saved", "updated")
+        alike = later.action == failed.action or (
+            later.action in saves and failed.action == "saved"
+        )
+        return alike and failed.note_id in (later.note_id, *self._nowhere)
 
     async def _run(
         self,
@@ -103,15 +138,17 @@ class Ledger:
             return replace(result, receipts=(receipt,))
         if change is None or not result.is_error:
             return result
+        if result.code is Code.NOT_FOUND:
+            self._nowhere.add(change.note_id)
         unknown = result.code is Code.TIMEOUT
         reason = result.summary.removeprefix("not saved: ")  # a receipt says that already
         receipt = _receipt(change, context, "unknown" if unknown else "failed", reason)
         return replace(result, receipts=(receipt,))
 
 
-def to_message(receipt: Receipt, turn_id: str) -> pb.MemoryReceipt:
-    """`receipt` as the surfaces get it."""
-    return pb.MemoryReceipt(turn_id=turn_id, **asdict(receipt))
+def to_message(receipt: Receipt, turn_id: str, words: tuple[str, ...] = ()) -> pb.MemoryReceipt:
+    """`receipt` as the surfaces get it, with the `words` of the note."""
+    return pb.MemoryReceipt(turn_id=turn_id, words=words, **asdict(receipt))
 
 
 def parsed(arguments: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ know the table.
 import hashlib
 import json
 import logging
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,6 +105,14 @@ SELECT {COLUMNS} FROM json_each(?) AS wanted
     CROSS JOIN notes ON notes.namespace = ? AND notes.note_id = wanted.value
     ORDER BY wanted.key
 """  # noqa: S608
+_BEGIN_WITH: Final = """
+SELECT note_id FROM notes WHERE namespace = ? AND note_id >= ? AND note_id < ?
+    AND (? OR scope_session IN ('', ?)) ORDER BY note_id LIMIT 3
+"""
+_SHORT_ID: Final = re.compile(r"(?:note-)?([0-9a-f]{8}[0-9a-f-]{0,28})")
+_DIGITS: Final = 36
+SHORT_CHARS: Final = len("note-") + 8
+"""How much of an id people are shown."""
 _BY_TEXT: Final = f"SELECT {COLUMNS} FROM notes WHERE {_SAME} ORDER BY seq LIMIT 1"  # noqa: S608
 _BY_KEY: Final = f"SELECT {COLUMNS} FROM notes WHERE namespace = ? AND key = ?"  # noqa: S608
 _DUPLICATE: Final = f"SELECT note_id FROM notes WHERE {_SAME} AND note_id <> ? ORDER BY seq LIMIT 1"  # noqa: S608
@@ -408,6 +417,27 @@ class NoteRepository:
         if note is None:
             raise NoteNotFound(note_id)
         return note
+
+    async def full_id(self, given: str, session_id: str | None = None) -> str:
+        """The id that `given` stands for: one whole, or the first eight of its digits or more, as
+        receipts show them, also without `note-`. `given` itself if no note has such an id.
+
+        Notes that only another session sees than `session_id` do not count. Raises `ValueError`
+        with the ids if there are several.
+        """
+        short = _SHORT_ID.fullmatch(given)
+        if short is None:
+            return given
+        begin = f"note-{short[1]}"
+        if len(short[1]) == _DIGITS:
+            return begin
+        scope = (session_id is None, session_id or "")
+        which = (self.namespace, begin, f"{begin}~", *scope)
+        rows = (await self._database.execute(_BEGIN_WITH, which)).rows
+        found = [cast(str, row[0]) for row in rows]
+        if len(found) > 1 and begin not in found:
+            raise ValueError(f"note_id: {given} can mean {' and '.join(found)}: give all of it")
+        return begin if begin in found else next(iter(found), given)
 
     async def get_many(self, note_ids: Sequence[str]) -> list[Note]:
         """The notes with these ids that exist, superseded or not, in the order of the ids."""

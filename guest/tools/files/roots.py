@@ -73,6 +73,16 @@ def parse(path: str) -> Location:
     )
 
 
+def anchored(path: str) -> str:
+    """A relative path as one below /shared, where commands begin: `notes.txt`, `./notes.txt`, and
+    `shared/notes.txt`. Every other path as it is, also one with `..`, of another machine, of a
+    home or of a URL."""
+    parts = [part for part in path.split("/") if part != "."]
+    if not path or path[0] in "/~\\" or (parts[:1] and ":" in parts[0]) or ".." in parts:
+        return path
+    return "/" + "/".join(parts if parts[:1] and parts[0] in _BY_NAME else ["shared", *parts])
+
+
 class NoSuchFileError(ToolError):
     """There is nothing at this path."""
 

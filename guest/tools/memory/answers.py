@@ -29,6 +29,7 @@ from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import one_line, source_of
 from guest.tools.base import (
     Arguments,
+    Asks,
     Changes,
     Found,
     Run,
@@ -63,12 +64,14 @@ def writes(
     run: Run,
     changes: Changes,
     *stored: str,
+    asks: Asks | None = None,
 ) -> Tool:
     """A tool that changes memory; the arguments named `stored` become part of a note."""
     return Tool(
         *(name, description, arguments, Safety.SIDE_EFFECTING, _WRITE_TIMEOUT_S, run),
         changes=changes,
         stored=Stored("note", stored) if stored else None,
+        asks=asks,
     )
 
 
@@ -174,11 +177,15 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def changeable(note_id: str) -> str:
-    """Return `note_id` if it is the id of a note; else raise `ToolError`."""
+async def changeable(memory: Memory, context: ToolContext, note_id: str) -> str:
+    """The whole id of the note that `note_id` stands for. Raises `ToolError` if it is empty, or
+    stands for several."""
     if not note_id:
         raise ToolError("conversation results cannot be changed; use a note_id from memory_search")
-    return note_id
+    try:
+        return await memory.notes.full_id(note_id, context.session_id)
+    except ValueError as several:
+        raise ToolError(str(several)) from None
 
 
 def not_found(note_id: str) -> ToolError:
@@ -248,6 +255,12 @@ def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:
     )
 
 
+def says_already(note: Note, text: str, origin: Origin) -> bool:
+    """Whether a change to `text` would change nothing of a note, not even who vouches for it."""
+    vouched = origin.actor == "user" and (note.origin.actor != "user" or note.origin.material)
+    return note.text == text and note.superseded is None and not vouched
+
+
 def about_save(
     context: ToolContext, saved: SaveOutcome, text: str, data: dict[str, Any], *first: str
 ) -> ToolOutput:
@@ -267,6 +280,7 @@ def about_save(
             searchable=saved.searchable,
             reason="" if saved.created else "it was there already",
         ),
+        words=(note.text,),
         material=material_of((*held, *saved.similar)),
     )
 

@@ -1,5 +1,6 @@
 """The arguments of the memory family's tools, and the field types that all families share."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
@@ -64,6 +65,7 @@ class SaveArguments(Arguments):
 
 class UpdateArguments(Arguments):
     telling: ClassVar[str] = "content"
+    first: ClassVar[Mapping[str, str]] = {"note_id": "call memory_search first"}
 
     note_id: NoteId
     content: Content
@@ -79,6 +81,8 @@ class UpdateArguments(Arguments):
 
 
 class DeleteArguments(Arguments):
+    first: ClassVar[Mapping[str, str]] = {"note_id": "call memory_search first"}
+
     note_id: NoteId
 
 

@@ -1,12 +1,16 @@
 """The memory family: a user's notes in plain language, for all sessions and channels."""
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
+from guest.errors import ToolError
 from guest.memory.memory import Memory
 from guest.memory.models import Note, NoteNotFound, Only, StaleVersion
 from guest.memory.notes.contradiction import contradictions
+from guest.memory.notes.repository import SHORT_CHARS
 from guest.memory.search.context_block import render
-from guest.tools.base import MemoryChange, Tool, ToolContext, ToolOutput
+from guest.tools.base import MemoryChange, Reply, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     about_save,
     changeable,
@@ -17,6 +21,7 @@ from guest.tools.memory.answers import (
     receipt,
     refusing_what_is_full,
     said_by_user,
+    says_already,
     search_answer,
     stale_version,
     writes,
@@ -86,6 +91,7 @@ def memory_tools(memory: Memory) -> list[Tool]:
             DeleteArguments,
             tools.delete,
             lambda given: MemoryChange("deleted", str(given.get("note_id", ""))),
+            asks=tools.unknown,
         ),
         reads(
             "memory_context",
@@ -118,7 +124,13 @@ class _MemoryTools:
             ),
             weak=True,
         )
-        return search_answer(found, FOUND, context.time_zone)
+        answer = search_answer(found, FOUND, context.time_zone)
+        if arguments.tags and not found.results:
+            untagged = arguments.model_copy(update={"tags": []})
+            others = (await self.search(context, untagged)).count
+            told = f"no note that matches has these tags; without them {others} match"
+            return replace(answer, notes=(*answer.notes, f"{told}: search again without tags"))
+        return answer
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
         found = await self._memory.search(
@@ -155,20 +167,26 @@ class _MemoryTools:
         return about_save(context, saved, arguments.content, data)
 
     async def update(self, context: ToolContext, arguments: UpdateArguments) -> ToolOutput:
-        note_id = changeable(arguments.note_id)
+        origin = origin_of(context, arguments.content)
         try:
-            before = await self._seen(context, note_id)
+            before = await self._seen(context, arguments.note_id)
+            note_id = before.note_id
+            if arguments.version not in (None, before.version):
+                raise StaleVersion(before)
+            same_tags = arguments.tags is None or tuple(arguments.tags) == before.tags
+            if same_tags and says_already(before, arguments.content, origin):
+                return _unchanged(before)
             duplicate = await self._memory.notes.duplicate_of(before, arguments.content)
             with refusing_what_is_full():
                 updated = await self._memory.update(
                     note_id,
                     arguments.content,
                     arguments.tags,
-                    origin_of(context, arguments.content),
+                    origin,
                     expected_version=arguments.version,
                 )
         except NoteNotFound:
-            raise not_found(note_id) from None
+            raise not_found(arguments.note_id) from None
         except StaleVersion as stale:
             raise stale_version(stale.current, arguments.version) from None
         note = updated.note
@@ -183,25 +201,47 @@ class _MemoryTools:
             notes=(*same, *contradictions(updated.similar, arguments.content)),
             summary=message,
             receipts=written(context, note),
+            words=(before.text, note.text),
         )
 
     async def delete(self, context: ToolContext, arguments: DeleteArguments) -> ToolOutput:
-        note_id = changeable(arguments.note_id)
         try:
-            await self._seen(context, note_id)
-            await self._memory.delete(note_id, origin_of(context, ""))
+            note = await self._seen(context, arguments.note_id)
+            await self._memory.delete(note.note_id, origin_of(context, ""))
         except NoteNotFound:
-            raise not_found(note_id) from None
-        message = f"Deleted: [id: {note_id}]"
+            raise not_found(arguments.note_id) from None
+        message = f"Deleted: [id: {note.note_id}]"
         return ToolOutput(
-            data={"note_id": note_id, "message": message},
+            data={"note_id": note.note_id, "message": message},
             summary=message,
-            receipts=receipt(context, "deleted", note_id),
+            receipts=receipt(context, "deleted", note.note_id),
+            words=(note.text,),
         )
 
-    async def _seen(self, context: ToolContext, note_id: str) -> Note:
+    async def unknown(self, context: ToolContext, arguments: DeleteArguments) -> dict[str, str]:
+        """The notes that the reply deletes and that the turn does not know, if this is one."""
+        reply = context.reply or Reply()
+        found: dict[str, str] = {}
+        asking = False
+        for given in dict.fromkeys((arguments.note_id, *reply.deletes)):
+            with suppress(NoteNotFound, ToolError):
+                note = await self._seen(context, given)
+                if reply.known.isdisjoint((note.note_id, note.note_id[:SHORT_CHARS])):
+                    found[note.note_id] = note.text
+                    asking |= given == arguments.note_id
+        return found if asking else {}
+
+    async def _seen(self, context: ToolContext, given: str) -> Note:
         """The note. Raises `NoteNotFound` also if only another session sees it."""
+        note_id = await changeable(self._memory, context, given)
         note = await self._memory.notes.get(note_id)
         if note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)
         return note
+
+
+def _unchanged(note: Note) -> ToolOutput:
+    """The answer to an update that would change nothing."""
+    message = f"Unchanged: [id: {note.note_id}] says this already"
+    data = {"note_id": note.note_id, "version": note.version, "message": message}
+    return ToolOutput(data=data, summary=message)

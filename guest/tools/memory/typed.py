@@ -1,6 +1,7 @@
 """Typed memory: statements with a type, a confidence and a rationale, replaced but not erased."""
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 from wire.errors import Code
@@ -22,6 +23,7 @@ from guest.memory.models import (
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     about_save,
+    changeable,
     fields,
     for_user,
     marks,
@@ -83,6 +85,8 @@ class RecallArguments(Arguments):
 
 
 class ForgetArguments(Arguments):
+    first: ClassVar[Mapping[str, str]] = {"memory_id": "call recall first"}
+
     memory_id: str = Field(
         min_length=1, max_length=NOTE_ID_MAX_CHARS, description="An id from recall."
     )
@@ -198,7 +202,11 @@ class _TypedTools:
         )
 
     async def forget(self, context: ToolContext, arguments: ForgetArguments) -> ToolOutput:
-        memory_id, replacement_id = arguments.memory_id, arguments.replacement_id
+        memory_id = await changeable(self._memory, context, arguments.memory_id)
+        replacement_id = arguments.replacement_id
+        if replacement_id:
+            replacement_id = await changeable(self._memory, context, replacement_id)
+        told = await self._memory.notes.get_many([memory_id])
         try:
             before = await self._memory.typed.supersede(
                 memory_id,
@@ -234,6 +242,7 @@ class _TypedTools:
                 memory_id,
                 reason="" if before is None else "it was so already",
             ),
+            words=tuple(note.text for note in told),
         )
 
     def _session(self, context: ToolContext) -> str:

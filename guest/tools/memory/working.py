@@ -19,6 +19,7 @@ from guest.tools.memory.answers import (
     reads,
     receipt,
     refusing_what_is_full,
+    says_already,
     search_answer,
     writes,
     written,
@@ -143,12 +144,11 @@ class _WorkingTools:
     async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:
             raise ToolError(f"the key {arguments.key} belongs to {tool}; use that tool")
-        note = await self._write(context, arguments.key, arguments.content, arguments.mode)
-        return _written(context, note)
+        mode = arguments.mode
+        return _written(*await self._write(context, arguments.key, arguments.content, mode))
 
     async def hand_off(self, context: ToolContext, arguments: HandoffArguments) -> ToolOutput:
-        note = await self._write(context, HANDOFF, arguments.content, "replace")
-        return _written(context, note)
+        return _written(*await self._write(context, HANDOFF, arguments.content, "replace"))
 
     async def scratch(self, context: ToolContext, arguments: ScratchArguments) -> ToolOutput:
         mode, content = arguments.mode, arguments.content
@@ -158,8 +158,8 @@ class _WorkingTools:
             return await (self._clear(context) if mode == "clear" else self._read())
         if not content.strip():
             raise ToolError(f"content is required with mode {mode}, and must not be blank")
-        note = await self._write(context, SCRATCHPAD, content, mode)
-        return _scratchpad(note, f"Stored: [id: {note.note_id}]", written(context, note))
+        note, receipts = await self._write(context, SCRATCHPAD, content, mode)
+        return _scratchpad(note, f"Stored: [id: {note.note_id}]", receipts)
 
     async def _clear(self, context: ToolContext) -> ToolOutput:
         note = await self._memory.keyed.read(SCRATCHPAD)
@@ -169,6 +169,7 @@ class _WorkingTools:
             data={"content": "", "message": message},
             summary=message,
             receipts=receipt(context, "deleted", note.note_id if note else "") if there else (),
+            words=(note.text,) if note else (),
         )
 
     async def _read(self) -> ToolOutput:
@@ -178,12 +179,20 @@ class _WorkingTools:
             return ToolOutput(data={"content": "", "message": message}, summary=message)
         return _scratchpad(note, f"this is the scratchpad, version {note.version}")
 
-    async def _write(self, context: ToolContext, key: str, text: str, mode: Mode) -> Note:
+    async def _write(
+        self, context: ToolContext, key: str, text: str, mode: Mode
+    ) -> tuple[Note, tuple[Receipt, ...]]:
+        """The note, and the receipt if it says something else than before."""
+        keyed, origin = self._memory.keyed, origin_of(context, text)
+        before = await keyed.read(key) if mode == "replace" else None
+        if before is not None and says_already(before, text, origin):
+            return before, ()
         try:
             with refusing_what_is_full():
-                return await self._memory.keyed.write(key, text, mode, origin_of(context, text))
+                note = await keyed.write(key, text, mode, origin)
         except ValueError as error:
             raise ToolError(f"not stored: {error}") from None
+        return note, written(context, note)
 
 
 def _change_of_scratchpad(given: Mapping[str, Any]) -> MemoryChange | None:
@@ -192,10 +201,10 @@ def _change_of_scratchpad(given: Mapping[str, Any]) -> MemoryChange | None:
     return MemoryChange("deleted" if given.get("mode") == "clear" else "saved")
 
 
-def _written(context: ToolContext, note: Note) -> ToolOutput:
+def _written(note: Note, receipts: tuple[Receipt, ...]) -> ToolOutput:
     message = f"Stored: [id: {note.note_id}]"
     data = fields(note, "key note_id version") | {"message": message}
-    return ToolOutput(data=data, summary=message, receipts=written(context, note))
+    return ToolOutput(data=data, summary=message, receipts=receipts, words=(note.text,))
 
 
 def _scratchpad(note: Note, message: str, receipts: tuple[Receipt, ...] = ()) -> ToolOutput:
@@ -205,4 +214,5 @@ def _scratchpad(note: Note, message: str, receipts: tuple[Receipt, ...] = ()) ->
         summary=message,
         material=material_of([note]),
         receipts=receipts,
+        words=(note.text,),
     )

@@ -743,8 +743,8 @@ Global___Notice: _TypeAlias = Notice  # noqa: Y015
 
 @_typing.final
 class MemoryReceipt(_message.Message):
-    """What one change did to memory, told by the runtime and not by the model. It never holds the
-    text of a note.
+    """What one change did to memory, told by the runtime and not by the model. What is stored of it
+    never holds the text of a note.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -759,6 +759,7 @@ class MemoryReceipt(_message.Message):
     ASKED_BY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     action: _builtins.str
     """"saved", "updated", "superseded", "deleted" or "restored" """
@@ -777,6 +778,12 @@ class MemoryReceipt(_message.Message):
     reason: _builtins.str
     """why it failed, or what else is to be said"""
     created_at: _builtins.str
+    @_builtins.property
+    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """While the turn runs and as it ends: the first words of the note, after those that it had before
+        an update. Not stored.
+        """
+
     def __init__(
         self,
         *,
@@ -790,10 +797,11 @@ class MemoryReceipt(_message.Message):
         asked_by: _builtins.str = ...,
         reason: _builtins.str = ...,
         created_at: _builtins.str = ...,
+        words: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "asked_by", b"asked_by", "created_at", b"created_at", "durable", b"durable", "note_id", b"note_id", "outcome", b"outcome", "reason", b"reason", "searchable", b"searchable", "turn_id", b"turn_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "asked_by", b"asked_by", "created_at", b"created_at", "durable", b"durable", "note_id", b"note_id", "outcome", b"outcome", "reason", b"reason", "searchable", b"searchable", "turn_id", b"turn_id", "version", b"version", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,6 +39,7 @@ from runner.client.turn import TurnSoFar
 from runner.config.models import Config
 
 _TOOL_CELLS: Final = 200
+_GO_ON: Final = 'runner ask --last "go on"'
 
 
 async def ask(
@@ -117,7 +118,8 @@ class _Answer:
         elif event.HasField("incomplete"):
             self._end_line()
             ended = event.incomplete
-            self._tell(failure_lines(ended.message, self._mended(ended.resolution)))
+            fix = ended.resolution if ended.reason == "filtered" else _GO_ON
+            self._tell(failure_lines(ended.message, self._mended(fix)))
             self._tell_receipts()
         elif event.HasField("completed"):
             if not self._written:

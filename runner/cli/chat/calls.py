@@ -92,16 +92,22 @@ def _fitted(text: str, width: int) -> Iterator[str]:
         yield from (_SAME_ROW + other for other in others)
 
 
-_ACTIONS: Final = frozenset({"saved", "updated", "superseded", "deleted", "restored"})
+_WORDS_CELLS: Final = 40
+_ACTIONS: Final = frozenset({"saved", "updated", "superseded", "deleted", "restored", "undone"})
 _STYLES: Final = {"done": Style.RECEIPT, "failed": Style.FAILURE, "unknown": Style.FAILURE}
 
 
 def receipt_line(receipt: gateway_pb2.MemoryReceipt) -> str:
-    """One receipt: `✓ saved note-103637e5`, `✗ not saved: …` or `? may be saved: …`."""
+    """One receipt: `✓ saved "my dog is Rex" (note-103637e5)`, `✓ saved note-103637e5` where no
+    words are known, `✗ not saved: …` or `? may be saved: …`."""
     note = short_ids(one_line(receipt.note_id))
     action = one_line(receipt.action)
     if receipt.outcome == "done":
-        told = [f"version {receipt.version}"] if receipt.version > 1 else []
+        words = (clip(one_line(each).replace('"', "'"), _WORDS_CELLS) for each in receipt.words)
+        told, said = [], " → ".join(f'"{each}"' for each in dict.fromkeys(words))
+        if said:
+            told, note = [note], said
+        told += [f"version {receipt.version}"] if receipt.version > 1 else []
         told += ["by the runtime"] if receipt.asked_by == "runtime" else []
         told += [one_line(receipt.reason)] if receipt.reason else []
         more = f" ({', '.join(told)})" if told else ""

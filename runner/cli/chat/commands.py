@@ -15,6 +15,7 @@ from runner.cli.chat.calls import in_full
 from runner.cli.chat.context import context, why
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
+from runner.cli.chat.undo import undo
 from runner.cli.memory.output import HITS, Rows
 from runner.cli.output import (
     brief_session,
@@ -148,6 +149,10 @@ async def _retry(chat: Chat, _: str) -> bool:
     return await chat.conversation.turn("", retry=True)
 
 
+async def _undo(chat: Chat, _: str) -> None:
+    await undo(chat.conversation, chat.screen)
+
+
 async def _tools(chat: Chat, _: str) -> None:
     offered = await chat.conversation.client.list_tools()
     if not offered:
@@ -253,6 +258,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "temporary": Command("/temporary", "begin a chat that is erased, or end it", _temporary),
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
+    "undo": Command("/undo", "take back what the last turn saved or changed in memory", _undo),
     "details": Command("/details", "show the last turn's tool calls in full", _details),
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),

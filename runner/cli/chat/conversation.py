@@ -42,6 +42,7 @@ _NOT_STORED = "? no change of memory is stored for this turn"
 _MAY_HAVE_BEGUN = frozenset({Code.TIMEOUT, Code.INTERNAL, Code.UNAVAILABLE})
 _THINKING = "thinking"
 _ANSWERING = "answering"
+_RETRY = "/retry goes on with it"
 _SHOWN_EVENTS = 100
 _SHOWN_TURNS = 5
 _FORGET_WITHIN_S = 5.0
@@ -72,6 +73,7 @@ class Conversation:
         last_turn: What is known of the last turn.
         model: The model that turns ask for; empty: the configured one.
         temporary: Whether nothing is kept of the current session.
+        undone: The turns whose changes of memory were undone here.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Conversation:
         self.last_message = ""
         self.model = ""
         self.temporary = False
+        self.undone: set[str] = set()
         self._before = ""
         self.last_turn = TurnSoFar()
 
@@ -327,7 +330,8 @@ class Conversation:
                 await self._show_receipts(failed.receipts)
         elif event.HasField("incomplete"):
             ended = event.incomplete
-            await self._screen.line(self.failure(ended.message, ended.resolution), Style.FAILURE)
+            fix = ended.resolution if ended.reason == "filtered" else _RETRY
+            await self._screen.line(self.failure(ended.message, fix), Style.FAILURE)
             await self._show_receipts(ended.so_far.receipts)
             await self._show_cost(ended.so_far)
         elif event.HasField("completed"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.settings import AgentSettings, MemorySettings
 from wire.tools import TOOLS, offered
@@ -55,6 +55,8 @@ class ScriptedTurns:
         asked: What the model was sent as a user's message, request by request.
         events: The progress of the last turn, in order.
         text: What was streamed in it.
+        results: What the model was told of its calls, in order.
+        questions: What a person was asked, as JSON; `approved` is the answer.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class ScriptedTurns:
         self.asked: list[str] = []
         self.events: list[Progress] = []
         self.approved = True
+        self.questions: list[str] = []
+        self.results: list[str] = []
         self._turns = 0
         self._loop = TurnLoop(
             only(FunctionModel(stream_function=self._model)),
@@ -110,7 +114,8 @@ class ScriptedTurns:
     async def _watch(self, progress: Progress) -> None:
         self.events.append(progress)
 
-    async def _approve(self, *_: object) -> bool:
+    async def _approve(self, _: ToolContext, __: Tool, question: str) -> bool:
+        self.questions.append(question)
         return self.approved
 
     async def _model(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
@@ -121,6 +126,8 @@ class ScriptedTurns:
         prompts = [part for part in last.parts if isinstance(part, UserPromptPart)]
         if isinstance(last, ModelRequest) and prompts:
             self.asked.append(str(prompts[-1].content))
+        returned = [part for part in last.parts if isinstance(part, ToolReturnPart)]
+        self.results += [str(part.content) for part in returned]
         reply = self.replies.pop(0) if self.replies else NOTHING_TO_ADD
         if isinstance(reply, Exception):
             raise reply

@@ -98,7 +98,10 @@ def test_one_sentence_says_it(name: str, arguments: Any, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({f"k{number}": "x" for number in range(100_000)}, "unknown field 'k4': "),
+        (
+            {f"k{number}": "x" for number in range(100_000)},
+            "; you gave 'k0', 'k1', 'k2', 'k3', 'k4', and",
+        ),
         ({"content": "x", "tags": ["\0"] * 100_000}, "tags.4: "),
     ],
 )
