@@ -106,7 +106,8 @@ def of_history(history: pb.SessionHistory) -> Iterator[SessionUpdate]:
 def _by_itself(call_id: str, receipt: pb.MemoryReceipt) -> SessionUpdate:
     """What the runtime did to memory, without a call of the model."""
     done = receipt.outcome == "done"
-    title = f"memory: {receipt.action} {receipt.note_id}".rstrip()
+    what = " → ".join(f'"{each}"' for each in receipt.words)
+    title = f"memory: {receipt.action} {what} {receipt.note_id}".replace("  ", " ").rstrip()
     said = receipt.reason or ("found by meaning" if receipt.searchable == "semantic" else "")
     return acp.start_tool_call(
         call_id,

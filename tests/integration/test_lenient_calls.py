@@ -232,3 +232,17 @@ async def test_the_next_reply_is_asked_about_again(tmp_path: Path) -> None:
         assert len(turns.questions) == 2
         assert [each[:2] for each in told(outcome)] == [("deleted", "failed")]
         assert len(await turns.notes()) == 1
+
+
+async def test_the_words_of_a_receipt_hold_no_secret(tmp_path: Path) -> None:
+    async with scripted_turns(tmp_path) as turns:
+        key = "AKIAIOSFODNN7EXAMPLE"
+        (note_id,) = await noted(turns.memory, f"{'x' * 70} {key} is my key")
+        turns.replies = [
+            calls(("memory_update", {"note_id": note_id, "content": f"key: {key}"})),
+            calls(("memory_delete", {"note_id": note_id})),
+            "ok",
+        ]
+        outcome = await turns.answer("forget all about keys")
+        assert len(outcome.receipts) == 2
+        assert key[:4] not in str([list(each.words) for each in outcome.receipts])

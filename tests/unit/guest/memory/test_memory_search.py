@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit, User
+from guest.memory.models import HIT_TEXT_MAX_CHARS, Details, Hit, NoteNotFound, User
+from guest.memory.notes.repository import Draft
 from guest.memory.search import keyword
 from guest.memory.search.engine import Search
 from guest.memory.storage.base import Database, Result, Value
@@ -366,3 +367,23 @@ async def test_the_age_of_notes_costs_no_further_query(tmp_path: Path) -> None:
         found = await search.search("tea", 5, (), include_conversation=False)
     assert texts(found.results)[:2] == ["tea number0", "tea number24"]
     assert database.queries - while_new == while_new == 3  # words, neighbours, entries
+
+
+async def test_the_first_eight_digits_are_an_id_of_this_user_alone(memory: Memory) -> None:
+    note_id = await save(memory, "Rex is a dog")
+    bob = Memory(memory.store, BOB)
+    for given in (note_id, note_id[5:], note_id[:13], note_id[5:13], note_id[:20]):
+        assert await memory.notes.full_id(given) == note_id
+        assert await bob.notes.full_id(given) in (given, note_id)
+        with pytest.raises(NoteNotFound):
+            await bob.notes.get(await bob.notes.full_id(given))
+    for given in (note_id[:12], "", "note-", "%", "note-________", "deadbeef"):
+        assert await memory.notes.full_id(given) == given
+    twins = [f"{note_id[:14]}{end}" for end in ("aaaa", "bbbb")]
+    for twin, scope in zip(twins, ("", "s1"), strict=True):
+        scoped = Details(scope_session=scope)
+        await memory.notes.insert(Draft(twin, (), ALONE, note_id=twin, details=scoped))
+    await memory.delete(note_id)
+    assert await memory.notes.full_id(note_id[:13], "s2") == twins[0], "the other is not seen"
+    with pytest.raises(ValueError, match=f"{twins[0]} and {twins[1]}"):
+        await memory.notes.full_id(note_id[:13])

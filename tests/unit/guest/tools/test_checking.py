@@ -156,3 +156,44 @@ def test_bounds_are_inclusive() -> None:
     checked = check(TOOLS["memory_save"], {"content": "x" * 16_000, "tags": []}, str)
     assert len(checked.model_dump()["content"]) == 16_000
     assert "16001 characters" in refusal("memory_save", {"content": "x" * 16_001})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("memory_update", {"note_id": "n", "content": "x", "version": 0}),
+        ("memory_save", {"content": "x" * 16_001}),
+        ("memory_save", {"content": ["x", "y"]}),
+        ("memory_save", {"content": None}),
+        ("file_write", {"path": "/shared/a", "content": "x", "mode": "append"}),
+        ("file_edit", {"path": "/shared/a", "old": "x", "text": "y"}),
+        ("memory_delete", {"note_id": "n", "force": True}),
+        ("scratch_note", {"mode": "erase"}),
+    ],
+)
+def test_what_is_stored_is_never_changed(name: str, arguments: Any) -> None:
+    with pytest.raises(ToolError):
+        check(TOOLS[name], arguments, str, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "meant"),
+    [
+        ("shell_exec", {"command": "ls", "timeout_s": "0.5", "cwd": "."}, {"timeout_s": 1.0}),
+        ("shell_exec", {"command": "ls", "timeout_s": "none", "cwd": ""}, {"cwd": "/shared"}),
+        ("file_list", '"{\\"path\\": \\"a\\"}"', {"path": "/shared/a"}),
+        ("file_list", {"path": "tmp", "depth": "-3"}, {"path": "/tmp", "depth": 1}),
+        ("scratch_note", {"mode": "Append", "content": 7}, {"mode": "append", "content": "7"}),
+        ("memory_save", {"content": "x", "tags": '["a", "b"]'}, {"tags": ["a", "b"]}),
+        ("memory_save", {"content": "x", "tags": "a, b"}, {"tags": ["a, b"]}),
+        ("memory_save", {"content": "null"}, {"content": "null"}),
+        ("recall", {"min_confidence": "1.5", "limit": 1e3}, {"min_confidence": 1, "limit": 50}),
+    ],
+)
+def test_what_a_model_clearly_means_is_taken(
+    name: str, arguments: Any, meant: dict[str, Any]
+) -> None:
+    taken = check(TOOLS[name], arguments, str, []).model_dump()
+    assert {field: taken[field] for field in meant} == meant
+    with pytest.raises(ToolError):
+        check(TOOLS[name], {**meant, "unknown": 1}, str)

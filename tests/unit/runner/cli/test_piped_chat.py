@@ -261,7 +261,7 @@ async def test_half_an_answer_is_said_to_be_one_and_gone_on_with(gateway: FakeGa
         if not request.retry:
             so_far = gateway_pb2.TurnCompleted(text="Tea is at")
             ended = gateway_pb2.TurnIncomplete(
-                message="the answer is incomplete", resolution="/retry goes on", so_far=so_far
+                message="the answer is incomplete", resolution="ask it to go on", so_far=so_far
             )
             yield Event(incomplete=ended)
         yield completed(" five")
@@ -270,7 +270,7 @@ async def test_half_an_answer_is_said_to_be_one_and_gone_on_with(gateway: FakeGa
     code, out, _ = await chat(gateway, "/retry\nwhen is tea?\n/retry\n")
     assert code == 1
     assert "✗ there is no turn to try again yet" in out
-    assert "Tea is at\n✗ the answer is incomplete\n  fix: /retry goes on\n" in out
+    assert "Tea is at\n✗ the answer is incomplete\n  fix: /retry goes on with it\n" in out
     assert [(turn.text, turn.retry) for turn in gateway.turns] == [
         ("when is tea?", False),
         ("", True),

@@ -31,6 +31,22 @@ Receipt = gateway_pb2.MemoryReceipt
             Receipt(action="saved", outcome="done", note_id=NOTE, version=1, asked_by="runtime"),
             "✓ saved note-103637e5 (by the runtime)",
         ),
+        (
+            Receipt(
+                action="deleted", outcome="done", note_id=NOTE, words=['my "dog"\n✓ is\x1b[1m']
+            ),
+            "✓ deleted \"my 'dog' ✓ is␛[1m\" (note-103637e5)",
+        ),
+        (
+            Receipt(
+                action="updated", outcome="done", note_id=NOTE, version=2, words=["四" * 40, "b"]
+            ),
+            f'✓ updated "{"四" * 19}…" → "b" (note-103637e5, version 2)',
+        ),
+        (
+            Receipt(action="updated", outcome="done", note_id=NOTE, version=2, words=["a", "a"]),
+            '✓ updated "a" (note-103637e5, version 2)',
+        ),
         (Receipt(action="saved", outcome="failed", reason="full"), "✗ not saved: full"),
         (
             Receipt(action="deleted", outcome="failed", note_id=NOTE, reason="a\n✓ saved"),

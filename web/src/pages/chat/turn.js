@@ -81,15 +81,15 @@ const ACTIONS = {
 function Receipt({ receipt }) {
   const done = receipt.outcome === "done" || !receipt.outcome;
   const what = ACTIONS[/** @type {keyof typeof ACTIONS} */ (receipt.action)] || receipt.action;
-  const gone = receipt.action === "deleted" && done;
+  const [gone, id] = [receipt.action === "deleted" && done, (receipt.note_id || "").slice(0, 13)];
+  const words = (receipt.words || []).map((/** @type {string} */ each) => `“${each}”`).join(" → ");
   const found = { semantic: "found by meaning", keyword: "found by its words" };
   const how = found[/** @type {keyof typeof found} */ (receipt.searchable)];
   return html`<li class=${done ? "good" : "bad"}>
     <span aria-hidden="true">${done ? "✓" : "✗"}</span>
     ${done ? what : `${what}: ${receipt.outcome}`}
-    ${receipt.note_id && !gone &&
-    html` <a href=${href("memory", receipt.note_id)}>${receipt.note_id.slice(0, 13)}</a>`}
-    ${gone && html` <span class="muted">${receipt.note_id.slice(0, 13)}</span>`}
+    ${words && html` <${ForeignText} text=${words} />`}
+    ${gone ? html` <span class="muted">${id}</span>` : id && html` <a href=${href("memory", receipt.note_id)}>${id}</a>`}
     ${how && html`<span class="muted">, ${how}</span>`}
     ${receipt.asked_by === "runtime" && html`<span class="muted">, by the runtime</span>`}
     ${receipt.reason && html`<span class="muted">, ${receipt.reason}</span>`}
