@@ -11,6 +11,9 @@ CONFIG: Final = "in [agent]: runner config edit, then: runner restart"
 INTERRUPTED: Final = "interrupted"
 """The code of a turn whose agent stopped in the middle."""
 
+GO_ON: Final = "ask it to go on"
+"""The fix of an incomplete answer; surfaces that have a command for it name that."""
+
 
 def failed(
     code: str | Code, message: str, resolution: str = "", details: str = ""

@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
 from wire.providers import OFFLINE, PROVIDERS
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent import failures
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 
 Reason = Literal["length", "filtered", "cut_short", "stopped"]
@@ -35,13 +36,10 @@ answer that is begun (docs/design/2026-11-22-incomplete-answers.md)."""
 ASKED_TO_GO_ON: Final = "(go on with the answer that was cut off)"
 """What the conversation shows in the place of `GO_ON`."""
 
-GOES_ON: Final = "ask it to go on"
-"""The fix for every surface; those that have a command for it name that."""
-
 _TOLD: Final[dict[str, tuple[str, str]]] = {
     "length": (
         "the answer is incomplete: it reached the most that {model!r} writes at once",
-        GOES_ON,
+        failures.GO_ON,
     ),
     "filtered": (
         "the answer is incomplete: the content filter of {provider!r} stopped it",
@@ -49,7 +47,7 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
     ),
     "cut_short": (
         "the answer is incomplete: the connection to provider {provider!r} broke off",
-        GOES_ON,
+        failures.GO_ON,
     ),
 }
 

@@ -152,6 +152,15 @@ async def test_the_same_text_again_is_no_change(tmp_path: Path, tool: str) -> No
         assert {note.note_id: note.version for note in await turns.notes()} == before
 
 
+async def test_an_update_that_changes_nothing_keeps_nothing(tmp_path: Path) -> None:
+    async with scripted_turns(tmp_path) as turns:
+        (note_id,) = await noted(turns.memory, "Rex is 4")
+        again = calls(("memory_update", {"note_id": note_id, "content": "Rex is 4"}))
+        turns.replies = [again, "I have saved it.", "(nothing to add)"]
+        outcome = await turns.answer("remember that I like tea")
+        assert told(outcome) == [("saved", "done", ["I like tea"])], "by the runtime"
+
+
 async def test_what_the_user_says_again_becomes_their_own_word(tmp_path: Path) -> None:
     async with scripted_turns(tmp_path) as turns:
         read = Origin("agent", link="/shared/page.md", material=True)

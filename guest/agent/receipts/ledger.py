@@ -23,8 +23,7 @@ class Ledger:
 
     Attributes:
         receipts: The changes whose calls have ended, in that order.
-        kept: Whether memory was changed in a way that is meant to last, or says already what it
-            was to say.
+        kept: Whether memory was changed in a way that is meant to last.
         wrote: Whether something other than memory may have been changed, such as a file.
     """
 
@@ -43,7 +42,7 @@ class Ledger:
     @property
     def changed(self) -> bool:
         """Whether any change of memory has succeeded."""
-        return self.kept or any(receipt.outcome == "done" for receipt in self.receipts)
+        return any(receipt.outcome == "done" for receipt in self.receipts)
 
     def words_of(self, receipt: Receipt) -> tuple[str, ...]:
         """The beginning of what the changed note says, after what it said before."""
@@ -84,7 +83,7 @@ class Ledger:
         for each in result.receipts:
             self._add(each)
             self._words[each.action, each.note_id, each.version] = result.words
-        done = not result.is_error or any(each.outcome == "done" for each in result.receipts)
+        done = any(each.outcome == "done" for each in result.receipts)
         self.kept |= done and tool not in _PASSING
         return result
 

@@ -16,7 +16,6 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import events as stored
 from guest.agent import failures
-from guest.agent.incomplete import GOES_ON
 from guest.agent.receipts.ledger import to_message
 from guest.agent.turn import Outcome, Progress
 from guest.gateway.turns.events import numbered
@@ -82,7 +81,7 @@ class Record:
         return pb.TurnIncomplete(
             reason=stored.incomplete_in(self.events[-1]),
             message="the answer is incomplete",
-            resolution=GOES_ON,
+            resolution=failures.GO_ON,
             so_far=done,
         )
 

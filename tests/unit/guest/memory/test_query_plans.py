@@ -85,6 +85,7 @@ async def use(memory: Memory) -> None:
     await memory.update(first.note_id, "A cat", None, ORIGIN, expected_version=2)
     await memory.delete(second.note_id)
     await memory.notes.get(first.note_id)
+    await memory.notes.full_id(first.note_id[:13])
     await memory.list(10)
     await memory.list(10, include_superseded=True)
     chosen = Filter("fact", "user", True, "pets", "s1", "cli", "2026-01-01", "2100-01-01")
