@@ -313,8 +313,9 @@ class ContextBuilder:
                 sections.handoff,
                 sections.working,
                 sections.summary,
-                *(text_of(part) for message in messages for part in message.parts),
+                *before_now,
             ),
+            (text_of(part) for message in messages for part in message.parts),
         )
         relevant = self._relevant.tell(found, shown, context.time_zone)
         of_summary = (_SUMMARY_SOURCE,) if rolled.summary and rolled.summary.material else ()

@@ -94,19 +94,28 @@ _SPEAKER: Final = re.compile(r"(?:user|assistant|tool) \([^)]*\): ")
 
 
 class PromptContent:
-    """What the prompt already contains: the turns of `session_id` after the event `after`, and
-    all of `texts`."""
+    """What the prompt already contains: the turns of `session_id` after the event `after`, all of
+    `texts`, and all that is `said` in the turns.
 
-    def __init__(self, session_id: str, after: int, texts: Iterable[str]) -> None:
+    A note that has been changed is current, whatever the turns say of it, the call that has changed
+    it among them: only `texts` count for it, which are the user's message and what the runtime
+    shows beside messages.
+    """
+
+    def __init__(
+        self, session_id: str, after: int, texts: Iterable[str], said: Iterable[str] = ()
+    ) -> None:
         self.session_id = session_id
         self._after = after
         self._texts = f" {' '.join(map(_plain, texts))} "
+        self._said = f" {' '.join(map(_plain, said))} "
 
     def holds(self, hit: Hit) -> bool:
         """Whether the prompt already contains `hit`. Compares whole words and ignores layout."""
         if hit.session_id == self.session_id and hit.sequence > self._after:
             return not hit.note_id
-        return _said(hit) in self._texts
+        told = _said(hit)
+        return told in self._texts or (hit.version <= 1 and told in self._said)
 
 
 @dataclass(frozen=True)
@@ -171,10 +180,13 @@ class Relevant:
     def tell(self, found: SearchResult, shown: PromptContent, time_zone: str = "") -> Recollection:
         """A section with the results, without noise and without what the prompt already contains.
 
-        A passage is left out if a note that is not material already says all of it.
+        A note stands before the passages that are older than it. A passage is left out if a note
+        that is not material already says all of it.
         """
         redact = partial(self._redact, shown.session_id)
-        good = [hit for hit in found.results if hit.score >= _FLOOR and hit.key not in models.FIXED]
+        good = _current_first(
+            hit for hit in found.results if hit.score >= _FLOOR and hit.key not in models.FIXED
+        )
         noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
         said: set[str] = set()
         chosen: list[Hit] = []
@@ -199,6 +211,19 @@ class Relevant:
             block.material,
             said_by_user(block.results),
         )
+
+
+def _current_first(hits: Iterable[Hit]) -> list[Hit]:
+    """The hits in their order, but each note before the first passage that is older than it."""
+    ordered: list[Hit] = []
+    for hit in hits:
+        older = (
+            at
+            for at, each in enumerate(ordered)
+            if hit.note_id and not each.note_id and each.created_at < hit.updated_at
+        )
+        ordered.insert(next(older, len(ordered)), hit)
+    return ordered
 
 
 def _said(hit: Hit) -> str:

@@ -40,6 +40,7 @@ SELECT chunks.chunk_id, notes.note_id,
         AND (notes.superseded_by IS NULL OR ?5)
 """  # noqa: S608
 _TOOL: Final = "'$[0].parts[0].tool_name'"
+_OUTCOME: Final = "'$[0].parts[0].outcome'"
 _MATERIAL: Final = "'$[0].parts[0].metadata.material'"
 _BLANKS: Final = "char(9, 10, 13, 32)"
 _CONVERSATION: Final = f"""
@@ -66,6 +67,7 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
         WHEN event.role = 'tool' AND json_valid(event.payload)
             THEN COALESCE(json_extract(event.payload, {_TOOL}), '')
                 NOT IN (SELECT value FROM json_each(?6))
+                AND COALESCE(json_extract(event.payload, {_OUTCOME}), '') <> 'failed'
         ELSE 1 END
 """  # noqa: S608
 _REPORTING: Final = json.dumps(sorted(MEMORY_TOOLS))
@@ -162,8 +164,9 @@ async def conversation(
     Material is what a tool brought of its sources, as was stored with its call; a refused path is
     the runtime's own words. Where nothing says which tool it was, its output is material.
 
-    What a memory tool reported is left out: it is no evidence of anything, the notes are found by
-    themselves, and a session that only saw such a report has not read anybody's words.
+    What a memory tool reported is left out, and so is a call that failed: neither is evidence of
+    anything, the notes are found by themselves, and a session that only saw such a report has not
+    read anybody's words.
     """
     result = await database.execute(
         _CONVERSATION,
