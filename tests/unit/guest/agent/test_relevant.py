@@ -194,6 +194,27 @@ def test_what_a_call_or_its_result_says_in_json_is_held_too() -> None:
     assert told(hit("C:\\new\\table"), shown=PromptContent("s1", 0, ("in C:\\new\\table",))) == []
 
 
+def test_a_note_that_was_changed_is_told_whatever_the_turns_say_of_it() -> None:
+    call = json.dumps({"note_id": "note-1", "content": "Rex is 5"})
+    shown = PromptContent("s1", 0, ("how old is Rex?",), (call, "Rex is 5 now, correct that"))
+    assert len(told(hit("Rex is 5", version=2), shown=shown)) == 1
+    assert told(hit("Rex is 5"), shown=shown) == []
+    again = PromptContent("s1", 0, ("Rex is 5",), (call,))
+    assert told(hit("Rex is 5", version=2), shown=again) == []
+
+
+def test_a_note_stands_before_what_is_older_and_behind_what_is_newer() -> None:
+    def said(day: str) -> Hit:
+        at = f"2026-11-{day}T08:00:00.000000Z"
+        return hit(f"user (2026): on the {day}", created_at=at, updated_at=at, **PASSAGE)
+
+    of_the_20th = hit("Rex is 5", version=2, updated_at="2026-11-20T08:00:00.000000Z")
+    lines = told(said("21"), said("18"), hit("plan", "note-2"), said("19"), of_the_20th)
+    assert [line.rsplit(": ")[-1] for line in lines] == [
+        *("on the 21", "plan", "Rex is 5", "on the 18", "on the 19"),
+    ]
+
+
 async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.agent import history
 from guest.memory.memory import Memory
 from guest.memory.models import Details, NoteType, Only, Origin
 from guest.memory.search import ranking
@@ -80,6 +81,17 @@ async def test_a_hit_says_where_in_a_conversation_it_was_said(memory: Memory) ->
     narrowed = Only(min_confidence=0.1)
     outcome = await memory.search("coffee tea", include_conversation=True, only=narrowed)
     assert outcome.results == ()
+
+
+async def test_a_call_that_failed_is_no_result(memory: Memory) -> None:
+    await memory.conversations.create("kitchen")
+    for text, is_error in (("tea is outside /shared", True), ("tea at four", False)):
+        answer = history.tool_message("c", "file_read", text, is_error=is_error)
+        await memory.conversations.append(
+            "kitchen", turn_id="t", role="tool", text=text, payload=history.to_payload(answer)
+        )
+    said = (await memory.search("tea", include_conversation=True)).results
+    assert [hit.sequence for hit in said] == [2]
 
 
 @pytest.mark.parametrize("hide", ["another session's", "superseded"])
