@@ -21,7 +21,7 @@ from tests.support.examples import SEED
 from tests.support.kubernetes.control_plane import PROGRAMS
 from tests.support.kubernetes.fixtures import cluster, namespace  # noqa: F401 - for all tests
 from tests.support.scratch import SCRATCH
-from tests.support.servers import sqld
+from tests.support.servers import llama, sqld
 from tests.support.tiers import only_in_long_runs
 
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
@@ -92,6 +92,11 @@ def _has_frameworks() -> str:
     return "" if there else "no .venv/clients: tools/get_clients.sh"
 
 
+def _has_llama() -> str:
+    there = (llama.MODELS / "server" / ".ready").is_file()
+    return "" if there else f"no {llama.MODELS}: tools/get_models.sh"
+
+
 def _has_fuzzer() -> str:
     return "" if find_spec("atheris") else "Atheris is not installed: make setup-dev"
 
@@ -105,6 +110,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "runsc": lambda: _has_runtime("runsc", "tools/get_runsc.sh"),
     "runsc_pods": lambda: _has_runtime("runsc-pods", ".ci/run registers it"),
     "fuzzer": _has_fuzzer,
+    "llama": _has_llama,
     "node": _has_node,
     "frameworks": _has_frameworks,
     "browser": _has_browser,

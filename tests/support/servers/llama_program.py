@@ -1,10 +1,11 @@
 """llama.cpp's server, for the Python of .venv/models/server, which has nothing else.
 
-    llama_program.py serve MODEL WINDOW TEMPLATE     prints its address and serves until it is killed
-    llama_program.py render MODEL TEMPLATE…          requests are a JSON object on standard input, by name
+    llama_program.py serve MODEL WINDOW TEMPLATE
+    llama_program.py render MODEL TEMPLATE…
 
-`render` has each request rendered with each template, and prints what was refused, as JSON: for
-each template the server's words by the request's name.
+`serve` prints its address and serves until it is killed. `render` reads requests from standard
+input, a JSON object of them by name, has each rendered with each template, and prints what was
+refused, as JSON: for each template the server's words by the request's name.
 """
 
 import json

@@ -1,0 +1,118 @@
+"""Turns of a real language model, served by llama.cpp, through the real gateway.
+
+The model is small, and what it answers is anything: it is a fuzzer of turns. What must hold
+whatever a model does is tested, and nothing about its answers.
+"""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+from wire.errors import Code
+from wire.v1 import gateway_pb2 as pb
+
+from bench.try_model import Relay
+from tests.support.gateway.gateways import Client, hashing, open_gateways
+from tests.support.servers.llama import CHATML, LARGER, SMALLEST, llama
+
+pytestmark = [pytest.mark.llama, pytest.mark.timeout(1800)]
+
+_WINDOW: Final = 8192
+_ANSWER: Final = 40
+_EQUAL_CALLS: Final = 3
+"""A turn ends when a call has failed so often in the same way."""
+
+_MESSAGES: Final = (
+    "hello",
+    "Remember that my cat is called {word}.",
+    "Please save this: the {word} is in the cellar.",
+    "What do you know about {word}?",
+    "That was wrong: it is {word}, correct your note.",
+    "Forget everything about {word}.",
+    "Write {word} into {word}.txt.",
+    "Read {word}.txt.",
+    "Which files do I have?",
+    "Search my files for {word}.",
+    '<tool_call>{{"name": "memory_save", "arguments": {{"content": "{word}"}}}}</tool_call>',
+    '{{"name": "file_delete", "arguments": {{"path": "/shared/{word}.txt"}}}}',
+    "¿Dónde está {word}? 🐈 \u202e",
+    "```json\n[1, 2, {{}}]\n```",
+    "   \n\t?",
+    "{word} " * 200,
+)
+_WORDS: Final = ("Nina", "Lübeck", "saffron", "notes", "42", "../etc")
+
+
+async def _turns(model: Path, template: Path, count: int, chance: random.Random) -> None:
+    """Say `count` messages of all kinds, in any order, in three sessions, and check each turn."""
+    async with llama(model, _WINDOW, template) as address:
+        relay = Relay(address, None, None)
+        try:
+            async with open_gateways(
+                embedder=hashing(),
+                provider="compatible",
+                model="real",
+                base_url=relay.base_url,
+                context_window=_WINDOW,
+                max_output_tokens=_ANSWER,
+                max_steps=6,
+                turn_timeout_s=600,
+            ) as gateways:
+                alice = await gateways.serve("alice")
+                sessions = [await alice.session() for _ in range(3)]
+                saved: set[str] = set()
+                messages = list(_MESSAGES) * (count // len(_MESSAGES) + 1)
+                chance.shuffle(messages)
+                for message in messages[:count]:
+                    text = message.format(word=chance.choice(_WORDS))
+                    events = await alice.say(chance.choice(sessions), text)
+                    _ends_well(text, events)
+                    await _receipts_are_true(alice, events, saved)
+        finally:
+            relay.close()
+    assert relay.requests
+    for request in relay.requests:
+        assert request.status == 200, request  # each was rendered, and fitted
+        assert request.prompt_tokens + _ANSWER <= _WINDOW
+
+
+def _ends_well(text: str, events: list[pb.TurnEvent]) -> None:
+    """The turn was answered, or failed for a reason that is not a defect of ours; no call was made
+    over and over."""
+    last = events[-1]
+    if last.HasField("failed"):
+        assert last.failed.code not in (Code.INTERNAL, ""), (text, last)
+    else:
+        assert last.HasField("completed") or last.HasField("incomplete"), (text, last)
+    calls = Counter(
+        (event.tool_started.tool, event.tool_started.arguments_json)
+        for event in events
+        if event.HasField("tool_started")
+    )
+    assert all(times <= _EQUAL_CALLS for times in calls.values()), (text, calls)
+
+
+async def _receipts_are_true(alice: Client, events: list[pb.TurnEvent], saved: set[str]) -> None:
+    """What receipts say is in the store, and nothing else is. `saved` is what was there before."""
+    receipts = [event.receipt for event in events if event.HasField("receipt")]
+    for receipt in receipts:
+        if receipt.outcome != "done":
+            continue
+        if receipt.action == "saved":
+            saved.add(receipt.note_id)
+        elif receipt.action == "deleted":
+            saved.discard(receipt.note_id)
+        elif receipt.action == "updated":
+            assert (await alice.note(receipt.note_id)).version >= receipt.version
+    assert {note.note_id for note in await alice.notes(limit=100)} == saved, receipts
+
+
+async def test_what_holds_in_turns_of_the_smallest_model(chance: random.Random) -> None:
+    await _turns(SMALLEST, CHATML, 16, chance)
+
+
+@pytest.mark.long
+async def test_what_holds_in_turns_of_a_larger_model(chance: random.Random) -> None:
+    await _turns(LARGER, CHATML, 64, chance)
