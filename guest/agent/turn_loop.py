@@ -195,6 +195,14 @@ class TurnLoop:
             ended.receipts.append(to_message(receipt, context.turn_id, words))
         return outcome
 
+    async def stop_summaries(self, session_id: str = "") -> None:
+        """Stop summarising a session, or all; what is not stored is made again later."""
+        await self._context.stop_summaries(session_id)
+
+    async def summarised(self, session_id: str) -> None:
+        """Wait until no summary of the session is being made."""
+        await self._context.summarised(session_id)
+
     async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
         """Answer a text alone, with one request to the model and without tools, session and memory.
         Nothing of it is kept but what it took.
@@ -243,9 +251,7 @@ class TurnLoop:
         try:
             async with clock:
                 with run.request.context.pause.stopping(clock):
-                    prepared = await self._context.build(
-                        run.request, events, latest, run.notice, [run.bill.counting("summary")]
-                    )
+                    prepared = await self._context.build(run.request, events, latest, run.notice)
                     run.shown(prepared.material, prepared.vouched, prepared.found)
                     outcome = await self._converse(run, choice, prepared)
                     self._models.uses[choice.provider].answered()
@@ -276,15 +282,21 @@ class TurnLoop:
 
     async def _converse(self, run: Run, choice: Choice, prepared: Prepared) -> Outcome:
         asked = run.request.text
+        context = run.request.context
+        condense = partial(
+            self._context.condensed,
+            context,
+            tell=run.notice,
+            capabilities=[run.bill.counting("summary")],
+        )
         fitting = FitToWindow(
-            *(prepared, asked, self._settings.context_window),
+            *(prepared, asked, self._settings.context_window, condense),
             windows=self._models.windows,
             model=choice.label,
             window_known=self._meter.prices.window(choice.model),
             notice=run.notice,
         )
         run.sent = lambda: fitting.sent
-        run.usage = prepared.usage
         messages, run.usage = await self._ask(
             run, choice, prepared, fitting, asked, prepared.messages
         )
@@ -301,6 +313,12 @@ class TurnLoop:
                 raise
             except Exception as error:  # the model has answered: the turn has not failed
                 log.info("asking once more brought nothing: %s", errors.named(error))
+        turns = len(by_turn(prepared.events)) + 1
+        if sent := fitting.sent:
+            tokens, window = sent.history + sent.turn, (sent.window, sent.fixed)
+            if self._context.fill(turns, tokens, *window):
+                counting = self._meter.bill(context).counting("summary")
+                self._context.summarise(context, *window, [counting])
         return self._done(run, choice)
 
     async def _ask(

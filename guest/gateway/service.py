@@ -157,8 +157,15 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             self._loops.add_done_callback(lambda made: made.cancelled() or made.exception())
         return self._loops
 
+    def _made_loops(self) -> "tuple[TurnLoop, ...]":
+        loops = self._loops
+        is_made = loops is not None and loops.done() and not loops.cancelled()
+        return loops.result() if loops and is_made and not loops.exception() else ()
+
     async def close(self) -> None:
         await self._turns.close()
+        for loop in self._made_loops():
+            await loop.stop_summaries()
         await self.temporary_sessions.close()
         await self.temporary.conversations.close()
         self._files.close()
@@ -171,6 +178,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         request = pb.ForgetSessionRequest(session_id=session_id)
         if is_temporary(session_id):
             await self._turns.stop(session_id)
+        for loop in self._made_loops():
+            await loop.stop_summaries(session_id)
         reply = await self._sessions_with(session_id).forget(request)
         self._turns.forget(session_id)
         for pipeline in (self._pipeline, self.temporary.pipeline):

@@ -205,20 +205,28 @@ async def test_summaries_count_and_have_limits_of_their_own(tmp_path: Path) -> N
     short: dict[str, Any] = {"history_turns": 1, "summary_min_turns": 1}
     async with openai_server(wire.says("- Well, that is what was said.")) as server:
         async with guest(server, tmp_path, **short) as alice:
-            for _ in range(3):
+            for answers in range(1, 4):
                 await alice.answer("s0", "hello")
-            counted = await usage(alice, by="kind")
-            assert {each.key: each.requests for each in counted.sums} == {"answer": 3, "summary": 1}
-            assert counted.total.requests == 4
+                counts = {"answer": answers, **({"summary": answers - 1} if answers > 1 else {})}
+                while True:  # it is made after the answer
+                    counted = await usage(alice, by="kind")
+                    if {each.key: each.requests for each in counted.sums} == counts:
+                        break
+            assert counted.total.requests == 5
             (model,) = (await usage(alice, by="model")).sums
-            assert (model.key, model.requests) == ("openai:test-model", 4)
-            assert len(server.requests) == 4
+            assert (model.key, model.requests) == ("openai:test-model", 5)
+            assert len(server.requests) == 5
         capped: dict[str, Any] = {"budget": BudgetSettings(background_day_tokens=20)}
         async with guest(server, tmp_path, **short, **capped) as alice:
             await alice.answer("s0", "hello")
-            assert len(server.requests) == 5, "a summary was asked for"
+            asked, why = len(server.requests), ""
+            while not why:  # it was tried after the answer
+                events, asked = await alice.say("s0", "hello"), asked + 1
+                why = "".join(event.notice.text for event in events)
+            assert "without a summary: the budget" in why
+            assert len(server.requests) == asked, "a summary was asked for"
             (budget,) = (await usage(alice)).budgets
-            assert budget.used == 18
+            assert budget.used == 36
 
 
 async def test_the_built_in_model_takes_nothing() -> None:

@@ -94,6 +94,29 @@ def is_too_long(error: Exception) -> bool:
     )
 
 
+def limits_in(error: Exception) -> tuple[int, int]:
+    """The model's window and the size of the request that is too long for it, as the provider says
+    them; 0 for what it does not say."""
+    if isinstance(error, exceptions.FallbackExceptionGroup):
+        return max(map(limits_in, error.exceptions))
+    words = _words(error).replace(",", "")[:_READ_MAX]
+    found = _WINDOW_WORDS.search(words)
+    window = int(next(filter(None, found.groups()))) if found else 0
+    sizes = [int(each) for each in _FIGURE.findall(words)]
+    return window, max((each for each in sizes if each > window), default=0) if window else 0
+
+
+_FIGURE: Final = re.compile(r"(?<![\w.])\d{3,9}(?![\w.])")
+_WINDOW_WORDS: Final = re.compile(
+    r"\b(?:context|model)[ _](?:length|size|window|limit)\D{0,30}?(?:\d+ \+ \d+ > )?(\d{3,9})\b"
+    r"|(?<!\+ )> (\d{3,9}) maximum"
+    r"|\b(\d{3,9}) maximum context length"
+    r"|tokens allowed \((\d{3,9})\)"
+    r"|must be <= (\d{3,9})",
+    re.IGNORECASE,
+)
+"""How llama.cpp, OpenAI, vLLM, LM Studio; Anthropic; Mistral; Gemini; and TGI say it."""
+
 _TOO_LONG: Final = exceptions.ModelContextWindowExceededError
 _TOO_LONG_WORDS: Final = re.compile(
     r"\b(context|prompt|input|model) (size|length|window)\b"

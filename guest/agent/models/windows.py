@@ -15,6 +15,9 @@ MOST: Final = 10_000_000
 """The figures that are believed."""
 _ASK_S: Final = 5.0
 _MODELS_MAX: Final = 64
+_READ_LEAST: Final = 0.4
+"""The share of our estimate that any tokenizer makes of a request."""
+_CUT_TIMES: Final = 2
 _SHARE_OF_ANSWER: Final = 8
 """One part in so many of a server's window is left to the answer."""
 
@@ -34,6 +37,7 @@ class Windows:
         self._configured = configured
         self._known: dict[str, int] = {}
         self._fitting: dict[str, int] = {}
+        self._cut: dict[str, int] = {}
         self._asking = asyncio.Lock()
 
     def of(self, label: str) -> int:
@@ -53,13 +57,22 @@ class Windows:
             log.warning("a server says that the window of %s is %d tokens: ignored", label, tokens)
             return False
         if len(self._known) + len(self._fitting) > _MODELS_MAX:
-            self._known, self._fitting = {}, {}
+            self._known, self._fitting, self._cut = {}, {}, {}
         if tokens and tokens != self._known.get(label):
             self._known[label] = tokens
             self._fitting.pop(label, None)
         if fits:
             self._fitting[label] = fits
         return True
+
+    def is_cut(self, label: str, sent: int, read: int) -> bool:
+        """Whether the model's server has cut requests without a word, of which it says how much it
+        has `read`: far less than was sent, two times in a row. What it reads is what fits then."""
+        suspect = LEAST <= read < sent * _READ_LEAST
+        times = self._cut[label] = self._cut.get(label, 0) + 1 if suspect else 0
+        if times == _CUT_TIMES:
+            self.learn(label, 0, read)
+        return times == _CUT_TIMES
 
     async def ask(self, label: str, model: object) -> None:
         """Ask the server of `model`, unless it has answered already. Never fails."""

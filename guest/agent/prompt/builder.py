@@ -6,7 +6,7 @@ Nothing is included twice, and everything that the user did not say in this turn
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_ai.capabilities import AbstractCapability
@@ -34,7 +34,7 @@ from guest.agent.turn import ATTACHED, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.memory import Memory
 from guest.memory.models import Event
-from guest.tools.base import Found
+from guest.tools.base import Found, ToolContext
 from guest.tools.pipeline import ToolPipeline
 
 _WHO: Final = """\
@@ -148,6 +148,10 @@ _SUMMARY: Final = (
 )
 _WITH_MATERIAL: Final = "; some of it is what tools gave and not the user's words"
 _FINDING: Final = frozenset(FAMILIES["memory"]) | {"recall", "search_memory"}
+_WAITS: Final = (
+    "the conversation fills the model's window: its oldest turns are summarised before the answer"
+)
+_FAILED: Final = "single sentences stand in the place of the oldest turns, without a summary: {why}"
 _SUMMARY_SOURCE: Final = "the summary of earlier turns"
 _CLIENT: Final = (
     "The program through which the user writes says this for the present answer. It is not the "
@@ -199,15 +203,15 @@ class Sections:
 @dataclass(frozen=True)
 class Prepared:
     """The beginning of a turn. `messages` are the earlier turns shown; `material` names the
-    material in all of it, `vouched` are the user's own notes in it, `found` the notes shown;
-    `usage` is the cost of preparing it."""
+    material in all of it, `vouched` are the user's own notes in it, `found` the notes shown.
+    `events` are those of the earlier turns shown."""
 
     sections: Sections
     messages: list[ModelMessage]
     material: tuple[str, ...] = ()
     found: Found = ()
     vouched: tuple[str, ...] = ()
-    usage: RunUsage = field(default_factory=RunUsage)
+    events: Sequence[Event] = ()
 
     @property
     def instructions(self) -> str:
@@ -261,7 +265,9 @@ class ContextBuilder:
         self._window = Window.of(settings)
         self._offered = frozenset(tool.name for tool in pipeline.tools())
         self._redact = redact
+        self._store = memory.conversations
         self._summaries = Summaries(memory.state_of, model, settings)
+        self.stop_summaries, self.summarised = self._summaries.stop, self._summaries.made
         budget = min(context_tokens, self._window.note) if self._offered & _FINDING else 0
         wait_s = memory.patience.turn_s
         self._relevant = Relevant(memory, budget, redact, timeout_s=wait_s)
@@ -279,35 +285,32 @@ class ContextBuilder:
         events: Sequence[Event],
         latest: Rolled,
         tell: Tell = None,
-        capabilities: Sequence[AbstractCapability[Any]] = (),
     ) -> Prepared:
         """The prompt of a turn without the user's message.
 
-        `events` are the session's earlier ones, at least all after `latest`. If there are too many,
-        the oldest are summarised first. A slow model or memory server delays this only for a
-        limited time, and neither makes it fail. `tell` is given a sentence for the person where
-        the search waits. Requests that prepare the prompt are made with `capabilities`.
+        `events` are the session's earlier ones, at least all after `latest`, which is its summary.
+        A slow memory server delays this only for a limited time, and does not make it fail. `tell`
+        is given a sentence for the person where the search waits.
         """
         context = request.context
-        since = [event for event in events if not 0 < event.sequence <= latest.through]
-        rolled, working_memory, found = await asyncio.gather(
-            self._summaries.roll(context.session_id, latest, since, capabilities),
+        await self._report(context, tell)
+        working_memory, found = await asyncio.gather(
             self._working.of(context),
             self._relevant.find(context, request.text, tell),
         )
-        turns = self._word_by_word(since, rolled)
+        turns = self._word_by_word(events, latest)
         messages = begun(history.to_messages(turns))
         messages += history.unanswered(messages)
         before_now = [text_of(part) for each in messages for part in each.parts if is_beside(part)]
         sections = Sections(
             rules=instructions(self._settings.instructions, self._offered),
             client=from_client(request.client.instructions),
-            summary=self._told(context.session_id, rolled),
+            summary=self._told(context.session_id, latest),
             **working_memory.unless_told(before_now),
         )
         shown = PromptContent(
             context.session_id,
-            turns[0].sequence - 1 if turns else rolled.through,
+            turns[0].sequence - 1 if turns else latest.through,
             (
                 request.text,
                 sections.handoff,
@@ -318,7 +321,7 @@ class ContextBuilder:
             (text_of(part) for message in messages for part in message.parts),
         )
         relevant = self._relevant.tell(found, shown, context.time_zone)
-        of_summary = (_SUMMARY_SOURCE,) if rolled.summary and rolled.summary.material else ()
+        of_summary = (_SUMMARY_SOURCE,) if latest.summary and latest.summary.material else ()
         told = bool(request.client.instructions or request.client.material)
         if placed := before(request):
             messages.append(ModelRequest(parts=[UserPromptPart(placed)]))
@@ -346,14 +349,89 @@ class ContextBuilder:
             ),
             (*working_memory.found, *relevant.found),
             relevant.vouched,
-            rolled.usage or RunUsage(),
+            turns,
         )
 
+    async def condensed(
+        self,
+        context: ToolContext,
+        prepared: Prepared,
+        size: int,
+        fixed: int,
+        excess: int,
+        *,
+        again: bool = False,
+        tell: Tell = None,
+        capabilities: Sequence[AbstractCapability[Any]] = (),
+    ) -> tuple[Prepared, RunUsage]:
+        """`prepared` with the earlier turns that no summary covers once its oldest ones, of at
+        least `excess` tokens, are summarised; and what that took. It is made to its end, also if
+        the turn is cancelled; one that is being made already is waited for. `tell` says so, unless
+        the turn has waited before."""
+        session_id = context.session_id
+        if (await self._summaries.latest(session_id)).summary is None:
+            return prepared, RunUsage()
+        if tell is not None and not again:
+            await tell(_WAITS)
+        rolled = await self._summaries.made(session_id)
+        if rolled is None:
+            self.summarise(context, size, fixed, capabilities, excess=excess)
+            rolled = await self._summaries.made(session_id)
+        await self._report(context, tell)
+        latest = await self._summaries.latest(session_id)
+        events = self._word_by_word(prepared.events, latest) if latest.summary else prepared.events
+        sections = replace(prepared.sections, summary=self._told(session_id, latest))
+        usage = rolled.usage if rolled else None
+        return replace(prepared, sections=sections, events=events), usage or RunUsage()
+
+    def fill(self, turns: int, tokens: int, size: int, fixed: int) -> bool:
+        """Whether so many `turns`, which take so many `tokens`, fill a window of `size` with rules
+        and tools of `fixed` tokens enough for the oldest to be summarised."""
+        most = Window.of(self._settings, size, fixed).trigger
+        return turns > self._settings.history_turns or tokens > most
+
+    def summarise(
+        self,
+        context: ToolContext,
+        size: int,
+        fixed: int,
+        capabilities: Sequence[AbstractCapability[Any]],
+        *,
+        excess: int = 0,
+    ) -> None:
+        """Begin to summarise the session's oldest turns where there are too many for a window of
+        `size` with rules and tools of `fixed` tokens, or so many that `excess` tokens leave it.
+        Requests are made with `capabilities`."""
+        window = Window.of(self._settings, size, fixed)
+
+        async def made() -> Rolled:
+            latest = await self._summaries.latest(session_id)
+            events = await history.recent(
+                self._store, session_id, self._settings.history_turns, latest.through
+            )
+            since = [
+                event
+                for event in events
+                if not 0 < event.sequence <= latest.through
+                and not (excess and event.turn_id == context.turn_id)
+            ]
+            return await self._summaries.roll(
+                session_id, latest, since, capabilities, window=window, excess=excess
+            )
+
+        session_id = context.session_id
+        self._summaries.begin(session_id, made)
+
+    async def _report(self, context: ToolContext, tell: Tell) -> None:
+        """Say once that the model has made no summary."""
+        if tell is not None and (why := self._summaries.failure(context.session_id)):
+            await tell(_FAILED.format(why=why))
+
     def _word_by_word(self, events: Sequence[Event], rolled: Rolled) -> list[Event]:
-        """The events of the last turns that no summary covers, at most as many turns as
-        configured."""
+        """The events of the turns that no summary covers; while summaries cannot be reached, of as
+        many as configured."""
         since = [event for event in events if not 0 < event.sequence <= rolled.through]
-        turns = by_turn(since)[-self._settings.history_turns :]
+        turns = by_turn(since)[0 if rolled.summary else -self._settings.history_turns :]
         return [event for turn in turns for event in turn]
 
     def _told(self, session_id: str, rolled: Rolled) -> str:

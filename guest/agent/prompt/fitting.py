@@ -1,9 +1,9 @@
 """Keeps every request of a turn within the window, by cutting in a fixed order.
 
 First recalled memory is left out, then what stood beside earlier messages. Then tool outputs of
-earlier turns are shortened, oldest first; then the oldest turns are dropped whole; then tool
-outputs of the running turn are shortened. The summary, the scratchpad and the handoff note are cut
-last. The rules and the user's message are never cut.
+earlier turns are shortened, oldest first. Then the oldest turns are summarised; those that cannot
+be are dropped whole. Then tool outputs of the running turn are shortened. The summary, the
+scratchpad and the handoff note are cut last. The rules and the user's message are never cut.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,10 +22,12 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.usage import RunUsage
 from wire.errors import Code
 
 from guest.agent import history
-from guest.agent.models.errors import is_too_long
+from guest.agent.calls import begun
+from guest.agent.models.errors import is_too_long, limits_in
 from guest.agent.models.windows import Windows
 from guest.agent.prompt.builder import Prepared, Sections
 from guest.agent.prompt.gone import without_gone
@@ -34,6 +36,8 @@ from guest.agent.prompt.working_memory import is_beside
 from guest.errors import GuestError
 from guest.memory.search.tokens import bytes_within, tokens_of
 
+Condense = Callable[..., Awaitable[tuple[Prepared, RunUsage]]]
+"""See `ContextBuilder.condensed`."""
 _SHORTENED: Final = " [… shortened to fit the window]"
 _LEAST: Final = 100
 """The tokens that a shortened output keeps: its subject and beginning."""
@@ -66,13 +70,22 @@ class Sent:
     recalled: bool
     beside: str = ""
 
+    @property
+    def fixed(self) -> int:
+        """What the same in every request takes."""
+        return self.rules + self.tools
+
 
 class FitToWindow(AbstractCapability[Any]):
     """Cuts each request of one turn to the window, right before it is sent.
 
-    Where the provider says that the model's window is smaller, the request is cut to half of what
-    was sent and tried again, a few times. `windows` learn what it took then, and `notice` tells
-    it. `sent` is the last request.
+    Turns leave only once `condense` has summarised them: it takes what was prepared, the window,
+    the tokens of rules and tools, and how many are too many.
+
+    Where the provider says that the model's window is smaller, the request is cut to what it says,
+    else by half of what can go, and tried again, a few times. `windows` learn what it took then,
+    and `notice` tells it. So it does where the provider has read far less than was sent. `sent` is
+    the last request.
     """
 
     def __init__(
@@ -80,6 +93,7 @@ class FitToWindow(AbstractCapability[Any]):
         prepared: Prepared,
         asked: str,
         window: int,
+        condense: Condense,
         *,
         windows: Windows,
         model: str = "",
@@ -94,23 +108,34 @@ class FitToWindow(AbstractCapability[Any]):
         self._window_known = window_known
         self._notice = notice
         self._window = windows.of(model)
+        self._condense = condense
+        self._own = prepared.instructions
+        self._history: list[ModelMessage] | None = None
+        self._is_told = False
         self._sent = 0
         self.sent: Sent | None = None
         self._refused: Exception | None = None
 
     async def prepare_model_request(
         self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
+        ctx: RunContext[Any],
         request_context: ModelRequestContext,
     ) -> ModelRequestContext:
         parameters = request_context.model_request_parameters
-        own = self._prepared.instructions
+        own = self._own
         parts = parameters.instruction_parts or []
         others = sum(tokens_of(part.content) for part in parts if part.content != own)
         tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
-        request = self._fitted(
-            Request(self._prepared.sections, list(request_context.messages)), tools
-        )
+        messages = repair_messages(request_context.messages)
+        if self._history is not None:
+            messages = [*self._history, *messages[_begin(messages, self._asked) :]]
+        whole = await self._condensed(ctx, Request(self._prepared.sections, messages), tools)
+        request = self._fitted(whole, tools)
+        if _begin(request.messages, self._asked) < _begin(whole.messages, self._asked):
+            await self._tell(
+                "the oldest turns do not fit into the model's window, and are left out of this "
+                "request"
+            )
         self._sent = request.size + tools
         self.sent = self._parts(request, tools)
         instructions = [
@@ -122,6 +147,34 @@ class FitToWindow(AbstractCapability[Any]):
             parameters, instruction_parts=instructions
         )
         return request_context
+
+    async def _condensed(self, ctx: RunContext[Any], request: "Request", tools: int) -> "Request":
+        """The request, with its oldest turns in the summary as far as they do not fit."""
+        fixed = tools + tokens_of(request.sections.rules) + tokens_of(request.sections.client)
+        for _ in range(_CUTS_MAX):
+            lighter = _lighter(request, self._asked, self._window - tools)
+            excess = lighter.size - (self._window - tools)
+            before = self._prepared
+            if excess <= 0 or not before.events:
+                break
+            self._prepared, usage = await self._condense(
+                before, self._window, fixed, excess, again=self._history is not None
+            )
+            ctx.usage.incr(usage)
+            if len(self._prepared.events) == len(before.events):
+                break
+            earlier = begun(history.to_messages(self._prepared.events))
+            self._history = [*earlier, *history.unanswered(earlier)]
+            running = request.messages[_begin(request.messages, self._asked) :]
+            sections = replace(request.sections, summary=self._prepared.sections.summary)
+            request = Request(sections, [*self._history, *running])
+        return request
+
+    async def _tell(self, text: str) -> None:
+        """Say something about the window, once in a turn."""
+        if self._notice is not None and not self._is_told:
+            self._is_told = True
+            await self._notice(text)
 
     def _parts(self, request: "Request", tools: int) -> Sent:
         shown, begin = request.sections, _begin(request.messages, self._asked)
@@ -161,7 +214,13 @@ class FitToWindow(AbstractCapability[Any]):
     ) -> ModelResponse:
         if not is_too_long(error) or request_context.attempt > _CUTS_MAX:
             raise error
-        self._refused, self._window = error, min(self._window, self._sent) // 2
+        window, asked = limits_in(error)
+        fixed = self.sent.fixed if self.sent else 0
+        fitting = max(fixed, min(self._window, self._sent) + fixed) // 2
+        if window and self._refused is None and self._windows.learn(self._model, window):
+            by_estimate = self._windows.of(self._model) * self._sent // max(asked, self._sent, 1)
+            fitting = min(by_estimate, self._sent * 9 // 10)
+        self._refused, self._window = error, fitting
         raise RetryModelRequest from error
 
     async def after_model_request(
@@ -171,15 +230,22 @@ class FitToWindow(AbstractCapability[Any]):
         request_context: ModelRequestContext,  # noqa: ARG002
         response: ModelResponse,
     ) -> ModelResponse:
+        read = response.usage.input_tokens
         if self._refused is not None:
             self._refused = None
             self._windows.learn(self._model, 0, self._window)
-            if self._notice is not None:
-                await self._notice(
-                    f"the window of {self._model} is smaller than context_window "
-                    f"({self._configured:,}), so that older turns were left out: set it to what "
-                    "the model takes"
-                )
+            known = self._windows.known(self._model)
+            await self._tell(
+                f"the window of {self._model} is "
+                + (f"{known:,} tokens" if known else "smaller than was known")
+                + f", less than context_window ({self._configured:,}): requests are kept below it"
+            )
+        elif self._windows.is_cut(self._model, self._sent, read):
+            await self._tell(
+                f"the server of {self._model} has read only {read:,} of about {self._sent:,} "
+                "tokens: it cuts the conversation without a word. Start it with a larger window "
+                "(Ollama: OLLAMA_CONTEXT_LENGTH=16384 ollama serve), or set context_window to it"
+            )
         return response
 
 
@@ -218,11 +284,7 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     most = window - tools
     if request.size <= most:
         return request
-    request = replace(request, sections=replace(request.sections, relevant=""))
-    running = _begin(request.messages, asked) + 1
-    if request.size > most:
-        request = replace(request, messages=[*map(_without_beside, request.messages)])
-    request = replace(request, messages=_shortened(request, most, last=running))
+    request = _lighter(request, asked, most)
     request = replace(request, messages=_without_oldest(request, asked, most))
     running = _begin(request.messages, asked) + 1
     request = replace(request, messages=_shortened(request, most, first=running))
@@ -233,6 +295,17 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     if request.size > most:
         raise _too_large(request, asked, window, tools)
     return request
+
+
+def _lighter(request: Request, asked: str, most: int) -> Request:
+    """The request as small as it gets with all its turns, if it is larger than `most`."""
+    if request.size <= most:
+        return request
+    request = replace(request, sections=replace(request.sections, relevant=""))
+    running = _begin(request.messages, asked) + 1
+    if request.size > most:
+        request = replace(request, messages=[*map(_without_beside, request.messages)])
+    return replace(request, messages=_shortened(request, most, last=running))
 
 
 def _without_beside(message: ModelMessage) -> ModelMessage:

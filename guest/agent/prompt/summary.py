@@ -5,8 +5,9 @@ import heapq
 import logging
 import math
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -138,7 +139,12 @@ def _score(line: Sentence, words: set[str], frequency: Counter[str]) -> float:
 log = logging.getLogger(__name__)
 
 EXTRACT: Final = "extract"
-_TIMEOUT_S: Final = 30.0
+_PART_S: Final = 20.0
+"""How long the model should read one part, by the speed that was measured."""
+_FIRST_PART: Final = 4_000
+_PARTS_MAX: Final = 4
+"""The tokens of a part before any speed is known, and how many parts there are at most at once: of
+larger ones the most informative lines are read."""
 _LISTED: Final = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s", re.MULTILINE)
 """A line in the requested format. A refusal or a mere claim has none, and must not replace the
 old summary."""
@@ -202,13 +208,16 @@ class Summaries:
         state: SessionState,
         model: Callable[[], Model],
         settings: AgentSettings,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = 0,
     ) -> None:
         self._state = state
         self._model = model
         self._settings = settings
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s or settings.turn_timeout_s
         self._window = Window.of(settings)
+        self._part = _FIRST_PART
+        self._making: dict[str, asyncio.Task[Rolled]] = {}
+        self._failures: dict[str, str] = {}
         self._agent: Agent[None, str] = Agent(
             name="oxydra-summary",
             instructions=_TASK.format(words=self._window.summary // 2),
@@ -231,44 +240,102 @@ class Summaries:
             log.warning("an unreadable summary of a session is made anew")
             return Rolled(Summary(), epoch)
 
+    def begin(self, session_id: str, making: Callable[[], Awaitable[Rolled]]) -> None:
+        """Let `making` run for a session, unless one does already; turns need not wait for it."""
+        if session_id not in self._making:
+            task = asyncio.ensure_future(making())
+            self._making[session_id] = task
+            task.add_done_callback(lambda done: self._made(session_id, done))
+
+    def _made(self, session_id: str, done: "asyncio.Task[Rolled]") -> None:
+        self._making.pop(session_id, None)
+        if not done.cancelled() and (error := done.exception()):
+            log.warning("a session was not summarised: %s", named(error))
+
+    async def made(self, session_id: str) -> Rolled | None:
+        """The summary that is being made of the session, when it is; None if none is made."""
+        if (task := self._making.get(session_id)) is None:
+            return None
+        await asyncio.wait([task])
+        return Rolled(None) if task.cancelled() or task.exception() else task.result()
+
+    async def stop(self, session_id: str = "") -> None:
+        """Stop making the session's summary, or all. What is not stored is made again later."""
+        tasks = [task for each, task in self._making.items() if session_id in ("", each)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def failure(self, session_id: str) -> str:
+        """Why the model made no summary since this was asked last; empty if nothing failed."""
+        return self._failures.pop(session_id, "")
+
     async def roll(
         self,
         session_id: str,
         latest: Rolled,
         events: Sequence[Event],
         capabilities: Sequence[AbstractCapability[Any]] = (),
+        *,
+        window: Window | None = None,
+        excess: int = 0,
     ) -> Rolled:
-        """Summarise the oldest of `events`, those after `latest`, if there are too many.
+        """Summarise the oldest of `events`, those after `latest`, if there are too many for the
+        `window`, or so many that `excess` tokens leave it.
 
-        If two callers do so at once, the loser gets the winner's summary. Does nothing while the
-        session's state cannot be reached.
+        Long ones are summarised in parts, and each is stored when it is made. If two callers do so
+        at once, the loser gets the winner's summary. Does nothing while the session's state cannot
+        be reached.
         """
-        folded = self._too_old(events)
-        if latest.summary is None or not folded:
-            return latest
-        text, made_by, usage = await self._summarise(latest.summary.text, folded, capabilities)
-        summary = Summary(
-            text=text,
-            through=folded[-1].sequence,
-            made_by=made_by,
-            material=latest.summary.material
-            or any(event.role == "tool" for event in folded)
-            or bool(history.material_in(folded)),
-        )
-        try:
-            value = summary.model_dump_json()
-            won = await self._state.swap(session_id, _NAME, value, latest.epoch)
-        except StorageError as error:
-            log.warning("the summary of a session could not be stored: %s", error.brief)
-            return Rolled(summary, latest.epoch, usage)
-        if won:
-            log.info("a session is summarised", extra={"count": len(folded)})
-            return Rolled(summary, latest.epoch + 1, usage)
-        winner = await self.latest(session_id)
-        return Rolled(winner.summary, winner.epoch, usage)
+        folded = self._too_old(events, window or self._window, excess)
+        spent = RunUsage()
+        for part in self._parts(folded) if latest.summary else ():
+            assert latest.summary is not None
+            text, made_by, usage = await self._summarise(
+                session_id, latest.summary.text, part, capabilities
+            )
+            spent += usage
+            summary = Summary(
+                text=text,
+                through=part[-1].sequence,
+                made_by=made_by,
+                material=latest.summary.material
+                or any(event.role == "tool" for event in part)
+                or bool(history.material_in(part)),
+            )
+            try:
+                value = summary.model_dump_json()
+                won = await self._state.swap(session_id, _NAME, value, latest.epoch)
+            except StorageError as error:
+                log.warning("the summary of a session could not be stored: %s", error.brief)
+                return Rolled(summary, latest.epoch, spent)
+            if not won:
+                winner = await self.latest(session_id)
+                return Rolled(winner.summary, winner.epoch, spent)
+            log.info("a session is summarised", extra={"count": len(part)})
+            latest = Rolled(summary, latest.epoch + 1, spent)
+        return latest
+
+    def _parts(self, folded: Sequence[Event]) -> Iterator[list[Event]]:
+        """The events in parts of whole turns that the model reads in time; it may get faster."""
+        waiting = [(turn, of_messages(history.to_messages(turn))) for turn in by_turn(folded)]
+        share = sum(size for _, size in waiting) // _PARTS_MAX
+        part: list[Event] = []
+        size = 0
+        for turn, of_turn in waiting:
+            if part and size + of_turn > max(share, self._part):
+                yield part
+                part, size = [], 0
+            part, size = [*part, *turn], size + of_turn
+        if part:
+            yield part
 
     async def _summarise(
-        self, earlier: str, events: Sequence[Event], capabilities: Sequence[AbstractCapability[Any]]
+        self,
+        session_id: str,
+        earlier: str,
+        events: Sequence[Event],
+        capabilities: Sequence[AbstractCapability[Any]],
     ) -> tuple[str, str, RunUsage]:
         """Summarise `earlier` (may be empty) and `events` within the bound: the text, the name of
         the model that wrote it, or "extract", and the usage.
@@ -285,12 +352,15 @@ class Summaries:
                     text = await self._ask(model, lines, usage, capabilities)
             except BudgetError as error:
                 log.info("the model is not asked for a summary: %s", error.brief)
+                self._failures[session_id] = error.brief
             except Exception as error:
                 log.warning("lines are picked: the model did not summarise: %s", named(error))
+                self._failures[session_id] = f"the model did not make one: {named(error)}"
             else:
                 if _LISTED.search(text):
                     return text, model.model_name, usage
                 log.warning("the model wrote no summary; lines are picked instead")
+                self._failures[session_id] = "the model wrote something else"
         picked = pick(lines, self._window.summary)
         return render(picked), EXTRACT, usage
 
@@ -301,35 +371,40 @@ class Summaries:
         usage: RunUsage,
         capabilities: Sequence[AbstractCapability[Any]],
     ) -> str:
-        half = self._window.size // 2
-        if tokens_of(render(lines)) > half:
-            lines = pick(lines, half)
+        most = min(self._window.size // 2, max(self._part, _FIRST_PART) + self._window.summary)
+        if tokens_of(render(lines)) > most:
+            lines = pick(lines, most)
+        given = render(lines)
+        began = time.monotonic()
         async with self._agent.run_stream(
-            render(lines),
+            given,
             model=model,
             model_settings={"max_tokens": _ROOM_TO_THINK * self._window.summary},
             usage_limits=UsageLimits(request_limit=1),
             capabilities=capabilities,
         ) as answer:
+            read_in = max(time.monotonic() - began, 0.001)  # it has begun to write
+            self._part = int(tokens_of(given) * _PART_S / read_in)
             text = storable(await answer.get_output()).strip()
         spent = answer.usage
         usage.input_tokens, usage.output_tokens = spent.input_tokens, spent.output_tokens
         return shortened(text, self._window.summary)
 
-    def _too_old(self, events: Sequence[Event]) -> list[Event]:
+    def _too_old(self, events: Sequence[Event], window: Window, excess: int) -> list[Event]:
         """The events of the turns to summarise now: whole turns that are stored."""
         turns = by_turn(events)
         sizes = [of_messages(history.to_messages(turn)) for turn in turns]
         shown, size = len(turns), sum(sizes)
-        if shown <= self._settings.history_turns and size <= self._window.trigger:
+        settings = self._settings
+        if not excess and shown <= settings.history_turns and size <= window.trigger:
             return []
-        least = min(self._settings.summary_min_turns, self._settings.history_turns)
-        most = max(
-            least, self._settings.history_turns * self._window.target // self._window.trigger
-        )
+        least = min(settings.summary_min_turns, settings.history_turns)
+        shrink = settings.summary_target / settings.summary_trigger
+        most, fitting = max(least, int(settings.history_turns * shrink)), size - excess
         folded: list[Event] = []
         for turn, of_turn in zip(turns, sizes, strict=True):
-            if shown <= least or (shown <= most and size <= self._window.target):
+            is_enough = shown <= least or (shown <= most and size <= window.target)
+            if is_enough and (not excess or size <= fitting):
                 break
             if not all(event.sequence for event in turn):  # it waits for the server
                 break

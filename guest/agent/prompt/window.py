@@ -34,8 +34,8 @@ _SHARE_OF_NOTE: Final = 8
 class Window:
     """The limits of a request, in estimated tokens.
 
-    `size` is the maximum. If the turns shown take more than `trigger`, the oldest are summarised
-    until the rest takes at most `target`.
+    `size` is the maximum. If the turns shown take more than `trigger` of what rules and tools leave
+    of it, the oldest are summarised until the rest takes at most `target`.
     """
 
     size: int
@@ -43,9 +43,11 @@ class Window:
     target: int
 
     @classmethod
-    def of(cls, settings: AgentSettings) -> "Window":
-        size = settings.context_window
-        return cls(size, int(size * settings.summary_trigger), int(size * settings.summary_target))
+    def of(cls, settings: AgentSettings, size: int = 0, fixed: int = 0) -> "Window":
+        """The window of `size`, or as configured, with rules and tools of `fixed` tokens."""
+        size = size or settings.context_window
+        left = max(0, size - fixed)
+        return cls(size, int(left * settings.summary_trigger), int(left * settings.summary_target))
 
     @property
     def note(self) -> int:

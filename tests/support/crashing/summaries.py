@@ -55,6 +55,7 @@ async def say(loop: TurnLoop, number: int) -> None:
     context = ToolContext(USER_ID, SESSION_ID, f"t{number}", "test")
     outcome = await loop.run(TurnRequest(context, f"m{number} is said"), Watcher())
     assert outcome.DESCRIPTOR.name == "TurnCompleted", outcome
+    await loop.summarised(SESSION_ID)
 
 
 def run(path: str, descriptor: int, first: int, summary_s: float) -> None:
