@@ -157,12 +157,11 @@ class OutputStream:
             self._paused = True
             self._loop.remove_reader(self._descriptor)
             return
-        size = min(_READ_BYTES, room or _READ_BYTES)
         try:
-            data = os.read(self._descriptor, size)
+            data = os.read(self._descriptor, min(_READ_BYTES, room or _READ_BYTES))
         except BlockingIOError:
             return
-        if 0 < len(data) < min(size, _SMALL_BYTES):
+        if 0 < len(data) < min(_SMALL_BYTES, room or _SMALL_BYTES):
             self._loop.remove_reader(self._descriptor)
             self._loop.call_later(_JOIN_S, self._watch)
         if not self._sealed:

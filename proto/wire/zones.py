@@ -17,9 +17,7 @@ _DEBIAN: Final = Path("/etc/timezone")
 _MAGIC: Final = b"TZif"
 _LETTERS: Final = "([A-Za-z]{3,9}|<[A-Za-z0-9+-]{3,9}>)"
 _OFFSET: Final = "[+-]?[0-9]{1,3}(:[0-9]{2}){0,2}"
-_RULE: Final = re.compile(
-    _LETTERS + _OFFSET + f"({_LETTERS}({_OFFSET})?(,[JM0-9.,/:+-]{{1,60}})?)?"
-)
+_RULE: Final = re.compile(f"{_LETTERS}{_OFFSET}({_LETTERS}({_OFFSET})?(,[JM0-9.,/:+-]{{1,60}})?)?")
 
 
 def zone(name: str) -> tzinfo | None:
@@ -99,8 +97,7 @@ def rule(environ: Mapping[str, str], *, files: Path = SYSTEM, local: Path = _LOC
     """The rule of this machine's zone as POSIX writes it, such as `CET-1CEST,M3.5.0,M10.5.0/3`,
     for those who have no files about zones.
 
-    From `TZ`, a rule or a name, else from the machine; empty where there is none, and if `TZ` is
-    neither.
+    From `TZ`, a rule or a name, else from the machine; empty for another `TZ`, and for no zone.
 
     Args:
         environ: The environment of the runner.

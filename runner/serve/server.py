@@ -56,10 +56,7 @@ log = logging.getLogger(__name__)
 _HOUR_S: Final = 3600.0
 _END_S: Final = 2
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
-_LOOPBACKS: Final = {
-    "127.0.0.1": ((socket.AF_INET6, "::1"),),
-    "::1": ((socket.AF_INET, "127.0.0.1"),),
-}
+_LOOPBACKS: Final = {"127.0.0.1": (socket.AF_INET6, "::1"), "::1": (socket.AF_INET, "127.0.0.1")}
 _BACKLOG: Final = 4_096
 _ENDS: Final = WireError(
     Code.UNAVAILABLE, "the server ends", resolution="try again once it serves again: runner serve"
@@ -289,7 +286,8 @@ def _keep_localhost(made: socket.socket, stack: ExitStack) -> None:
     """Keep others from this port at the other address that `localhost` leads to: a page from there
     reads what browsers keep for that name. Raises `OSError` if somebody is there."""
     here, port, *_ = made.getsockname()
-    for family, there in _LOOPBACKS.get(here, ()):
+    if here in _LOOPBACKS:
+        family, there = _LOOPBACKS[here]
         try:
             stack.enter_context(socket.socket(family)).bind((there, port))
         except OSError as error:  # without IPv6 nobody is there

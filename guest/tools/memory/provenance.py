@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Final
 
@@ -66,6 +66,7 @@ _VERBS: Final = frozenset(
     | {("habe", "hat"), ("suis", "est"), ("ai", "a")}
 )
 _UNLIKE: Final = frozenset({"<super>", "<sub>", "<circle>", "<fraction>"})
+_plain: Final = partial(unicodedata.normalize, "NFKC")
 _QUESTIONS: Final = frozenset("?？؟՞;‽")
 _OPENS: Final = re.compile(
     r"[\"“”„‟«»‹›‘‚《〈「『【〝״＂`|<~–—：]|(?<!\w)['’]|:(?!//|\d)| --? "
@@ -190,20 +191,13 @@ def _tokens(text: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", folded.strip(' \n"“”„«»'))
 
 
-def _plain(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
-
-
 @lru_cache(1024)
 def _stands_alone(character: str) -> bool:
     """Whether a character means another thing than the plain ones that compatibility has for it:
     10² is not 102, and ①② is not 12."""
     kind = unicodedata.decomposition(character).partition(" ")[0]
-    return kind in _UNLIKE or (
-        kind.startswith("<")
-        and not character.isdecimal()
-        and any(unicodedata.numeric(each, None) is not None for each in _plain(character))
-    )
+    numeral = not character.isdecimal() and any(map(str.isnumeric, _plain(character)))
+    return kind in _UNLIKE or (kind.startswith("<") and numeral)
 
 
 def _words(text: str) -> set[str]:
