@@ -47,20 +47,22 @@ def check_main_job(transcript: str) -> None:
     assert [turn for turn, _ in shown] == list(TURNS)
     saved, found, updated, renamed, denied, forgotten, gone = (answer for _, answer in shown)
     assert "● memory_save my name is Shantanu → Stored\n" in saved
-    stored = re.search(r"\[id: ((note-[0-9a-f]{8})[\w-]+)\]\n✓ saved \2$", saved, re.MULTILINE)
+    told = r'\[id: ((note-[0-9a-f]{8})[\w-]+)\]\n✓ saved "my name is Shantanu" \(\2\)$'
+    stored = re.search(told, saved, re.MULTILINE)
     assert stored, saved
     note_id, short_id = stored.groups()
     assert "● memory_search my name → " in found
     assert "my name is Shantanu" in found
     assert note_id in found
     assert "● memory_update my name: I prefer to be called SG → Updated\n" in updated
-    assert f"✓ updated {short_id} (version 2)\n" in updated
+    now = '"my name: I prefer to be called SG"'
+    assert f'✓ updated "my name is Shantanu" → {now} ({short_id}, version 2)\n' in updated
     assert "I prefer to be called SG" in renamed
     assert note_id in renamed
     assert "Shantanu" not in renamed
     assert "● file_read /../.oxydra/memory.db ✗ path is outside /shared, /tmp" in denied
     assert f"● memory_delete {short_id} → Deleted\n" in forgotten
-    assert f"✓ deleted {short_id}\n" in forgotten
+    assert f"✓ deleted {now} ({short_id})\n" in forgotten
     assert "know nothing about your name" in gone
     assert "SG" not in gone
     assert "Shantanu" not in gone

@@ -71,7 +71,8 @@ def test_a_decision_is_handed_off_recalled_superseded_and_audited(
     )
     shown = on(house, "day-one", "We take Postgres for the ledger, SQLite locks. Remember that.")
     assert "It is decided and saved" in shown
-    assert shown.count("\n✓ saved note-") == 2
+    assert '\n✓ saved "The ledger runs on Postgres" (note-' in shown
+    assert '\n✓ saved "Next: size the ledger' in shown
     decided = model.seen[1].result()["memory_id"]
 
     def recalled(seen: Seen) -> str:
@@ -121,7 +122,8 @@ def test_the_receipt_tells_the_truth_whatever_the_model_says(
     assert "I've saved that to my memory.\n│ ✓ saved note-12345678" in shown
     (note,) = listed(house)
     assert note["text"] == "my bank is Nordea"
-    assert f"\n✓ saved {note['note_id'][:13]} (by the runtime)\n" in shown
+    told = f'\n✓ saved "my bank is Nordea" ({note["note_id"][:13]}, by the runtime)\n'
+    assert told in shown
     assert note["origin"]["actor"] == "automatic"
     assert note["origin"]["session_id"] == "talk"
 

@@ -57,7 +57,12 @@ async def _conversation(
         yield _ended("memory_save", f"Stored: [id: {_NOTE}]")
         yield text("I will remember that your name is Shantanu.")
         receipt = gateway_pb2.MemoryReceipt(
-            action="saved", outcome="done", note_id=_NOTE, version=1, asked_by="model"
+            action="saved",
+            outcome="done",
+            note_id=_NOTE,
+            version=1,
+            asked_by="model",
+            words=["my name is Shantanu"],
         )
         yield completed("", receipt)
     elif request.text.startswith("clean"):
@@ -121,7 +126,7 @@ async def _talk(gateway: FakeGateway, columns: int) -> pyte.Screen:
     async with Terminal(command, environment, rows=_ROWS, columns=columns) as terminal:
         at = await terminal.expect("\n>", after=await terminal.expect("/help"))
         for typed, ends in (
-            ("remember that my name is Shantanu\r", "✓ saved note-2ce87c40"),
+            ("remember that my name is Shantanu\r", "(note-2ce87c40)"),
             ("how does the site build, and\x1b\rdoes it pass?\r", "○ memory unchanged"),
             ("clean up\r", "[y/N]"),
             ("y\r", "○ memory unchanged"),
