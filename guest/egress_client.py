@@ -37,6 +37,8 @@ _IDLE_S: Final = 5.0
 _ANSWER_S: Final = 600.0
 _CONNECT_S: Final = 5.0
 _WHY_MAX_CHARS: Final = 500
+_LINES: Final = "application/x-ndjson"
+"""The type of an answer with one event in each line, as Ollama's."""
 _EVENT_MAX_BYTES: Final = 8 * 1024 * 1024
 """How long one event of a stream may be, or an answer that is none. Clients hold it in memory, and
 parse it at once."""
@@ -122,16 +124,16 @@ class EgressClient:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of an answer, until one of its events (up to an empty line) is too long."""
+    """The body of an answer, until one of its events (up to one of `ends`) is too long."""
 
-    def __init__(self, body: httpx2.AsyncByteStream) -> None:
-        self._body = body
+    def __init__(self, body: httpx2.AsyncByteStream, ends: tuple[bytes, ...]) -> None:
+        self._body, self._ends = body, ends
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         waiting, end = 0, b""
         async for piece in self._body:
             seen = end + piece
-            last = max(map(seen.rfind, (b"\n\n", b"\n\r\n", b"\r\r")))
+            last = max(map(seen.rfind, self._ends))
             waiting = waiting + len(piece) if last < 0 else len(seen) - last
             if waiting > _EVENT_MAX_BYTES:
                 raise httpx2.RemoteProtocolError(
@@ -175,7 +177,9 @@ class _Transport(httpx2.AsyncHTTPTransport):
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _Bounded(response.stream)
+        lines = response.headers.get("content-type", "").startswith(_LINES)
+        ends = (b"\n",) if lines else (b"\n\n", b"\n\r\n", b"\r\r")
+        response.stream = _Bounded(response.stream, ends)
         return response
 
 

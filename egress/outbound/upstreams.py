@@ -1,10 +1,12 @@
 """Upstreams: the servers that the settings name, which the agent uses by their names.
 
-`https://egress/NAME/rest` is a request to the server's own address with `rest` appended. What the
-agent sent to prove itself is dropped, and what proves the user put in its place.
+`https://egress/NAME/rest` is a request to the server's own address with `rest` appended; Ollama's
+own API is beside the /v1 of its address. What the agent sent to prove itself is dropped, and what
+proves the user put in its place.
 """
 
 import hmac
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from multidict import CIMultiDict
 from wire.limits import TOKEN_METADATA_KEY
+from wire.providers import AT_THE_ROOT
 from wire.v1 import egress_pb2
 
 from egress.credentials.redaction import Values
@@ -37,7 +40,7 @@ class Upstream:
     host_socket: str = ""
     host_token: str = ""
 
-    def address(self, rest: str) -> str:
+    def address(self, method: str, rest: str) -> str:
         """The address outside of `rest`, a path with its query as the agent sent it.
 
         Raises `ValueError` if `rest` leads out of the server's own address.
@@ -48,6 +51,8 @@ class Upstream:
         decoded = unquote(unquote(path)).replace("\\", "/")
         if any(part in (".", "..") for part in decoded.split("/")):
             raise ValueError("a path may not lead upwards")
+        if self.name == "ollama" and f"{method} {path}" in AT_THE_ROOT:
+            return re.sub(r"(?<!/)/(v1|api)$", "", self.url) + rest
         return self.url + rest
 
     def outgoing(self, sent: Mapping[str, str]) -> CIMultiDict[str]:

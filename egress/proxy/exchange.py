@@ -188,7 +188,7 @@ class Exchange:
         if upstream.missing:
             raise Refused(403, "missing", upstream.missing)
         try:
-            url = URL(upstream.address(rest), encoded=True)
+            url = URL(upstream.address(request.method, rest), encoded=True)
         except ValueError as error:
             raise bad_request(str(error)) from None
         assert url.host is not None

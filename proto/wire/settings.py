@@ -405,6 +405,7 @@ class AgentSettings(Section):
     the share `summary_trigger` of it, the oldest are summarised until the others take at most the
     share `summary_target`. The last `summary_min_turns` turns are never summarised.
 
+    `temperature` is how freely a model chooses its words; without one the provider decides.
     `images` says whether the models can see: attached images are shown to them. `time_zone` is the
     user's; "auto" is that of the host. `second_chance` says whether a model is asked once more
     where words and receipts do not agree.
@@ -443,6 +444,11 @@ class AgentSettings(Section):
     summary_target: WindowShare = 0.4
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4
     thinking: Thinking = "default"
+    temperature: Annotated[
+        Annotated[float, number(0, 2)] | None,
+        BeforeValidator(lambda value: None if value == "" else value),
+        Field(description="a number from 0 to 2"),
+    ] = None
     prompt_cache: Switch = True
     images: Switch = True
     time_zone: Annotated[

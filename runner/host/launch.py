@@ -418,13 +418,13 @@ class EgressLauncher(_Launcher):
     @property
     def handed(self) -> frozenset[LoopbackServer]:
         """The servers of this machine's loopback that the agent's egress reaches by the runner."""
-        found = (self._handed(each.url) for each in self.configuration().upstreams)
-        return frozenset(filter(None, found))
+        return frozenset(filter(None, map(self._handed, self.configuration().upstreams)))
 
-    def _handed(self, url: str) -> LoopbackServer | None:
+    def _handed(self, upstream: egress_pb2.EgressUpstream) -> LoopbackServer | None:
         if not self.capabilities.host_loopback:
             return None
-        return handed(url, self._settings.egress.host_loopback)
+        found = handed(upstream.url, self._settings.egress.host_loopback)
+        return found and replace(found, of_ollama=upstream.name == "ollama")
 
     def configuration(self, *, reads: bool = True) -> egress_pb2.EgressConfiguration:
         """What may leave now, and the keys for it; without `reads` without what files hold."""
@@ -438,7 +438,7 @@ class EgressLauncher(_Launcher):
         )
         seen = self._seen(Role.EGRESS)
         for upstream in built.upstreams:
-            if server := self._handed(upstream.url):
+            if server := self._handed(upstream):
                 place = seen.path(self.workspace.host_sockets) / socket_name(server)
                 upstream.host_socket, upstream.host_token = str(place), self.kept.loopback_token
         return built

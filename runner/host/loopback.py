@@ -61,7 +61,8 @@ class _Refused(Exception):  # noqa: N818 - an answer, not an error
 
 def socket_name(server: LoopbackServer) -> str:
     """The name of the server's socket, which no other server has."""
-    return f"{hashlib.sha256(str(server).encode()).hexdigest()[:16]}.sock"
+    named = f"{server}{' of Ollama' if server.of_ollama else ''}"
+    return f"{hashlib.sha256(named.encode()).hexdigest()[:16]}.sock"
 
 
 def outward(request: h11.Request, server: LoopbackServer) -> h11.Request:
@@ -69,7 +70,8 @@ def outward(request: h11.Request, server: LoopbackServer) -> h11.Request:
     if request.http_version != b"1.1" or request.method not in _METHODS:
         raise _Refused(405, f"only {b', '.join(_METHODS).decode()} of HTTP/1.1 are passed on")
     target = request.target
-    if not _TARGET.fullmatch(target) or not server.has(target.decode().partition("?")[0]):
+    method, path = request.method.decode(), target.decode("latin-1").partition("?")[0]
+    if not _TARGET.fullmatch(target) or not server.answers(method, path):
         raise _Refused(403, f"the path is not below {server}")
     named = [value.decode("latin-1") for name, value in request.headers if name == b"host"]
     if len(named) != 1 or named[0].lower() not in server.authorities:

@@ -608,7 +608,9 @@ async def test_what_the_provider_says_reaches_the_program() -> None:
     refused = provider.error("400 Bad Request", says)
     async with (
         provider.openai_server(*[refused] * 4) as server,
-        open_http_agents(None, provider="ollama", model="gemma3", base_url=server.base_url) as made,
+        open_http_agents(
+            None, provider="compatible", model="gemma3", base_url=server.base_url
+        ) as made,
         client(made, made.token()) as program,
     ):
         asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}

@@ -20,10 +20,12 @@ import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.models.ollama import UNKNOWN
 from guest.tools.shell.tool import shell_tools
 from tests.support.gateway.gateways import Client, open_gateways, refusal, run_turn
 from tests.support.servers import anthropic_replies
 from tests.support.servers import openai_server as wire
+from tests.support.servers.model_servers import ollama, serving, tag
 from tests.support.servers.openai_server import OpenAIServer, Reply, openai_server
 
 SNAPSHOT = Path(__file__).with_name("provider_tools.json")
@@ -170,6 +172,26 @@ async def test_thinking_and_caching_are_asked_for_where_the_provider_has_them(as
     body = server.requests[0].body
     assert ("thinking" in body) == asked
     assert ("cache_control" in json.dumps(body)) == asked
+
+
+async def test_a_turn_with_ollama_goes_by_its_own_api_within_the_window_that_it_gave() -> None:
+    with serving(ollama(tag("m", "tools", context_length=30_000), gives=12_000)) as server:
+        where = f"http://127.0.0.1:{server.port}/v1"
+        async with open_gateways(provider="ollama", model="m", base_url=where) as gateways:
+            alice = await gateways.serve("alice")
+            session = await alice.session()
+            told = await alice.say(session, "remember that my cat is Tom")
+            (receipt,) = (each.receipt for each in told if each.WhichOneof("event") == "receipt")
+            assert (receipt.action, receipt.outcome) == ("saved", "done")
+            assert told[-1].completed.input_tokens == 22
+            answer = await alice.say(session, "hello")
+            assert answer[-1].completed.text == "I do not know."
+            asked = pb.GetTurnContextRequest(session_id=session)
+            used = await alice.stub.GetTurnContext(asked)
+    assert set(server.asked) == {"POST /api/show", "POST /api/chat", "GET /api/ps"}
+    windows = [each["options"]["num_ctx"] for each in server.bodies if "options" in each]
+    assert windows == [UNKNOWN] * 3
+    assert used.window == 10_500
 
 
 async def test_configured_instructions_follow_the_rules() -> None:

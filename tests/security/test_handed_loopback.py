@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from wire.egress.loopback import LoopbackServer
 from wire.identity import Identity, Party
+from wire.providers import AT_THE_ROOT
 from wire.tls import client_context
 
 from runner.host import loopback
@@ -94,11 +95,11 @@ class Handed:
 
 
 @asynccontextmanager
-async def handed_over(path: str = "/v1") -> AsyncIterator[Handed]:
+async def handed_over(path: str = "/v1", *, of_ollama: bool = True) -> AsyncIterator[Handed]:
     recorder = Recorder()
     listener = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
     recorder.port = listener.sockets[0].getsockname()[1]
-    server = LoopbackServer.of(f"http://127.0.0.1:{recorder.port}{path}")
+    server = LoopbackServer("127.0.0.1", recorder.port, path, of_ollama)
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxl-") as root:
         host = HostLoopback(Workspace(Path(root), "alice"), parties.identity(Party.RUNNER), TOKEN)
         await host.serve({server})
@@ -129,6 +130,19 @@ async def test_a_plain_request_is_passed_on_anew_and_its_answer_unread() -> None
         ]
 
 
+@pytest.mark.parametrize(
+    ("path", "of_ollama", "passes"), [("/v1", True, 1), ("/v2", True, 0), ("/v1", False, 0)]
+)
+async def test_ollamas_own_chats_are_beside_v1_of_an_ollama_alone(
+    path: str, of_ollama: bool, passes: int
+) -> None:
+    async with handed_over(path, of_ollama=of_ollama) as handed:
+        for line in AT_THE_ROOT:
+            answer = await handed.send(handed.head(f"{line} HTTP/1.1"))
+            assert (answer == OK) == bool(passes)
+        assert len(handed.recorder.connections) == passes * len(AT_THE_ROOT)
+
+
 async def test_a_body_in_pieces_arrives_whole() -> None:
     async with handed_over() as handed:
         head = handed.head("POST /v1/x HTTP/1.1", "Transfer-Encoding: chunked")
@@ -141,6 +155,12 @@ async def test_a_body_in_pieces_arrives_whole() -> None:
 HOST = "the header Host"
 REQUESTS = {
     "another path": ("GET /api/delete HTTP/1.1",),
+    "the download of a model": ("POST /api/pull HTTP/1.1",),
+    "the removal of a model": ("DELETE /api/delete HTTP/1.1",),
+    "another method of a path at the root": ("DELETE /api/chat HTTP/1.1",),
+    "a path below one at the root": ("POST /api/chat/x HTTP/1.1",),
+    "a path upwards from one at the root": ("POST /api/chat/../pull HTTP/1.1",),
+    "a path at the root, escaped": ("POST /api/%63hat HTTP/1.1",),
     "a path that only begins like it": ("GET /v1x HTTP/1.1",),
     "a path upwards": ("GET /v1/../api/tags HTTP/1.1",),
     "a path upwards, escaped": ("GET /v1/%2e%2e/api/tags HTTP/1.1",),

@@ -7,6 +7,7 @@ marked as the provider's.
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from traceback import walk_tb
@@ -49,7 +50,8 @@ def from_model(
     keyed = PROVIDERS.get(provider)
     local = base_url or (keyed.url if keyed and not keyed.needs_key else "")
     who = f"provider {provider!r}" + (f" at {plain_address(local)}" if local else "")
-    given = {"who": who, "model": model, "provider": provider}
+    get = f"ollama pull {shlex.quote(model)}; or " if provider == "ollama" else ""
+    given = {"who": who, "model": model, "provider": provider, "get": get}
     if (refused := refusal_in(error)) is not None:
         if refused.details == MISSING:
             refused.resolution = _KEY.format(**given)
@@ -122,7 +124,8 @@ _TOO_LONG_WORDS: Final = re.compile(
     r"\b(context|prompt|input|model) (size|length|window)\b"
     r"|\b(prompt|input|request)\b[^.]{0,40} (too long|longer than|exceeds)\b"
     r"|\b(less than|maximum|too many)\b[^.]{0,40}(?<!output )(?<!completion )\btokens\b"
-    r"|\btokens\b[^.]{0,40} must be <",
+    r"|\btokens\b[^.]{0,40} must be <"
+    r"|\bno user query found in messages",  # Ollama has cut it off
     re.IGNORECASE,
 )
 _REFUSED: Final = (400, 422, 500)
@@ -238,13 +241,13 @@ _KINDS: Final = (
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
-        f"correct model (or base_url){SET_UP}",
+        f"{{get}}correct model (or base_url){SET_UP}",
         errors=exceptions.ModelNotFoundError,
     ),
     _Kind(
         Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
-        f"correct model (or base_url){SET_UP}",
+        f"{{get}}correct model (or base_url){SET_UP}",
         words=_any(
             r"not a valid model",
             r"(unknown|no such|invalid) model",

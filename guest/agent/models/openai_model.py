@@ -6,18 +6,27 @@ A piece of a call is put where its id and its number say, else its number, else 
 """
 
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic_ai.messages import ModelMessage, ModelResponseStreamEvent
+import httpx2
+from openai import AsyncStream
+from openai.types.chat import ChatCompletionChunk
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from wire.text import bounded_json
 
 from guest.agent.calls import CALLS_MAX
 from guest.agent.models.roles import alternating
+
+log = logging.getLogger(__name__)
+
+_UNKNOWN_FIELD: Final = (400, 422)
 
 
 @dataclass
@@ -99,8 +108,87 @@ def window_in(listing: Any, name: str) -> int:
     return 0
 
 
+class _Chunks(AsyncStream[ChatCompletionChunk]):
+    """A streamed answer. Where it ends for calls of which none has come, those that `again` brings
+    follow."""
+
+    again: Callable[[], Awaitable[AsyncStream[ChatCompletionChunk]]]
+
+    async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
+        called, reason = False, ""
+        async for chunk in super().__stream__():
+            for choice in chunk.choices if isinstance(chunk.choices, list) else ():
+                delta = getattr(choice, "delta", None)
+                called = called or bool(getattr(delta, "tool_calls", None))
+                reason = getattr(choice, "finish_reason", None) or reason
+            yield chunk
+        if reason == "tool_calls" and not called:
+            async for chunk in await self.again():
+                yield chunk
+
+
 class OpenAIModel(OpenAIChatModel):
-    """A model of OpenAI, or of a server that speaks its API."""
+    """A model of OpenAI, or of a server that speaks its API.
+
+    A server that loses calls of streamed answers is asked without streaming from then on.
+
+    Args:
+        extra: Fields that some servers do not know. One that a server refuses by its name is not
+            sent again. The value of `max_tokens` is the limit of each request.
+    """
+
+    def __init__(self, *args: Any, extra: dict[str, Any] | None = None, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._extra = extra or {}
+        self._streams = True
+
+    async def _completions_create(
+        self, messages: Any, stream: bool, model_settings: Any, model_request_parameters: Any
+    ) -> Any:
+        limit = {"max_tokens": model_settings.get("max_tokens")}
+        extra = {name: limit.get(name, value) for name, value in self._extra.items()}
+        settings = {**model_settings, "extra_body": {k: v for k, v in extra.items() if v}}
+        create: Any = super()._completions_create
+
+        async def ask(stream: bool) -> Any:
+            return await create(messages, stream, settings, model_request_parameters)
+
+        try:
+            answer = await ask(stream and self._streams)
+        except ModelHTTPError as error:
+            refused = [name for name in self._extra if name in str(error)]
+            if error.status_code not in _UNKNOWN_FIELD or not refused:
+                raise
+            log.info("the server does not take %s", ", ".join(refused))
+            for name in refused:
+                del self._extra[name]
+            return await self._completions_create(
+                messages, stream, model_settings, model_request_parameters
+            )
+
+        if not stream or isinstance(answer, ModelResponse):
+            return answer
+        if not isinstance(answer, AsyncStream):
+            return self._one_chunk(answer)
+
+        async def again() -> AsyncStream[ChatCompletionChunk]:
+            log.warning("a call of a streamed answer was lost: answers are not streamed any more")
+            self._streams = False
+            return self._one_chunk(await ask(False), content=None)  # that has come
+
+        chunks = _Chunks(cast_to=ChatCompletionChunk, response=answer.response, client=self.client)
+        chunks.again = again
+        return chunks
+
+    def _one_chunk(self, whole: Any, **other: None) -> AsyncStream[ChatCompletionChunk]:
+        """An answer in one piece as a stream, with `other` fields of its message."""
+        told = self._validate_completion(whole).model_dump(exclude_unset=True)
+        for choice in told["choices"]:
+            choice["delta"] = choice.pop("message") | other
+            for index, call in enumerate(choice["delta"].get("tool_calls") or ()):
+                call["index"] = index
+        response = httpx2.Response(200, text=f"data: {json.dumps(told)}\n\n")
+        return AsyncStream(cast_to=ChatCompletionChunk, response=response, client=self.client)
 
     async def window(self) -> int:
         """What the list of the server says of it, which is asked as turns are; see `KnowsWindow`.

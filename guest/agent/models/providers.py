@@ -34,12 +34,17 @@ _QUESTION: Final = "Call the tool ready with the word yes."
 
 def request_settings(settings: AgentSettings) -> "ModelSettings":
     """What every request of a turn asks of its provider, as far as the provider knows of it."""
-    asked: ModelSettings = {}
+    asked = always(settings)
     if settings.thinking != "default":
         asked["thinking"] = False if settings.thinking == "off" else settings.thinking
     if settings.prompt_cache:
         asked["cache"] = True
     return asked
+
+
+def always(settings: AgentSettings) -> "ModelSettings":
+    """What every request asks, also one for a summary."""
+    return {} if settings.temperature is None else {"temperature": settings.temperature}
 
 
 def build_model(
@@ -80,6 +85,10 @@ def build_model(
 
 
 def _openai(settings: AgentSettings, **asked: Any) -> "Model":
+    if settings.provider == "ollama":
+        from guest.agent.models.ollama import OllamaModel
+
+        return OllamaModel(settings, _ANY_SERVER, **asked)
     from guest.agent.models.openai_model import OpenAIModel
 
     if settings.base_url or settings.provider != "openai":
@@ -87,8 +96,13 @@ def _openai(settings: AgentSettings, **asked: Any) -> "Model":
 
         name = "openai-compatible" if settings.provider == "openai" else settings.provider
         asked["api_key"] = asked["api_key"] or None
+        extra: dict[str, Any] = {}
+        if not settings.needs_key and settings.provider != "azure":  # a server of somebody's own
+            extra["max_tokens"] = 0
+            if settings.thinking == "off":
+                extra["chat_template_kwargs"] = {"enable_thinking": False}
         provider = OpenAICompatibleProvider(name, **asked)
-        return OpenAIModel(settings.model, provider=provider, profile=_ANY_SERVER)
+        return OpenAIModel(settings.model, provider=provider, profile=_ANY_SERVER, extra=extra)
     from pydantic_ai.providers.openai import OpenAIProvider
 
     return OpenAIModel(settings.model, provider=OpenAIProvider(**asked))

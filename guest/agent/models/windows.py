@@ -1,7 +1,8 @@
 """The windows of models: how many tokens a request takes at most, together with its answer.
 
-A server is asked once, before its model is first used; a refusal may teach another figure. Both are
-a server's data: a figure that no model has is ignored, and none raises what is configured.
+A server is asked before its model is used, until its figure is final; a refusal may teach another
+one. Both are a server's data: a figure that no model has is ignored, and none raises what is
+configured.
 """
 
 import asyncio
@@ -77,7 +78,8 @@ class Windows:
     async def ask(self, label: str, model: object) -> None:
         """Ask the server of `model`, unless it has answered already. Never fails."""
         async with self._asking:
-            if label in self._known or not isinstance(model, KnowsWindow):
+            known = label in self._known and getattr(model, "window_is_final", True)
+            if known or not isinstance(model, KnowsWindow):
                 return
             try:
                 async with asyncio.timeout(_ASK_S):

@@ -23,6 +23,7 @@ from guest.agent.events import by_turn
 from guest.agent.history import storable
 from guest.agent.models.errors import named
 from guest.agent.models.offline import OfflineModel
+from guest.agent.models.providers import always
 from guest.agent.prompt.window import Window, of_messages
 from guest.errors import BudgetError, StorageError
 from guest.memory.conversations.sessions import SessionState
@@ -215,6 +216,7 @@ class Summaries:
         self._settings = settings
         self._timeout_s = timeout_s or settings.turn_timeout_s
         self._window = Window.of(settings)
+        self._always = always(settings)
         self._part = _FIRST_PART
         self._making: dict[str, asyncio.Task[Rolled]] = {}
         self._failures: dict[str, str] = {}
@@ -379,7 +381,7 @@ class Summaries:
         async with self._agent.run_stream(
             given,
             model=model,
-            model_settings={"max_tokens": _ROOM_TO_THINK * self._window.summary},
+            model_settings={**self._always, "max_tokens": _ROOM_TO_THINK * self._window.summary},
             usage_limits=UsageLimits(request_limit=1),
             capabilities=capabilities,
         ) as answer:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from wire.egress import hosts
 from wire.egress.rules import DEFAULT_PORTS, Readings
+from wire.providers import AT_THE_ROOT
 
 ACCEPTED: Final = "http://HOST:PORT/PATH with a loopback address or localhost as its host"
 
@@ -26,11 +27,13 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class LoopbackServer:
-    """One server. Its `path` has no slash at the end; empty means every path."""
+    """One server. Its `path` has no slash at the end; empty means every path. One `of_ollama`
+    takes some more beside /v1."""
 
     host: str
     port: int
     path: str
+    of_ollama: bool = False
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -66,6 +69,11 @@ class LoopbackServer:
         return not readings.ambiguous and all(
             f"{each}/".startswith(f"{self.path}/") for each in read
         )
+
+    def answers(self, method: str, path: str) -> bool:
+        """Whether a request is for it: its path, or Ollama's own beside /v1."""
+        beside = self.of_ollama and self.path == "/v1"
+        return self.has(path) or (beside and f"{method} {path}" in AT_THE_ROOT)
 
     @property
     def _is_here(self) -> bool:

@@ -45,6 +45,23 @@ async def test_the_key_is_put_in_and_what_the_agent_sent_is_not(egress: Egress) 
     assert (begun.upstream, begun.session_id, begun.path) == ("openai", "session-1", "/v1/models")
 
 
+async def test_ollamas_own_api_is_beside_v1(egress: Egress) -> None:
+    async with origin() as server:
+        where = f"http://localhost:{server.port}"
+        for base, name, found in (
+            ("/v1", "ollama", "/api/ps"),
+            ("/api", "ollama", "/api/ps"),
+            ("", "ollama", "/api/ps"),
+            ("/a/v1", "ollama", "/a/api/ps"),
+            ("/v1", "openai", "/v1/api/ps"),
+        ):
+            await egress.configure(upstreams=[pb.EgressUpstream(name=name, url=where + base)])
+            assert (await egress.ask(f"/{name}/api/ps")).body == f"you sent  to {found}".encode()
+        await egress.configure(upstreams=[pb.EgressUpstream(name="ollama", url=f"{where}/v1")])
+        answer = await egress.ask("/ollama/api/tags")
+        assert answer.body == b"you sent  to /v1/api/tags"
+
+
 async def test_an_upstream_proves_itself_by_its_own_authority(
     egress: Egress, certificates: Certificates
 ) -> None:

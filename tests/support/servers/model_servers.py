@@ -48,7 +48,9 @@ class ModelServer:
                 status, answer = route(body)
                 self.send_response(status)
                 if isinstance(answer, Iterator):
-                    self.send_header("content-type", "text/event-stream")
+                    lines = self.path.startswith("/api/")  # of Ollama
+                    form = "application/x-ndjson" if lines else "text/event-stream"
+                    self.send_header("content-type", form)
                     self.send_header("connection", "close")
                     self.end_headers()
                     for piece in answer:
@@ -57,6 +59,7 @@ class ModelServer:
                     self.close_connection = True
                     return
                 data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+                self.send_header("content-type", "application/json; charset=utf-8")
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -90,16 +93,30 @@ def always(answer: Any, status: int = 200) -> Route:
     return lambda _: (status, answer)
 
 
-def tag(name: str, *can: str, size: float = 1.0, loaded: bool = False, at: str = "") -> Any:
-    """A model of Ollama: what it is capable of, and its size in GB."""
+def tag(
+    name: str,
+    *can: str,
+    size: float = 1.0,
+    loaded: bool = False,
+    at: str = "",
+    family: str = "qwen3",
+    **facts: int,
+) -> Any:
+    """A model of Ollama: what it is capable of, its size in GB, and figures of its `family`."""
     remote = {"remote_host": at, "remote_model": name} if at else {}
     capabilities = {"capabilities": list(can)} if can else {}
     listed = {"name": name, "model": name, "size": int(size * GB), **remote}
-    return {"listed": listed, "shown": {**capabilities, **remote}, "loaded": loaded}
+    figures = {f"{family}.{key.replace('__', '.')}": each for key, each in facts.items()}
+    told = {
+        "details": {"family": family},
+        "model_info": {"general.architecture": family, **figures},
+    }
+    return {"listed": listed, "shown": {**capabilities, **told, **remote}, "loaded": loaded}
 
 
-def ollama(*tags: Any, pulls: str = "") -> dict[str, Route]:
-    """Ollama with these models; `pulls` is the error of a download, else it succeeds."""
+def ollama(*tags: Any, pulls: str = "", gives: int = 0) -> dict[str, Route]:
+    """Ollama with these models; `pulls` is the error of a download, else it succeeds. It gives a
+    model the window that it is asked for, or at most `gives`."""
     models = {each["listed"]["name"]: each for each in tags}
 
     def listed(_: object) -> Answer:
@@ -127,11 +144,28 @@ def ollama(*tags: Any, pulls: str = "") -> dict[str, Route]:
     def chat(body: dict[str, Any]) -> Answer:
         found = models.get(body["model"])
         if found is None:
-            return 404, {"error": {"message": f'model "{body["model"]}" not found, try pulling it'}}
-        if body.get("tools") and "tools" not in found["shown"].get("capabilities", ["tools"]):
-            words = f"registry.ollama.ai/library/{body['model']} does not support tools"
-            return 400, {"error": {"message": words, "type": "invalid_request_error"}}
-        return 200, _streamed(body)
+            return 404, {"error": f"model '{body['model']}' not found"}
+        can = found["shown"].get("capabilities", ["tools", "thinking"])
+        if body.get("tools") and "tools" not in can:
+            return 400, {
+                "error": f"registry.ollama.ai/library/{body['model']} does not support tools"
+            }
+        think = body.get("think")
+        if think and "thinking" not in can:
+            return 400, {"error": f'"{body["model"]}" does not support thinking'}
+        if isinstance(think, str) and found["shown"]["details"]["family"] != "gptoss":
+            return 400, {"error": f'think value "{think}" is not supported for this model'}
+        window = min(body["options"].get("num_ctx", 4096), gives or 10**9)
+        found["loaded"], found["listed"]["context_length"] = True, window
+        words = len(json.dumps([body["messages"], body.get("tools")])) // 4
+        if words > window and body.get("truncate") is False:
+            why = f"request ({words} tokens) exceeds the available context size ({window} tokens)"
+            refusal = {"code": 400, "message": why, "type": "exceed_context_size_error"}
+            return 400, {"error": json.dumps({"error": refusal})}
+        lines = list(_said(_reply(body)))
+        if body.get("stream") is False:
+            return 200, {**json.loads(lines[-1]), "message": json.loads(lines[0])["message"]}
+        return 200, iter(lines)
 
     def running(_: object) -> Answer:
         return 200, {"models": [each["listed"] for each in models.values() if each["loaded"]]}
@@ -143,8 +177,28 @@ def ollama(*tags: Any, pulls: str = "") -> dict[str, Route]:
         "GET /api/ps": running,
         "POST /api/show": show,
         "POST /api/pull": pull,
-        "POST /v1/chat/completions": chat,
+        "POST /api/chat": chat,
     }
+
+
+def _said(reply: dict[str, Any]) -> Iterator[str]:
+    """What the model answers, as the lines of Ollama's stream."""
+    calls = [
+        {
+            "function": {
+                "name": call["function"]["name"],
+                "arguments": json.loads(call["function"]["arguments"]),
+            }
+        }
+        for call in reply.get("tool_calls", ())
+    ]
+    message = {"role": "assistant", "content": reply.get("content", "")}
+    yield (
+        json.dumps({"message": message | ({"tool_calls": calls} if calls else {}), "done": False})
+        + "\n"
+    )
+    end = {"done": True, "done_reason": "stop", "prompt_eval_count": 11, "eval_count": 7}
+    yield json.dumps({"message": {"role": "assistant", "content": ""}, **end}) + "\n"
 
 
 def lm_studio(*models: dict[str, Any]) -> dict[str, Route]:
