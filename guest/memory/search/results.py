@@ -62,7 +62,10 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
     WHERE chunks.namespace = ?2 AND NOT {HIDDEN}
         AND NOT (event.session_id = ?3 AND event.turn_id = ?4)
         AND NOT (event.role = 'user' AND instr(?7, trim(chunks.body, {_BLANKS})) > 0
-                 AND length(event.text) >= min(length(trim(?7, {_BLANKS})), 200))
+                 AND min(length(trim(?7, {_BLANKS})), 200) <= (
+                     SELECT SUM(length(passage.body)) FROM chunks AS passage
+                         WHERE passage.session_id = event.session_id
+                             AND passage.sequence = event.sequence))
         AND (event.session_id = ?3 OR NOT ?5) AND CASE
         WHEN event.role = 'tool' AND json_valid(event.payload)
             THEN COALESCE(json_extract(event.payload, {_TOOL}), '')
