@@ -20,9 +20,11 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
 from guest.agent.answer_form import NO_FORM
+from guest.agent.deferred import FIND_TOOLS, FoundTools
 from guest.agent.events import BESIDE, INCOMPLETE, REQUEST
 from guest.agent.incomplete import Reason, Size
 from guest.agent.meter import Bill, countable
+from guest.agent.prompt.builder import SECRETS
 from guest.agent.prompt.fitting import Sent
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
@@ -45,6 +47,7 @@ class Run:
     """The state of one turn, discarded with it.
 
     Attributes:
+        tools: Those that the session has found.
         clock: The time that it may take; stands still while a person is waited for.
         steps: The number of requests to the model.
         bill: What they took.
@@ -61,6 +64,7 @@ class Run:
         self,
         request: TurnRequest,
         store: Conversations,
+        tools: FoundTools,
         pipeline: ToolPipeline,
         redact: Callable[[str], str],
         emit: Emit,
@@ -72,6 +76,7 @@ class Run:
         earlier: Sequence[Event] = (),
     ) -> None:
         self.request = request
+        self.tools = tools
         self.clock = clock
         self.bill = bill
         self.steps = 0
@@ -98,6 +103,7 @@ class Run:
         self._vouched = dict.fromkeys(each.text for each in earlier if each.role == "user")
         self._prompted: tuple[str, ...] = ()
         self._beside = ""
+        self._secrets_are_told = False
         self._calls: list[Call] = []
         self._recorded: set[str] = set()
         self._answers: list[str] = []
@@ -221,10 +227,21 @@ class Run:
         is completed even if the turn is cancelled."""
         if refusal := self.refusals.pop(call_id, ""):
             return await self._refuse(call_id, tool, refusal)
+        await self.tools.use(tool)
         call = self._call(call_id, tool, arguments)
         if self.ledger.change_of(tool, arguments) is not None:
             return await self._changing.run(call)
         return await call
+
+    async def find_tools(self, call_id: str, arguments: Any) -> ToolResult:
+        """Find tools for the model, store what was found and tell the watcher."""
+        if refusal := self.refusals.pop(call_id, ""):
+            return await self._refuse(call_id, FIND_TOOLS, refusal)
+        found = await self.tools.find(str(parsed(arguments).get("query", "")))
+        result = ToolResult(
+            text=found, is_error=False, summary=found[:_SUMMARY_CHARS], duration_ms=0
+        )
+        return await self._record_call(call_id, FIND_TOOLS, arguments, result)
 
     async def call_client(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         """Have the client run a call of the model, store its result and tell the watcher."""
@@ -315,6 +332,9 @@ class Run:
 
     async def _call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         result = await self.ledger.call(self._context(), tool, arguments)
+        if "[redacted:" in result.text and not self._secrets_are_told:
+            self._secrets_are_told = True
+            result = replace(result, text=f"{result.text}\nNote: {SECRETS}")
         await self._record_call(call_id, tool, arguments, result)
         for receipt in result.receipts:
             if receipt.outcome != "failed":  # which the model, or the runtime, may still mend

@@ -6,7 +6,6 @@ error and the model can correct it. The client's own tools are offered beside it
 them, the client runs them, and nobody vouches for what they give back.
 """
 
-import functools
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,11 +15,13 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.deferred import FIND_TOOLS, search_tool
 from guest.agent.history import storable
 from guest.agent.recorder import Run
 from guest.agent.turn import ClientTool
-from guest.tools.arguments import SchemaArguments, arguments_text, told
-from guest.tools.base import Arguments, Safety, Tool, ToolResult
+from guest.tools.arguments import arguments_text, told
+from guest.tools.base import Safety, Tool, ToolResult
+from guest.tools.brief import brief
 from guest.tools.pipeline import ToolPipeline
 
 ARGUMENTS = "arguments"
@@ -80,7 +81,8 @@ class PipelineToolset(_Toolset):
         self._pipeline = pipeline
 
     def definitions(self) -> Iterable[ToolDefinition]:
-        return map(definition, self._pipeline.tools())
+        tools = self._pipeline.tools()
+        return [*map(definition, tools), *search_tool(tools)]
 
     async def run(self, turn: Run, call_id: str, name: str, arguments: Any) -> ToolResult:
         text = (
@@ -97,6 +99,8 @@ class PipelineToolset(_Toolset):
                 told=told(shown, telling),
             )
         )
+        if name == FIND_TOOLS:
+            return await turn.find_tools(call_id, arguments)
         return await turn.call(call_id, name, arguments)
 
     def _telling(self, name: str) -> str:
@@ -108,21 +112,16 @@ class PipelineToolset(_Toolset):
 
 
 def definition(tool: Tool) -> ToolDefinition:
-    """The definition of `tool` for a provider. A foreign schema is never one that a provider
-    enforces, which refuses more schemas."""
+    """The definition of `tool` for a provider. None is one that a provider enforces: a model may
+    use arguments that it is not told of, and an enforced foreign schema is refused more often."""
+    told, schema = brief(tool)
     return ToolDefinition(
         name=tool.name,
-        description=tool.description,
-        parameters_json_schema=_schema(tool.arguments),
+        description=told,
+        parameters_json_schema=schema,
         sequential=tool.safety is not Safety.READ_ONLY,
-        strict=False if issubclass(tool.arguments, SchemaArguments) else None,
+        strict=False,
     )
-
-
-@functools.lru_cache(maxsize=512)
-def _schema(arguments: type[Arguments]) -> dict[str, Any]:
-    """Cached: making it takes as long as the rest of a request."""
-    return arguments.model_json_schema()
 
 
 class ClientToolset(_Toolset):

@@ -26,6 +26,7 @@ from wire.v1 import gateway_pb2 as pb
 from guest import watch
 from guest.agent import failures, history, incomplete
 from guest.agent.calls import CheckCalls
+from guest.agent.deferred import FoundTools
 from guest.agent.events import by_turn, incomplete_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.meter import Bill, Meter, countable
@@ -80,6 +81,7 @@ class TurnLoop:
         self._pipeline = pipeline
         self._store = memory.conversations
         self._receipts = memory.receipts
+        self._state = memory.state_of
         self._context = ContextBuilder(
             memory=memory,
             pipeline=pipeline,
@@ -167,6 +169,7 @@ class TurnLoop:
         run = Run(
             request,
             self._store,
+            FoundTools(session, self._state, self._pipeline.tools),
             self._pipeline,
             self._redact,
             emit,
@@ -349,6 +352,7 @@ class TurnLoop:
             toolsets=[ClientToolset(() if unless else run.request.client.tools)],
             usage=run.usage,
             capabilities=[
+                run.tools,
                 HoldToForm(lambda: run.form, choice.provider, run.drop_unrecorded),
                 fitting,
                 run.bill.counting("answer"),

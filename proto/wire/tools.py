@@ -35,6 +35,11 @@ OFF_BY_DEFAULT: Final = frozenset(
     {"memory_context", "remember", "recall", "forget", "search_memory", "write_memory"}
 )
 
+CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], *FAMILIES["shell"])) - {
+    "memory_context"
+}
+"""The tools that a model is offered in every request; it finds the others when it needs them."""
+
 TOOLS: Final = tuple(tool for tools in FAMILIES.values() for tool in tools)
 
 MEMORY_TOOLS: Final = frozenset(

@@ -1,6 +1,7 @@
 """A provider that refuses a request because of a foreign tool: the turn goes on without it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -55,7 +56,7 @@ async def notices(alice: Client) -> tuple[str, list[str]]:
 
 @asynccontextmanager
 async def gateways(server: OpenAIServer, *names: str, **more: Any) -> AsyncIterator[Client]:
-    """Alice, whose agent has these foreign tools."""
+    """Alice, whose agent has found these foreign tools."""
     settings: dict[str, Any] = {"provider": "openai", "model": "test-model", **more}
     tools = foreign(*names)
     async with open_gateways(
@@ -63,6 +64,8 @@ async def gateways(server: OpenAIServer, *names: str, **more: Any) -> AsyncItera
     ) as opened:
         alice = await opened.serve("alice")
         await alice.session("s")
+        found = json.dumps({name: number for number, name in enumerate(names)})
+        await opened.memory.state_of.swap("s", "found_tools", found, 0)
         yield alice
 
 

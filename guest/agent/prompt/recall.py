@@ -106,8 +106,10 @@ class PromptContent:
         self, session_id: str, after: int, texts: Iterable[str], said: Iterable[str] = ()
     ) -> None:
         self.session_id = session_id
+        self.texts = (*texts,)
+        self.everything = (*self.texts, *(said := (*said,)))
         self._after = after
-        self._texts = f" {' '.join(map(_plain, texts))} "
+        self._texts = f" {' '.join(map(_plain, self.texts))} "
         self._said = f" {' '.join(map(_plain, said))} "
 
     def holds(self, hit: Hit) -> bool:

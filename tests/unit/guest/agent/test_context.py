@@ -211,13 +211,7 @@ async def test_a_summary_of_what_tools_gave_says_so() -> None:
 
 RULES = {
     "memory_save": "Save only what",
-    "remember": "remember keeps",
-    "recall": "recall gives",
-    "forget": "replacement_id",
-    "write_memory": "write_memory keeps",
-    "scratch_note": "scratch_note is",
-    "write_session_handoff": "leaves the next session",
-    "file_read": "Paths begin with",
+    "file_read": "/vault is read only",
 }
 
 
@@ -231,11 +225,20 @@ async def test_rules_name_only_what_is_offered(offered: tuple[str, ...]) -> None
     assert words & names - {"remember", "recall", "forget"} <= set(offered)
 
 
+async def test_what_a_placeholder_is_is_told_where_one_stands() -> None:
+    house = House(*DEFAULT)
+    assert "[redacted:" not in (await house.build()).sections.text
+    told = await house.build("what is [redacted:5f0c2a91b7e4]?")
+    assert "[redacted:…] stands for a secret" in told.sections.beside
+
+
 async def test_the_save_promise_is_a_rule() -> None:
     rules = (await House(*DEFAULT).build()).sections.rules
     assert "save it in the same turn with memory_save, before you answer" in rules
-    assert "only after `Stored: [id: …]`" in rules
-    assert "memory_save or remember" in (await House(*DEFAULT, "remember").build()).sections.rules
+    assert "Never write that something is saved" in rules
+    assert "Stored" not in rules  # a small model copies it
+    assert "with remember, before" in (await House("remember").build()).sections.rules
+    assert (await House(*DEFAULT, "remember").build()).sections.rules == rules
     assert "Nothing can be saved" in (await House("file_read").build()).sections.rules
 
 
