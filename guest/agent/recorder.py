@@ -104,6 +104,7 @@ class Run:
         self._prompted: tuple[str, ...] = ()
         self._beside = ""
         self._secrets_are_told = False
+        self._hides = 0
         self._calls: list[Call] = []
         self._recorded: set[str] = set()
         self._answers: list[str] = []
@@ -135,7 +136,7 @@ class Run:
 
         Args:
             stream: The events of the answer.
-            unless: An answer with exactly this text is not forwarded.
+            unless: An answer like this text, which adds nothing, is not forwarded.
 
         Raises `Incomplete` for an answer that is too long to be kept.
         """
@@ -155,12 +156,12 @@ class Run:
                 continue
             text = waiting + (_BREAK + text if apart else text)
             said, apart, waiting = True, False, ""
-            if unless and unless.startswith(text.strip()):
+            if unless and self._adds_nothing(text.strip()):
                 waiting = text
                 continue
             unless = ""
             await self._stream_text(history.storable(text))
-        if waiting.strip() != unless:
+        if not unless:
             await self._stream_text(history.storable(waiting))
 
     async def record_answer(self, response: ModelResponse) -> None:
@@ -199,12 +200,16 @@ class Run:
         """The text with which to ask the model once more; empty if that is not needed."""
         if self.form or (self._saved_by_itself and self.ledger.receipts):
             return ""
-        return second_chance.facts(
-            self.request.text,
-            self.answer,
-            self.ledger,
-            can_save=any(self.ledger.change_of(name, {}) for name in self._offered),
-        )
+        can_save = any(self.ledger.change_of(name, {}) for name in self._offered)
+        ok = len(second_chance.NOTHING_TO_ADD) + 1
+        self._hides = second_chance.SHORT_CHARS if can_save else ok
+        return second_chance.facts(self.request.text, self.answer, self.ledger, can_save=can_save)
+
+    def _adds_nothing(self, text: str) -> bool:
+        """Whether an answer that the model was asked for once more begins so, and is hidden if it
+        ends there. None is that follows a call."""
+        repeated = self.answer.strip().startswith(text)
+        return bool(self._hides) and (len(text) <= self._hides or repeated)
 
     def ask_once_more(self) -> None:
         """Start a new paragraph for the model's next answer."""
@@ -349,6 +354,7 @@ class Run:
         self, call_id: str, tool: str, arguments: Any, result: ToolResult
     ) -> ToolResult:
         """Store what a call brought and tell the watcher."""
+        self._hides = 0
         self._calls.append(Call(tool, parsed(arguments), result))
         self._material |= dict.fromkeys(result.material)
         self._vouched |= dict.fromkeys(result.vouched)

@@ -156,7 +156,7 @@ async def test_an_update_that_changes_nothing_keeps_nothing(tmp_path: Path) -> N
     async with scripted_turns(tmp_path) as turns:
         (note_id,) = await noted(turns.memory, "Rex is 4")
         again = calls(("memory_update", {"note_id": note_id, "content": "Rex is 4"}))
-        turns.replies = [again, "I have saved it.", "(nothing to add)"]
+        turns.replies = [again, "I have saved it.", "OK"]
         outcome = await turns.answer("remember that I like tea")
         assert told(outcome) == [("saved", "done", ["I like tea"])], "by the runtime"
 

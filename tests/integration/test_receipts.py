@@ -107,7 +107,7 @@ async def test_a_lie_is_shown_as_it_is_and_the_receipt_says_otherwise(
         assert told(outcome) == []
         assert await turns.notes() == []
         assert len(turns.asked) == 2, "it was asked once more"
-        assert "No memory tool succeeded" in turns.asked[1]
+        assert "Did the user ask you to keep" in turns.asked[1]
 
 
 async def test_the_second_chance_saves(tmp_path: Path) -> None:

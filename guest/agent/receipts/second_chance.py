@@ -11,8 +11,12 @@ from typing import Final
 
 from guest.agent.receipts.ledger import Ledger
 
-NOTHING_TO_ADD: Final = "(nothing to add)"
+NOTHING_TO_ADD: Final = "OK"
 """What the model answers to a false alarm; it is neither shown nor stored."""
+
+SHORT_CHARS: Final = 24
+"""Nor is an answer without a call that is as short, where a tool that saves is on offer, nor one
+that says what the first one did: receipts tell what memory did."""
 
 FROM_THE_RUNTIME: Final = "[This is the runtime, not the user.]"
 """How the facts begin that the model is asked once more with."""
@@ -137,19 +141,14 @@ _MODAL: Final = re.compile(
     re.IGNORECASE,
 )
 _CONDITION: Final = re.compile(r"\b(?:if|wenn|si|als|se)\b|如果|なら", re.IGNORECASE)
-_FACTS: Final = (
-    f"{FROM_THE_RUNTIME} No memory tool succeeded in this turn: nothing was "
-    "saved, changed or deleted. {what}If neither is the case, answer with exactly "
-    f"{NOTHING_TO_ADD} and nothing else."
-)
 _CAN: Final = (
-    "If the user asked for something to be kept, changed or forgotten, call the memory tool for "
-    "it now, or tell the user plainly that nothing was saved. If your answer said that "
-    "something was saved, do the same. "
+    f"{FROM_THE_RUNTIME} Did the user ask you to keep, change or forget something? If so, call the "
+    f"memory tool for it now. If not, answer {NOTHING_TO_ADD}."
 )
 _CANNOT: Final = (
-    "No tool that saves is switched on. If the user asked for something to be kept, or your "
-    "answer said that something was, tell the user plainly that nothing was saved. "
+    f"{FROM_THE_RUNTIME} No tool that saves is switched on. Did the user ask you to keep "
+    "something, or did your answer say that something is saved? If so, tell the user that nothing "
+    f"was saved. If not, answer {NOTHING_TO_ADD}."
 )
 
 
@@ -166,7 +165,7 @@ def facts(message: str, answer: str, ledger: Ledger, *, can_save: bool) -> str:
     claimed = not ledger.changed and not ledger.wrote and claims(answer)
     if not asked and not claimed:
         return ""
-    return _FACTS.format(what=_CAN if can_save else _CANNOT)
+    return _CAN if can_save else _CANNOT
 
 
 def asks(message: str) -> bool:

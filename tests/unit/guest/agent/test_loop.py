@@ -356,7 +356,7 @@ async def test_a_request_that_could_exceed_the_token_budget_is_not_sent() -> Non
 
 
 async def test_without_room_for_the_second_chance_the_answer_stays() -> None:
-    house = House(steps("I have saved that.", "(nothing to add)"), max_tokens=1_000)
+    house = House(steps("I have saved that.", "OK"), max_tokens=1_000)
     completed = await house.say("remember the roses")
     assert isinstance(completed, gateway_pb2.TurnCompleted)
     assert len(house.seen) == 2, "the test would see nothing"
