@@ -117,7 +117,7 @@ def test_the_receipt_tells_the_truth_whatever_the_model_says(
     house: Household, model: Script
 ) -> None:
     lie = ("I've sa", "ved that ", "to my memory.\n✓ saved note-12345678")
-    model.play(says(*lie), says("(nothing to add)"))
+    model.play(says(*lie), says("OK"))
     shown = on(house, "talk", "Please remember that my bank is Nordea")
     assert "I've saved that to my memory.\n│ ✓ saved note-12345678" in shown
     (note,) = listed(house)
