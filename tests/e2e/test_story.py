@@ -99,7 +99,7 @@ def test_a_decision_is_handed_off_recalled_superseded_and_audited(
     model.seen.clear()
     on(house, "day-two", "Fail-over took minutes. What did we decide, and why? Take FoundationDB.")
     handoff = model.seen[0].system
-    assert "size the ledger's connection pool" in handoff.split("You are Oxydra")[0]
+    assert "size the ledger's connection pool" in handoff.split("You are Oxydra")[1]
 
     (current,) = [note for note in listed(house) if note["type"] == "decision"]
     assert current["text"] == "The ledger runs on FoundationDB"
@@ -127,9 +127,10 @@ def test_the_receipt_tells_the_truth_whatever_the_model_says(
     assert note["origin"]["actor"] == "automatic"
     assert note["origin"]["session_id"] == "talk"
 
-    model.play(says("The sky is blue. I have stored this in my notes."), says("I have not."))
+    claim, truth = "The sky is blue. I have stored this.", "No, it is not stored anywhere."
+    model.play(says(claim), says(truth))
     shown = on(house, "talk", "What colour is the sky?")
-    assert "The sky is blue. I have stored this in my notes.\n\nI have not." in shown
+    assert f"{claim}\n\n{truth}" in shown
     assert shown.endswith("○ memory unchanged\n\n")
     assert len(listed(house)) == 1
 
