@@ -19,6 +19,7 @@ from runner.config.models import Config
 from runner.host.host import Host
 from runner.workspace.mounts import Role
 from tests.support.scratch import SCRATCH
+from tests.support.servers.model_servers import ollama, serving, tag
 from tests.support.servers.scripted_provider import Script, says, scripted
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("loopback_in_containers")]
@@ -56,8 +57,11 @@ def root() -> Iterator[Path]:
         yield Path(path)
 
 
-def config(root: Path, provider: Script, handed: list[str]) -> Config:
-    agent = {"provider": "openai", "model": "m", "base_url": provider.base_url, "api_key_env": "K"}
+def openai(script: Script) -> dict[str, str]:
+    return {"provider": "openai", "model": "m", "base_url": script.base_url, "api_key_env": "K"}
+
+
+def config(root: Path, agent: dict[str, str], handed: list[str]) -> Config:
     return Config.model_validate(
         {
             "workspace_root": root / "ws",
@@ -110,7 +114,7 @@ async def test_only_the_agents_egress_reaches_a_server_that_is_handed_over(
     port = urlsplit(provider.base_url).port
     assert port is not None
     provider.play(*[says("here I am")] * 3)
-    async with running(config(root, provider, [provider.base_url])) as host:
+    async with running(config(root, openai(provider), [provider.base_url])) as host:
         assert not any("loopback" in notice for notice in host.notices)
         event = await turn(host)
         assert event.WhichOneof("event") == "completed", event
@@ -127,21 +131,25 @@ async def test_only_the_agents_egress_reaches_a_server_that_is_handed_over(
         await host.restart()
         assert (await turn(host)).WhichOneof("event") == "completed"
     assert list((root / "ws" / "alice" / "ipc" / "host").iterdir()) == []
-    async with running(config(root, provider, [provider.base_url])) as host:  # another runner
+    async with running(
+        config(root, openai(provider), [provider.base_url])
+    ) as host:  # another runner
         assert (await turn(host)).WhichOneof("event") == "completed"
 
 
-async def test_what_is_not_handed_over_is_refused_and_a_reload_hands_it_over(
-    root: Path, provider: Script
-) -> None:
-    provider.play(says("now I am here"))
-    now = [config(root, provider, [])]
-    async with running(now[0], reload=lambda: now[0]) as host:
-        (notice,) = (each for each in host.notices if "loopback" in each)
-        assert f'set host_loopback = ["{provider.base_url}"] in [egress]' in notice
-        assert "cannot be reached" in (await turn(host)).failed.message
-        assert list((root / "ws" / "alice" / "ipc" / "host").iterdir()) == []
-        now[0] = config(root, provider, [provider.base_url])
-        await host.reload_egress()
-        assert (await turn(host)).WhichOneof("event") == "completed"
-        assert not any("loopback" in notice for notice in host.notices)
+async def test_what_is_not_handed_over_is_refused_and_a_reload_hands_it_over(root: Path) -> None:
+    """An Ollama, which is asked by its own API."""
+    with serving(ollama(tag("m", "tools"))) as server:
+        where = f"http://127.0.0.1:{server.port}/v1"
+        agent = {"provider": "ollama", "model": "m", "base_url": where}
+        now = [config(root, agent, [])]
+        async with running(now[0], reload=lambda: now[0]) as host:
+            (notice,) = (each for each in host.notices if "loopback" in each)
+            assert f'set host_loopback = ["{where}"] in [egress]' in notice
+            assert "cannot be reached" in (await turn(host)).failed.message
+            assert list((root / "ws" / "alice" / "ipc" / "host").iterdir()) == []
+            now[0] = config(root, agent, [where])
+            await host.reload_egress()
+            assert (await turn(host)).WhichOneof("event") == "completed"
+            assert server.asked == ["POST /api/show", "POST /api/chat"]
+            assert not any("loopback" in notice for notice in host.notices)
