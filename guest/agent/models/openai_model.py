@@ -156,12 +156,12 @@ class OpenAIModel(OpenAIChatModel):
         try:
             answer = await ask(stream and self._streams)
         except ModelHTTPError as error:
-            refused = [name for name in self._extra if name in str(error)]
+            refused = [name for name in extra if name in str(error)]
             if error.status_code not in _UNKNOWN_FIELD or not refused:
                 raise
             log.info("the server does not take %s", ", ".join(refused))
             for name in refused:
-                del self._extra[name]
+                self._extra.pop(name, None)
             return await self._completions_create(
                 messages, stream, model_settings, model_request_parameters
             )
@@ -172,9 +172,11 @@ class OpenAIModel(OpenAIChatModel):
             return self._one_chunk(answer)
 
         async def again() -> AsyncStream[ChatCompletionChunk]:
-            log.warning("a call of a streamed answer was lost: answers are not streamed any more")
-            self._streams = False
-            return self._one_chunk(await ask(False), content=None)  # that has come
+            whole = self._validate_completion(await ask(False))
+            if any(choice.message.tool_calls for choice in whole.choices):
+                log.warning("a call of a streamed answer was lost: answers stream no more")
+                self._streams = False
+            return self._one_chunk(whole, content=None)  # that has come
 
         chunks = _Chunks(cast_to=ChatCompletionChunk, response=answer.response, client=self.client)
         chunks.again = again

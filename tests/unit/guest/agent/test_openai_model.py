@@ -130,6 +130,24 @@ async def test_a_call_that_a_stream_has_lost_is_asked_for_without_one(
     assert [body.get("stream", False) for body in server.bodies] == [True, *[False] * 4]
 
 
+async def test_a_server_that_has_no_call_either_way_goes_on_streaming(server: ModelServer) -> None:
+    def confused(body: dict[str, Any]) -> Any:
+        if not body.get("stream"):
+            return 200, whole(content="No call.")
+        choice = {"index": 0, "delta": {"content": "No call."}, "finish_reason": "tool_calls"}
+        return 200, events({"choices": [choice]})
+
+    async def listened(_: object, events: AsyncIterable[object]) -> None:
+        async for _ in events:
+            pass
+
+    server.routes["POST /v1/chat/completions"] = confused
+    agent = Agent(build_model(settings(server)))
+    for _ in range(2):
+        assert (await agent.run("hi", event_stream_handler=listened)).output == "No call."
+    assert [body.get("stream", False) for body in server.bodies] == [True, False] * 2
+
+
 def events(*chunks: dict[str, Any]) -> Iterator[str]:
     form = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     yield from (f"data: {json.dumps({**form, **chunk})}\n\n" for chunk in chunks)
