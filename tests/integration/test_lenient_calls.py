@@ -9,9 +9,10 @@ import pytest
 from wire.v1 import gateway_pb2
 
 from guest.memory.memory import Memory
-from guest.memory.models import Origin
+from guest.memory.models import Origin, RemoteConfig
 from guest.memory.notes.repository import Draft
 from tests.support.agent.scripted_turns import ScriptedTurns, calls, save, scripted_turns
+from tests.support.servers.sqld import running
 
 Outcome = gateway_pb2.TurnCompleted | gateway_pb2.TurnFailed
 
@@ -134,22 +135,35 @@ async def test_digits_that_two_notes_share_are_refused_with_both(tmp_path: Path)
         assert [note.text for note in await turns.notes()] == ["two"]
 
 
+async def say_twice(turns: ScriptedTurns, tool: str) -> None:
+    """Write the same text by `tool` in two turns; the second one changes nothing."""
+    (note_id,) = await noted(turns.memory, "Rex is 4")
+    given = {
+        "memory_update": {"note_id": note_id, "content": "Rex is 4"},
+        "write_memory": {"key": "plan", "content": "walk Rex"},
+        "write_session_handoff": {"content": "go on"},
+    }[tool]
+    turns.replies = [calls((tool, given)), "ok"]
+    await turns.answer("hello")
+    before = {note.note_id: note.version for note in await turns.notes()}
+    turns.replies = [calls((tool, given)), calls((tool, given)), "ok"]
+    outcome = await turns.answer("What is 7 times 8?")
+    assert told(outcome) == []
+    assert {note.note_id: note.version for note in await turns.notes()} == before
+
+
 @pytest.mark.parametrize("tool", ["memory_update", "write_memory", "write_session_handoff"])
 async def test_the_same_text_again_is_no_change(tmp_path: Path, tool: str) -> None:
     async with scripted_turns(tmp_path) as turns:
-        (note_id,) = await noted(turns.memory, "Rex is 4")
-        given = {
-            "memory_update": {"note_id": note_id, "content": "Rex is 4"},
-            "write_memory": {"key": "plan", "content": "walk Rex"},
-            "write_session_handoff": {"content": "go on"},
-        }[tool]
-        turns.replies = [calls((tool, given)), "ok"]
-        await turns.answer("hello")
-        before = {note.note_id: note.version for note in await turns.notes()}
-        turns.replies = [calls((tool, given)), calls((tool, given)), "ok"]
-        outcome = await turns.answer("What is 7 times 8?")
-        assert told(outcome) == []
-        assert {note.note_id: note.version for note in await turns.notes()} == before
+        await say_twice(turns, tool)
+
+
+@pytest.mark.sqld
+async def test_the_same_text_again_is_no_change_on_a_server(tmp_path: Path) -> None:
+    with running() as server:
+        remote = RemoteConfig(server.url(), one_user=True)
+        async with scripted_turns(tmp_path, remote=remote) as turns:
+            await say_twice(turns, "memory_update")
 
 
 async def test_an_update_that_changes_nothing_keeps_nothing(tmp_path: Path) -> None:
