@@ -19,6 +19,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
 from wire.text import bounded_json
 
 from guest.agent.calls import CALLS_MAX
@@ -27,6 +28,22 @@ from guest.agent.models.roles import alternating
 log = logging.getLogger(__name__)
 
 _UNKNOWN_FIELD: Final = (400, 422)
+
+
+class PlainSchemas(OpenAIJsonSchemaTransformer):
+    """Schemas as the chat templates of local models can print them: some add each argument's type
+    and description to a text, and fail where one is missing."""
+
+    def __init__(self, schema: dict[str, Any], *, strict: bool | None = None) -> None:
+        super().__init__(schema, strict=strict)
+        self.simplify_nullable_unions = True
+
+    def walk(self) -> dict[str, Any]:
+        schema = super().walk()
+        for argument in schema.get("properties", {}).values():
+            argument.setdefault("description", "")
+            argument.pop("nullable", None)
+        return schema
 
 
 @dataclass

@@ -89,7 +89,7 @@ def _openai(settings: AgentSettings, **asked: Any) -> "Model":
         from guest.agent.models.ollama import OllamaModel
 
         return OllamaModel(settings, _ANY_SERVER, **asked)
-    from guest.agent.models.openai_model import OpenAIModel
+    from guest.agent.models.openai_model import OpenAIModel, PlainSchemas
 
     if settings.base_url or settings.provider != "openai":
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
@@ -102,7 +102,8 @@ def _openai(settings: AgentSettings, **asked: Any) -> "Model":
             if settings.thinking == "off":
                 extra["chat_template_kwargs"] = {"enable_thinking": False}
         provider = OpenAICompatibleProvider(name, **asked)
-        return OpenAIModel(settings.model, provider=provider, profile=_ANY_SERVER, extra=extra)
+        profile = _ANY_SERVER | {"json_schema_transformer": PlainSchemas}
+        return OpenAIModel(settings.model, provider=provider, profile=profile, extra=extra)
     from pydantic_ai.providers.openai import OpenAIProvider
 
     return OpenAIModel(settings.model, provider=OpenAIProvider(**asked))
