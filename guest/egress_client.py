@@ -173,6 +173,8 @@ class _Transport(httpx2.AsyncHTTPTransport):
             raise EgressUnreachable(str(error), request=request) from error
         if REFUSED in response.headers and response.status_code not in (429, 503):
             response.headers["x-should-retry"] = "false"  # as the providers' clients ask
+        if response.status_code == 500:  # it may be what the model wrote: see guest.agent.waiting
+            response.headers["x-should-retry"] = "false"
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for")

@@ -158,6 +158,8 @@ def _as_written(message: ModelMessage, role: Role) -> ModelMessage | None:
 
 def _is_written(part: ModelRequestPart | ModelResponsePart, role: Role) -> bool:
     plain = not isinstance(part, UserPromptPart | ToolReturnPart) or isinstance(part.content, str)
+    if isinstance(part, ThinkingPart) and not (part.id or part.signature):
+        return False  # thinking in tags: a template forgets that of earlier turns, too
     return plain and isinstance(part, _WRITTEN[role])
 
 

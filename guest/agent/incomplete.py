@@ -23,7 +23,7 @@ from wire.v1 import gateway_pb2 as pb
 from guest.agent import failures
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 
-Reason = Literal["length", "filtered", "cut_short", "stopped"]
+Reason = Literal["length", "filtered", "cut_short", "repeated", "stopped"]
 """Why an answer is incomplete. "stopped": by the person, or by a limit of the turn."""
 
 GO_ON: Final = (
@@ -48,6 +48,10 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
     "cut_short": (
         "the answer is incomplete: the connection to provider {provider!r} broke off",
         failures.GO_ON,
+    ),
+    "repeated": (
+        "the answer was ended: {model!r} wrote the same again and again, or only white space",
+        "ask in other words, or choose another model",
     ),
 }
 
@@ -76,24 +80,26 @@ class Size:
         self._text = 0
         self._arguments = 0
 
-    def add(self, event: Any) -> None:
-        """Count an event of the stream. Raises `Incomplete` once it is too much."""
+    def add(self, event: Any) -> str:
+        """Count an event of the stream; the text or thinking in it. Raises `Incomplete` once it is
+        too much."""
+        written = ""
         match event:
-            case PartStartEvent(part=TextPart(content=str(text)) | ThinkingPart(content=str(text))):
-                self._text += len(text)
-            case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                self._text += len(text)
-            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
+            case (
+                PartStartEvent(part=TextPart(content=str(text)) | ThinkingPart(content=str(text)))
+                | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
+                | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text)))
+            ):
+                written = text
                 self._text += len(text)
             case (
                 PartStartEvent(part=ToolCallPart(args=str(text)))
                 | PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text)))
             ):
                 self._arguments += len(text)
-            case _:
-                return
         if self._text > TEXT_MAX_CHARS or self._arguments > _STREAMED_MAX_CHARS:
             raise Incomplete("length")
+        return written
 
 
 def reason_of(response: ModelResponse, provider: str) -> Reason | None:

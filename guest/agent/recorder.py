@@ -3,7 +3,8 @@
 import json
 import re
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,20 +17,24 @@ from pydantic_ai.messages import (
     TextPartDelta,
 )
 from pydantic_ai.usage import RunUsage
+from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent import history
+from guest.agent import history, waiting
 from guest.agent.answer_form import NO_FORM
 from guest.agent.deferred import FIND_TOOLS, FoundTools
 from guest.agent.events import BESIDE, INCOMPLETE, REQUEST
-from guest.agent.incomplete import Reason, Size
+from guest.agent.incomplete import Incomplete, Reason, Size
 from guest.agent.meter import Bill, countable
 from guest.agent.prompt.builder import SECRETS
 from guest.agent.prompt.fitting import Sent
+from guest.agent.reading import Reading
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
+from guest.agent.repetition import Repetition
 from guest.agent.turn import Answer, AskClient, Emit, TurnRequest
+from guest.errors import GuestError, ToolError
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
@@ -41,6 +46,7 @@ from guest.tools.pipeline import ToolPipeline
 _SUMMARY_CHARS = 200
 _BREAK = "\n\n"
 _IDS = re.compile(r"(?<![\w-])(?:note-)?([0-9a-f]{8}(?:-[0-9a-f-]{27})?)(?![\w-])", re.IGNORECASE)
+_FAILURES_MAX = 3
 
 
 class Run:
@@ -113,6 +119,9 @@ class Run:
         self._deletes: tuple[str, ...] = ()
         self._decided: dict[str, bool] = {}
         self._told: dict[str, str] = {}
+        self._reading = Reading(())
+        self._allowed: list[str] = []
+        self._failed: dict[tuple[str, str, str], set[int]] = {}
 
     @property
     def unrecorded(self) -> str:
@@ -131,38 +140,58 @@ class Run:
         self._material |= dict.fromkeys(self._prompted)
         self._vouched |= dict.fromkeys(vouched)
 
-    async def stream_answer(self, stream: AsyncIterable[Any], *, unless: str = "") -> None:
+    async def stream_answer(
+        self,
+        stream: AsyncIterable[Any],
+        reading: Reading,
+        *,
+        begun: Callable[[], None] = lambda: None,
+        unless: str = "",
+    ) -> None:
         """Forward the text of one streamed answer.
 
         Args:
             stream: The events of the answer.
+            reading: Says what of it may be shown.
+            begun: Is called when its first event has come.
             unless: An answer like this text, which adds nothing, is not forwarded.
 
-        Raises `Incomplete` for an answer that is too long to be kept.
+        Raises `Incomplete` for an answer that is too long to be kept, or repeats itself.
         """
         said = apart = False
-        waiting = ""
+        pending = ""
         size = Size()
+        repetition = Repetition(self.request.text)
+        self._reading = reading
+        self._allowed.clear()
         async for event in stream:
-            size.add(event)
-            text = ""
+            begun()
+            text, repeats = "", repetition.add(size.add(event))
             if isinstance(event, PartStartEvent):
                 apart = said and event.previous_part_kind != "text"
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
                 text = event.part.content
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 text = event.delta.content_delta
+            text = reading.add(text) if text else ""
+            if repeats:
+                self._unrecorded = [repetition.once(self.unrecorded + text)]
+                raise Incomplete("repeated")
+            if reading.unopened:
+                await self._was_thinking()
+                pending, reading.unopened = "", False
             if not text:
                 continue
-            text = waiting + (_BREAK + text if apart else text)
-            said, apart, waiting = True, False, ""
+            text = pending + (_BREAK + text if apart else text)
+            said, apart, pending = True, False, ""
             if unless and self._adds_nothing(text.strip()):
-                waiting = text
+                pending = text
                 continue
             unless = ""
             await self._stream_text(history.storable(text))
-        if not unless:
-            await self._stream_text(history.storable(waiting))
+        pending += reading.finish()
+        if not unless or not self._adds_nothing(pending.strip()):
+            await self._stream_text(history.storable(pending))
 
     async def record_answer(self, response: ModelResponse) -> None:
         """Store a whole answer as it was shown."""
@@ -171,10 +200,10 @@ class Run:
         deletes = (each.note_id for each in changes if each and each.action == "deleted")
         self._deletes = tuple(filter(None, deletes))
         self._decided = {}
+        if (self.form or self._reading.held) and not response.tool_calls:
+            self._unrecorded.clear()
+            await self._stream_text(history.storable(history.text_of(response)), whole=True)
         said = self._take_unrecorded()
-        if self.form and not response.tool_calls:
-            said = history.storable(history.text_of(response))
-            await self._emit(pb.TextDelta(text=said))
         if response.tool_calls:
             await self._append_answer(response, said)
         elif said or not history.text_of(response):  # else nothing was to be added
@@ -191,6 +220,13 @@ class Run:
             answer = replace(history.assistant_text(said), metadata={INCOMPLETE: self.cut})
             await self._append_answer(answer, said)
         await self._changing.finish()
+
+    async def _was_thinking(self) -> None:
+        """Tell the watcher that what was streamed of an answer was no part of it."""
+        if self.unrecorded:
+            self._unrecorded.clear()
+            self._paragraph_due = True
+            await self.notice("what stands above was the model's thinking; its answer follows")
 
     def drop_unrecorded(self) -> None:
         """Forget what was streamed and not shown of an answer that is not of the form."""
@@ -288,13 +324,35 @@ class Run:
         )
 
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
-        """Handle the calls of one answer, including those that reached no tool."""
+        """Handle the calls of one answer, including those that reached no tool.
+
+        Raises `GuestError` if one of them has failed in the same way, answer after answer.
+        """
         self._recorded.clear()  # some models number their calls anew in every answer
         async for event in events:
             if isinstance(event, FunctionToolResultEvent):
                 part = event.part
                 if part.tool_call_id not in self._recorded:
                     await self._record_refused(part.tool_call_id, part.tool_name, str(part.content))
+        for (tool, _, _), steps in self._failed.items():
+            if len(steps) >= _FAILURES_MAX:
+                raise GuestError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"the model made the same failing call of {tool} {_FAILURES_MAX} times",
+                    resolution="ask in other words, or choose another model",
+                )
+
+    def first_token(self, turn_s: float) -> AbstractAsyncContextManager[Callable[[], None]]:
+        """Wait for an answer to begin, with a word to the watcher; see `waiting.first_token`."""
+
+        async def tell() -> None:
+            sent = self.sent()
+            size = (
+                sum((sent.rules, sent.tools, sent.memory, sent.history, sent.turn)) if sent else 0
+            )
+            await self.notice(f"the model is still loading, or reads about {size:,} tokens")
+
+        return waiting.first_token(self.clock, self.request.context.pause, turn_s, tell)
 
     async def notice(self, sentence: str) -> None:
         """Tell the watcher something in passing that is no part of the answer."""
@@ -323,9 +381,44 @@ class Run:
         self._told[event.call_id] = event.told
         await self._emit(event)
 
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the user has said, in this turn and before."""
+        return (self.request.text, *(e.text for e in self._earlier if e.role == "user"))
+
+    @property
+    def vouched(self) -> tuple[str, ...]:
+        """The user's own words and notes that the model has seen."""
+        return tuple(self._vouched)
+
+    @property
+    def has_read(self) -> bool:
+        """Whether the model has read in this turn what nobody vouches for."""
+        return bool(self._prompted) or any(call.result.material for call in self._calls)
+
+    @property
+    def has_person(self) -> bool:
+        """Whether a person can be asked."""
+        return self._approve is not None
+
+    async def allows(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+        """Ask a person about a call of the coming ones. A yes is one for its approval, too."""
+        assert self._approve is not None
+        shown = self.redact(json.dumps(arguments, ensure_ascii=False))
+        try:
+            with self.clock.stopped():
+                allowed = await self._approve(self._context(), tool, shown) is True
+        except ToolError:
+            allowed = False
+        self._allowed += [tool.name] * allowed
+        return allowed
+
     async def _approved(self, context: ToolContext, tool: Tool, arguments_json: str) -> bool:
         """What a person says to a call; of deletions, once to all of one reply."""
         assert self._approve is not None
+        if tool.name in self._allowed:
+            self._allowed.remove(tool.name)
+            return True
         asked = json.loads(arguments_json) if tool.asks else {}
         if asked and asked.keys() <= self._decided.keys():
             return all(self._decided[each] for each in asked)
@@ -355,7 +448,10 @@ class Run:
     ) -> ToolResult:
         """Store what a call brought and tell the watcher."""
         self._hides = 0
-        self._calls.append(Call(tool, parsed(arguments), result))
+        self._calls.append(call := Call(tool, parsed(arguments), result))
+        if result.is_error:
+            same = tool, json.dumps(call.arguments, sort_keys=True, default=str), result.text
+            self._failed.setdefault(same, set()).add(self.steps)
         self._material |= dict.fromkeys(result.material)
         self._vouched |= dict.fromkeys(result.vouched)
         self._tool_notes |= {note_id: (how, tool) for note_id, how in result.found}
@@ -402,13 +498,13 @@ class Run:
         named = (f"note-{each.lower()}" for each in _IDS.findall(self.request.text))
         return frozenset((*shown, *named))
 
-    async def _stream_text(self, text: str) -> None:
+    async def _stream_text(self, text: str, *, whole: bool = False) -> None:
         if not text:
             return
         if self._paragraph_due:
             self._paragraph_due = False
             await self._emit(pb.TextDelta(text=_BREAK))
-        if not self.form:
+        if whole or not self.form:
             await self._emit(pb.TextDelta(text=text))
         self._unrecorded.append(text)
 

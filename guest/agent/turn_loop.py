@@ -25,6 +25,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest import watch
 from guest.agent import failures, history, incomplete
+from guest.agent.answers import ReadAnswers
 from guest.agent.calls import CheckCalls
 from guest.agent.deferred import FoundTools
 from guest.agent.events import by_turn, incomplete_in
@@ -50,6 +51,7 @@ from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused, Tell
 from guest.agent.structured_output import HoldToForm
 from guest.agent.toolset import ClientToolset, PipelineToolset
 from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
+from guest.agent.waiting import AwaitServer
 from guest.errors import BudgetError, GuestError
 from guest.memory.memory import Memory
 from guest.memory.models import Event, Receipt, SessionNotFound
@@ -97,6 +99,7 @@ class TurnLoop:
         self._refused_tools: Refused = set()
         self._blind: dict[str, str] = {}
         self._plain: set[str] = set()
+        self._opening = set[str]()
         self._agent: Agent[Run, str] = Agent(
             name="oxydra",
             deps_type=Run,
@@ -342,6 +345,8 @@ class TurnLoop:
         """
         most = self._settings.max_steps
         limits = UsageLimits(request_limit=min(most, run.steps + STEPS_MAX) if unless else most)
+        rules = prepared.sections.rules
+        reader = ReadAnswers(run, self._pipeline, rules, choice.label, self._opening)
         async with self._agent.iter(
             prompt,
             model=choice.model,
@@ -353,6 +358,7 @@ class TurnLoop:
             usage=run.usage,
             capabilities=[
                 run.tools,
+                AwaitServer(choice.label, run.notice),
                 HoldToForm(lambda: run.form, choice.provider, run.drop_unrecorded),
                 fitting,
                 run.bill.counting("answer"),
@@ -362,6 +368,7 @@ class TurnLoop:
                 LeaveOutRefused(
                     choice.label, self._pipeline.tools(), self._refused_tools, run.notice
                 ),
+                reader,
             ],
             usage_limits=limits,
         ) as conversation:
@@ -369,8 +376,12 @@ class TurnLoop:
                 if Agent.is_model_request_node(node):
                     before = replace(conversation.usage)
                     with watch.step("model", model=choice.label) as step:
-                        async with node.stream(conversation.ctx) as stream:
-                            await run.stream_answer(stream, unless=unless)
+                        async with (
+                            run.first_token(self._settings.turn_timeout_s) as begun,
+                            node.stream(conversation.ctx) as stream,
+                        ):
+                            reading = reader.begin()
+                            await run.stream_answer(stream, reading, begun=begun, unless=unless)
                         step.counts |= _tokens(before, conversation.usage)
                     run.steps, run.usage = conversation.usage.requests, conversation.usage
                 elif Agent.is_call_tools_node(node):

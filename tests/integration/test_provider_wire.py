@@ -20,6 +20,7 @@ import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent import waiting
 from guest.agent.models.ollama import UNKNOWN
 from guest.tools.shell.tool import shell_tools
 from tests.support.gateway.gateways import Client, open_gateways, refusal, run_turn
@@ -33,8 +34,9 @@ KEY = "sk-test-0123456789abcdef"
 
 
 def retried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The provider's library waits with anyio before it repeats a request."""
+    """The provider's library waits with anyio before it repeats a request, and so do we."""
     monkeypatch.setattr(anyio, "sleep", lambda _seconds: asyncio.sleep(0))
+    monkeypatch.setattr(waiting, "AGAIN_S", 0.0)
 
 
 @asynccontextmanager

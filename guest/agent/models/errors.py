@@ -119,6 +119,29 @@ _WINDOW_WORDS: Final = re.compile(
 )
 """How llama.cpp, OpenAI, vLLM, LM Studio; Anthropic; Mistral; Gemini; and TGI say it."""
 
+
+def is_loading(error: Exception) -> bool:
+    """Whether a server has refused a request because it still loads the model."""
+    return _is_said(error, (429, 503), _LOADING)
+
+
+def is_malformed_call(error: Exception) -> bool:
+    """Whether a server has failed because it could not read the call that its model wrote."""
+    return _is_said(error, (500,), _MALFORMED_CALL)
+
+
+class EmptyAnswer(exceptions.UnexpectedModelBehavior):
+    """A model has answered with nothing, when asked again, too."""
+
+    def __init__(self) -> None:
+        super().__init__("an empty answer")
+
+
+def _is_said(error: Exception, statuses: tuple[int, ...], words: re.Pattern[str]) -> bool:
+    is_one = isinstance(error, exceptions.ModelHTTPError) and error.status_code in statuses
+    return is_one and bool(words.search(str(error)))
+
+
 _TOO_LONG: Final = exceptions.ModelContextWindowExceededError
 _TOO_LONG_WORDS: Final = re.compile(
     r"\b(context|prompt|input|model) (size|length|window)\b"
@@ -203,6 +226,14 @@ _REACH: Final = f"start that server, or correct base_url{SET_UP}"
 _ON_THE_WAY: Final = ("unreachable", "cut")
 _OTHER_MODEL: Final = f"choose another model{SET_UP}"
 _UNREADABLE: Final = f"ask again; if it persists, correct base_url{SET_UP}; runner logs has more"
+_LOADING: Final = _any(
+    r"\bloading model", r"\bmodel\b.{0,200}\b(is|still) (currently )?(being )?load"
+)
+_MALFORMED_CALL: Final = _any(
+    r"\b(parsing|parse|invalid|malformed)\b.{0,40}\b(tool|function)[ _-]?calls?\b",
+    r"\b(tool|function)[ _-]?calls?\b.{0,80}\b(pars|unmarshal|invalid|malformed)",
+    r"failed to parse (input at pos|tool call|messages: missing tool)",
+)
 _MODULES: Final = re.compile(
     rf"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:{'|'.join(PROVIDERS)}))\b"
 )
@@ -265,7 +296,14 @@ _KINDS: Final = (
         Code.UNAVAILABLE,
         "{who} is still loading model {model!r}",
         "wait a little and ask again",
-        words=_any(r"\bloading model", r"\bmodel\b.{0,200}\b(is|still) (currently )?(being )?load"),
+        words=_LOADING,
+    ),
+    _Kind(
+        Code.UNAVAILABLE,
+        "model {model!r} wrote a call that {who} cannot read",
+        f"ask again; if it persists, {_OTHER_MODEL}",
+        words=_MALFORMED_CALL,
+        statuses=(0, 500),
     ),
     _Kind(
         Code.RESOURCE_EXHAUSTED,
@@ -321,6 +359,12 @@ _KINDS: Final = (
         "the content filter of {who} stopped the answer",
         "ask in other words",
         errors=exceptions.ContentFilterError,
+    ),
+    _Kind(
+        Code.UNAVAILABLE,
+        "model {model!r} gave an answer that cannot be used: there was nothing in it, twice",
+        f"ask again; if it persists, {_OTHER_MODEL}",
+        errors=EmptyAnswer,
     ),
     _Kind(
         Code.UNAVAILABLE,

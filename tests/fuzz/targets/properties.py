@@ -9,6 +9,7 @@ from tests.property import test_egress_policy_property as egress
 from tests.property import test_path_properties as paths
 from tests.property import test_redaction_properties as redaction
 from tests.property import test_runner_properties as runner
+from tests.property import test_text_calls_property as answers
 
 
 def _target(name: str, share: int, *properties: Any) -> Target:
@@ -29,6 +30,13 @@ def _seeds() -> Mapping[str, bytes]:
 
 TARGETS = (
     _target("log_lines", 50, runner.test_any_line_of_a_log_can_be_shown),
+    _target(
+        "model_answers",
+        40,
+        answers.test_calls_are_read_as_they_were_written,
+        answers.test_any_text_is_borne_and_split_alike_in_all_pieces,
+        answers.test_a_call_that_stands_in_what_was_read_is_found,
+    ),
     _target(
         "egress_rules",
         60,

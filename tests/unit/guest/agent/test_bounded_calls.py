@@ -184,7 +184,9 @@ async def test_a_call_for_the_client_that_is_too_large_never_reaches_it() -> Non
 
 
 async def test_an_answer_without_end_is_cut() -> None:
-    turns = Turns(["x" * 4096] * (1 + TEXT_MAX_CHARS // 4096))
+    sheep = ["".join(f"{n} sheep, " for n in range(at, at + 400)) for at in range(0, 60_000, 400)]
+    assert sum(map(len, sheep)) > TEXT_MAX_CHARS
+    turns = Turns(sheep)
     outcome = await turns.say("babble")
     assert isinstance(outcome, gateway_pb2.TurnIncomplete)
     assert outcome.reason == "length"

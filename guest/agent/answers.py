@@ -1,0 +1,223 @@
+"""Reads what a model answers: its thinking apart, calls that it wrote as text, and nothing at all.
+
+A call in text is run like any other, except where it may be somebody else's: not if its words stand
+in what was read, and only after a person's yes where something was read and it changes something
+(docs/design/2026-11-27-calls-written-as-text.md).
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models import ModelRequestContext
+
+from guest.agent.call_origin import Words
+from guest.agent.deferred import FIND_TOOLS
+from guest.agent.history import text_of
+from guest.agent.models.errors import EmptyAnswer
+from guest.agent.prompt import window
+from guest.agent.reading import Reading
+from guest.agent.recorder import Run
+from guest.agent.text_calls import TextCall, parse
+from guest.agent.thinking import Thinking
+from guest.tools.arguments import SchemaArguments
+from guest.tools.base import Safety, Tool
+from guest.tools.pipeline import ToolPipeline
+
+_FROM_TEXT: Final = "text-"
+"""How the ids of calls begin that a model has written as text."""
+_NOT_RUN: Final = "(The model wrote a call of {tools} as text. It was not run: {why}.)"
+_REAL: Final = "this model makes its calls properly otherwise; ask again"
+_READ: Final = (
+    "it stands in what was read, and not in your words; say in your own words what is to be done"
+)
+_NOBODY: Final = "something else was read before, and nobody is here to allow it"
+_DENIED: Final = "something else was read before, and it was not allowed"
+_ASKED: Final = (
+    "the model wrote a call of {tool} as text, after it had read what you have not said; it runs "
+    "only if you allow it"
+)
+
+
+class ReadAnswers(AbstractCapability[Any]):
+    """For the requests of one turn to a model.
+
+    Args:
+        run: The turn.
+        pipeline: The agent's own tools, and those of servers.
+        rules: What of the instructions is the runtime's.
+        label: The model's.
+        opening: The labels of models whose templates begin with thinking; gets what is found out.
+    """
+
+    def __init__(
+        self, run: Run, pipeline: ToolPipeline, rules: str, label: str, opening: set[str]
+    ) -> None:
+        self._run = run
+        self._tools = {tool.name: tool for tool in pipeline.tools()}
+        self._rules = rules
+        self._label = label
+        self._opening = opening
+        self._offered: frozenset[str] = frozenset()
+        self._blank = 0
+
+    def begin(self) -> Reading:
+        """Reads the answer that comes next."""
+        return Reading(self._offered, opened=self._label in self._opening)
+
+    async def prepare_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
+        request_context: ModelRequestContext,
+    ) -> ModelRequestContext:
+        sent = request_context.model_request_parameters.function_tools
+        offered = {*(tool.name for tool in sent), *self._tools}  # deferred ones may be called, too
+        asked = self._run.request.text.casefold()
+        named = any("_" in name and name.casefold() in asked for name in offered)
+        wants_text = self._run.form or "json" in asked or named
+        self._offered = frozenset(() if wants_text else offered)
+        return request_context
+
+    async def after_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        *,
+        request_context: ModelRequestContext,
+        response: ModelResponse,
+    ) -> ModelResponse:
+        response = replace(response, parts=self._split(response.parts))
+        others = [part for part in response.parts if not isinstance(part, TextPart)]
+        text = text_of(response)
+        if response.finish_reason in ("length", "content_filter"):
+            return response
+        if calls := parse(text, self._offered):
+            if response.tool_calls:
+                return replace(response, parts=others)
+            if why := await self._why_not(calls, request_context, response):
+                tools = " and ".join(dict.fromkeys(call.name for call in calls))
+                return replace(
+                    response, parts=[*others, TextPart(_NOT_RUN.format(tools=tools, why=why))]
+                )
+            return replace(response, parts=[*others, *map(_part, calls)])
+        if response.tool_calls or text.strip():
+            self._blank = 0
+            return response
+        self._blank += 1
+        if self._blank > 1:
+            raise EmptyAnswer
+        return replace(response, parts=others)
+
+    def _split(self, parts: Sequence[ModelResponsePart]) -> Sequence[ModelResponsePart]:
+        """The parts, with thinking apart; themselves where there is none in their texts."""
+        thinking = Thinking(opened=self._label in self._opening)
+        made: list[ModelResponsePart] = []
+        found = False
+        for part in (*parts, None):
+            is_text = isinstance(part, TextPart)
+            pieces = thinking.add(part.content) if isinstance(part, TextPart) else thinking.finish()
+            for kind, text in pieces:
+                found |= kind != "text"
+                if kind == "unopened":
+                    self._opening.add(self._label)
+                    made = [
+                        ThinkingPart(each.content) if isinstance(each, TextPart) else each
+                        for each in made
+                    ]
+                elif made and isinstance(last := made[-1], TextPart) and kind == "text":
+                    made[-1] = replace(last, content=last.content + text)
+                else:
+                    made.append(TextPart(text) if kind == "text" else ThinkingPart(text))
+            if part is not None and not is_text:
+                made.append(part)
+        return made if found else parts
+
+    async def _why_not(
+        self, calls: Sequence[TextCall], context: ModelRequestContext, response: ModelResponse
+    ) -> str:
+        """Why calls written as text must not run; empty if they may."""
+        if any(_is_real(part, each, response) for each in context.messages for part in each.parts):
+            return _REAL
+        words = Words(self._others(context), self._run.said, self._run.vouched)
+        for name, arguments in calls:
+            tool, harmless = self._tools.get(name), self._is_harmless(name)
+            free = () if harmless else set(arguments) - _references(tool)
+            if (arguments or not harmless) and words.hold(name, arguments, free):
+                return _READ
+        for name, arguments in calls:
+            if self._is_harmless(name):
+                continue
+            if self._run.has_read or words.touch(arguments):
+                tool = self._tools.get(name)
+                if tool is None or not self._run.has_person:
+                    return _NOBODY
+                await self._run.notice(_ASKED.format(tool=name))
+                if not await self._run.allows(tool, arguments):
+                    return _DENIED
+        return ""
+
+    def _is_harmless(self, name: str) -> bool:
+        """Whether a tool is the agent's own, and changes nothing."""
+        tool = self._tools.get(name)
+        return name == FIND_TOOLS or (
+            tool is not None
+            and tool.safety is Safety.READ_ONLY
+            and not issubclass(tool.arguments, SchemaArguments)
+        )
+
+    def _others(self, context: ModelRequestContext) -> Iterator[str]:
+        """The texts of a request that are not the user's own words, nor the runtime's rules."""
+        parameters = context.model_request_parameters
+        for told in parameters.instruction_parts or ():
+            yield told.content.replace(self._rules, "")
+        for tool in parameters.function_tools:
+            known = self._tools.get(tool.name)
+            foreign = known is None or issubclass(known.arguments, SchemaArguments)
+            if foreign and tool.name != FIND_TOOLS:
+                yield f"{tool.description} {tool.parameters_json_schema}"
+        for part in (part for each in context.messages for part in each.parts):
+            if isinstance(part, ToolCallPart | ThinkingPart):
+                continue
+            if isinstance(part, TextPart) and parse(part.content, self._tools):
+                continue  # a call that was made, told plainly
+            if isinstance(part, ToolReturnPart):
+                yield part.model_response_str()
+                continue
+            text = window.text_of(part)
+            for said in self._run.said:
+                if said and text.endswith(said):
+                    text = text.removesuffix(said)
+                    break
+            yield text
+
+
+def _part(call: TextCall) -> ToolCallPart[Any]:
+    return ToolCallPart(call.name, call.arguments, f"{_FROM_TEXT}{uuid.uuid4().hex}")
+
+
+def _is_real(part: Any, message: ModelMessage, response: ModelResponse) -> bool:
+    """Whether `part` is a call that the model of `response` has made properly."""
+    return (
+        isinstance(part, ToolCallPart)
+        and isinstance(message, ModelResponse)
+        and message.model_name == response.model_name
+        and not part.tool_call_id.startswith(_FROM_TEXT)
+    )
+
+
+def _references(tool: Tool | None) -> set[str]:
+    """The arguments of a tool that name what is there already."""
+    if tool is None:
+        return set()
+    return {path.field for path in tool.paths} | set(tool.stored.sought if tool.stored else ())

@@ -1,0 +1,79 @@
+"""Notices that a model writes the same again and again, or nothing but white space."""
+
+from typing import Final
+
+_TIMES: Final = 10
+_TIMES_AT_WILL: Final = 60
+"""How often code, and what the user has said, may stand in a row: they may have been asked for."""
+_TIMES_IN_CELLS: Final = 100
+"""How often a few words may, as in a table."""
+_SENTENCE_CHARS: Final = 8
+_LINE_CHARS: Final = 24
+"""The letters that a sentence must have, and a line that is none, for `_TIMES` to be too often."""
+_RUN_CHARS: Final = 12_000
+"""How much may be made of anything shorter."""
+_UNIT_MAX_CHARS: Final = 1_000
+_BLANK_CHARS: Final = 2_000
+_PROBE: Final = 24
+_STRIDE: Final = 64
+_ENDS: Final = str.maketrans("!?…。！？", "......")
+
+
+class Repetition:
+    """Reads one answer. `asked` is what the user has said."""
+
+    def __init__(self, asked: str) -> None:
+        self._asked = _plain(asked)
+        self._plain = ""
+        self._unread = self._unit = ""
+        self._blank = self._fences = 0
+
+    def add(self, text: str) -> bool:
+        """Whether the answer has come to repeat itself, or to be white space, without end."""
+        self._blank = 0 if text.strip() else self._blank + len(text)
+        if self._blank >= _BLANK_CHARS:
+            return True
+        self._unread += text
+        if len(self._unread) < _STRIDE:
+            return False
+        self._fences += self._unread.count("```")
+        self._plain = (self._plain + _plain(self._unread))[-_TIMES_AT_WILL * _UNIT_MAX_CHARS :]
+        self._unread = ""
+        probe, at = self._plain[-_PROBE:], len(self._plain) - len(self._plain[-_PROBE:])
+        while len(probe) == _PROBE:
+            at = self._plain.rfind(probe, 0, at + _PROBE - 1)
+            unit = self._plain[at + _PROBE :]
+            if at < 0 or len(unit) > _UNIT_MAX_CHARS:
+                break
+            if self._plain.endswith(unit * 2):
+                self._unit = unit
+                return self._plain.endswith(unit * self._most(unit))
+        return False
+
+    def once(self, text: str) -> str:
+        """`text`, the answer so far, with what it repeats written once."""
+        times = 0
+        while self._unit and self._plain.endswith(self._unit * (times + 1)):
+            times += 1
+        more, at = (times - 1) * len(self._unit), len(text)
+        while at and more > 0:
+            at -= 1
+            more -= len(_plain(text[at]))
+        return text[:at]
+
+    def _most(self, unit: str) -> int:
+        """How often `unit` in a row is too often."""
+        letters = sum(map(str.isalpha, unit))
+        if letters < _SENTENCE_CHARS:
+            return -(-_RUN_CHARS // len(unit))
+        if letters < _LINE_CHARS and "." not in unit:
+            return _TIMES_IN_CELLS
+        turned = (unit[at:] + unit[:at] for at in range(len(unit)))
+        at_will = self._fences % 2 or any(each.strip(".") in self._asked for each in turned)
+        return _TIMES_AT_WILL if at_will else _TIMES
+
+
+def _plain(text: str) -> str:
+    """The letters, digits and ends of sentences in `text`."""
+    ends = text.casefold().translate(_ENDS)
+    return "".join(c for c in ends if c.isalnum() or c == ".").replace("..", ".")
