@@ -86,15 +86,19 @@ def gateway(
     conversations = Memory.temporary(config.memory, config.user_id)
     passing, reading = memory.with_conversations_in(conversations), pipeline.reading()
 
-    def make_loops() -> "tuple[TurnLoop, TurnLoop]":
+    def make_loops(label: str) -> "tuple[TurnLoop, TurnLoop]":
         gc.disable()  # of what these imports make, nothing is garbage and all of it stays
         try:
             from guest.agent.turn_loop import TurnLoop
 
-            agent, rest = settings.agent, (settings.memory.context_tokens, scrubber.scrub)
+            window = models.windows.whole(label)
+            chosen = settings.for_model(window, models.windows.of(label))
+            few = settings.tools.for_small if settings.agent.is_small(window) else None
+            own, read = (each if few is None else each.only(few) for each in (pipeline, reading))
+            agent, rest = chosen.agent, (chosen.memory.context_tokens, scrubber.scrub)
             loops = (
-                TurnLoop(models, memory, pipeline, agent, *rest),
-                TurnLoop(models, passing, reading, for_temporary(agent), *rest),
+                TurnLoop(models, memory, own, agent, *rest),
+                TurnLoop(models, passing, read, for_temporary(agent), *rest),
             )
             with suppress(GuestError):  # every turn reports it
                 models.choose()

@@ -130,7 +130,6 @@ class TurnLoop:
         context = replace(context, time_zone=context.time_zone or self._settings.time_zone)
         request = replace(request, context=context)
         choice = self._models.choose(request.model)
-        await self._models.windows.ask(choice.label, choice.model)
         if (why := self._blind.get(choice.label)) is None and not self._settings.images:
             why = "images = false in the [agent] section of runner.toml"
         if choice.provider == OFFLINE:
@@ -296,7 +295,7 @@ class TurnLoop:
             capabilities=[run.bill.counting("summary")],
         )
         fitting = FitToWindow(
-            *(prepared, asked, self._settings.context_window, condense),
+            *(prepared, asked, self._models.windows.configured, condense),
             windows=self._models.windows,
             model=choice.label,
             window_known=self._meter.prices.window(choice.model),

@@ -1,7 +1,7 @@
 """The Gateway service for one user. RPCs check their arguments and delegate; no logic here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -83,6 +83,19 @@ def _answered_by(
     return rpc
 
 
+_LOOPS_MAX = 4
+"""For so many windows what runs turns is kept."""
+
+
+async def _stop_summaries(
+    made: "Iterable[asyncio.Future[tuple[TurnLoop, TurnLoop]]]", session_id: str = ""
+) -> None:
+    for loops in list(made):
+        if loops.done() and not loops.cancelled() and not loops.exception():
+            for loop in loops.result():
+                await loop.stop_summaries(session_id)
+
+
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
     """Serves the user of `memory` only: no request names a user.
 
@@ -104,7 +117,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         memory: Memory,
         pipeline: ToolPipeline,
         models: Models,
-        make_loops: "Callable[[], tuple[TurnLoop, TurnLoop]]",
+        make_loops: "Callable[[str], tuple[TurnLoop, TurnLoop]]",
         backups: Backups,
         files: Files,
         scrubber: Scrubber,
@@ -123,7 +136,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._pipeline = pipeline
         self._models = models
         self._make_loops = make_loops
-        self._loops: asyncio.Future[tuple[TurnLoop, TurnLoop]] | None = None
+        self._loops: dict[int, asyncio.Future[tuple[TurnLoop, TurnLoop]]] = {}
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
@@ -150,22 +163,23 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
-    def _expect_turns(self) -> "asyncio.Future[tuple[TurnLoop, TurnLoop]]":
-        """Begin to get ready for turns; everything else is served meanwhile."""
-        if self._loops is None:
-            self._loops = asyncio.ensure_future(asyncio.to_thread(self._make_loops))
-            self._loops.add_done_callback(lambda made: made.cancelled() or made.exception())
-        return self._loops
-
-    def _made_loops(self) -> "tuple[TurnLoop, ...]":
-        loops = self._loops
-        is_made = loops is not None and loops.done() and not loops.cancelled()
-        return loops.result() if loops and is_made and not loops.exception() else ()
+    def _expect_turns(self, label: str = "") -> "asyncio.Future[tuple[TurnLoop, TurnLoop]]":
+        """Begin to get ready for turns of a model; everything else is served meanwhile. Models with
+        one window share what runs them."""
+        label = label or self._models.configured
+        window = self._models.windows.of(label)
+        if window not in self._loops:
+            if len(self._loops) >= _LOOPS_MAX:
+                oldest = self._loops.pop(next(iter(self._loops)))
+                self._ending = asyncio.ensure_future(_stop_summaries([oldest]))
+            made = asyncio.ensure_future(asyncio.to_thread(self._make_loops, label))
+            made.add_done_callback(lambda made: made.cancelled() or made.exception())
+            self._loops[window] = made
+        return self._loops[window]
 
     async def close(self) -> None:
         await self._turns.close()
-        for loop in self._made_loops():
-            await loop.stop_summaries()
+        await _stop_summaries(self._loops.values())
         await self.temporary_sessions.close()
         await self.temporary.conversations.close()
         self._files.close()
@@ -178,8 +192,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         request = pb.ForgetSessionRequest(session_id=session_id)
         if is_temporary(session_id):
             await self._turns.stop(session_id)
-        for loop in self._made_loops():
-            await loop.stop_summaries(session_id)
+        await _stop_summaries(self._loops.values(), session_id)
         reply = await self._sessions_with(session_id).forget(request)
         self._turns.forget(session_id)
         for pipeline in (self._pipeline, self.temporary.pipeline):
@@ -240,7 +253,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
         embedder, shell = await asyncio.gather(self._memory.store.vectorizer.state(), self._shell())
-        notices = [*self._info.notices, *self._notices()]
+        notices = [*self._info.notices, *self._notices(), *self._models.notices()]
         if embedder not in ("ready", "loading", "disabled"):
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
         if (memory := self._memory.store.state) != "ready":
@@ -260,8 +273,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     @_rpc
     async def StartTurn(self, request: pb.StartTurnRequest) -> pb.Turn:
         text = validation.asked(request)
-        loop, temporary_loop = await asyncio.shield(self._expect_turns())
-        model = self._models.choose(request.model).label
+        await asyncio.shield(self._expect_turns())
+        choice = self._models.choose(request.model)
+        model = choice.label
+        await self._models.windows.ask(model, choice.model)
+        loop, temporary_loop = await asyncio.shield(self._expect_turns(model))
         if request.untraced:
             validation.untraced(request)
             session_id = ""
@@ -355,8 +371,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     @_rpc
     async def SetProviderKey(self, request: pb.SetProviderKeyRequest) -> pb.SetProviderKeyReply:
-        if self._loops is not None:  # no model is being built with the old key
-            await asyncio.wait({self._loops})
+        if self._loops:  # no model is being built with the old key
+            await asyncio.wait(self._loops.values())
         self._models.set_key(request.provider, "" if request.missing else NO_KEY)
         return pb.SetProviderKeyReply()
 

@@ -90,6 +90,7 @@ class Gate:
         self._disabled = frozenset(disabled)
         self._approval = approval
         self._reading = False
+        self._names: frozenset[str] | None = None
 
     def reading(self) -> "Gate":
         """The same, which only READ_ONLY calls pass."""
@@ -97,8 +98,16 @@ class Gate:
         view._reading = True
         return view
 
+    def only(self, names: Collection[str]) -> "Gate":
+        """The same for these tools alone."""
+        view = copy(self)
+        view._names = frozenset(names)
+        return view
+
     def offers(self, tool: Tool) -> bool:
         """Whether `tool` is offered to a model at all."""
+        if self._names is not None and tool.name not in self._names:
+            return False
         denied = tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny"
         return not denied and tool.name not in self._disabled and not self._changes(tool)
 
@@ -118,6 +127,8 @@ class Gate:
         """Return if the call may run; otherwise raise `ToolError` with the reason."""
         if tool.name in self._disabled:
             raise ToolError(f"{tool.name} is switched off by the operator")
+        if self._names is not None and tool.name not in self._names:
+            raise ToolError(f"{tool.name} is not among the tools of the profile for small models")
         if self._changes(tool):
             raise ToolError(f"{tool.name} could change something, and this conversation only reads")
         if tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny":
@@ -202,6 +213,12 @@ class ToolPipeline:
         """The same without what may change something, and with secrets of its own."""
         view = copy(self)
         view._gate, view._placeholders = self._gate.reading(), Placeholders()
+        return view
+
+    def only(self, names: Collection[str]) -> "ToolPipeline":
+        """The same for these tools alone."""
+        view = copy(self)
+        view._gate = self._gate.only(names)
         return view
 
     def tools(self) -> list[Tool]:

@@ -223,6 +223,7 @@ TypedScope = Literal["user", "session"]
 """Who sees what `remember` stores: all of a user's sessions, or the one it was said in."""
 Approval = Literal["auto", "ask", "deny"]
 Thinking = Literal["default", "off", "low", "medium", "high"]
+Profile = Literal["auto", "small", "full"]
 """How much a model thinks before it answers; "default" is the provider's own choice."""
 Fallbacks = Annotated[
     tuple[Annotated[str, text("provider:model", rf"^({'|'.join(KEYED)}):[!-~]{{1,200}}$")], ...],
@@ -313,6 +314,10 @@ class MemorySettings(Section):
         return re.sub(r"^libsql://", "https://", self.remote_url.replace("{user_id}", user_id))
 
 
+SMALL_FAMILIES: Final = ("memory", "files", "shell")
+"""The families of tools that small models are offered."""
+
+
 class ToolsSettings(Section):
     """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result may be.
     The name of a tool overrides that of its family; see `wire.tools`. A call that nobody has
@@ -330,6 +335,12 @@ class ToolsSettings(Section):
     def off(self) -> frozenset[str]:
         """The tools that are not offered."""
         return frozenset(TOOLS) - offered(self.enabled, self.disabled)
+
+    @property
+    def for_small(self) -> frozenset[str]:
+        """The tools that a small model is offered: of the families it needs, and those enabled."""
+        few = [name for name in FAMILIES if name not in (*SMALL_FAMILIES, *self.enabled)]
+        return offered(self.enabled, [*self.disabled, *few])
 
 
 class KeySettings(_Keys):
@@ -391,6 +402,18 @@ KEY_SETTINGS: Final = ("api_key_env", "api_key_file", "api_key_command", "api_ke
 """Where the key of the configured provider may be. At most one of them is set."""
 
 
+SMALL_WINDOW: Final = 16_000
+SMALL: Final[Mapping[str, float]] = {
+    "max_output_tokens": 1_024,
+    "summary_min_turns": 1,
+    "temperature": 0.2,
+    "turn_timeout_s": 1_800.0,
+}
+"""The profile for small models: below which window it counts by itself, and settings of it."""
+SMALL_RECALL: Final = 400
+"""`context_tokens` in it."""
+
+
 class AgentSettings(Section):
     """`[agent]`: which model answers, what it may take, and what its prices are.
 
@@ -403,7 +426,9 @@ class AgentSettings(Section):
 
     `context_window` is how many tokens fit into one request. When the turns shown take more than
     the share `summary_trigger` of it, the oldest are summarised until the others take at most the
-    share `summary_target`. The last `summary_min_turns` turns are never summarised.
+    share `summary_target`. The last `summary_min_turns` turns stay as long as they fit. `profile`
+    says how much a model is given: "small" is for small models, and "auto" takes it where the
+    window is below `SMALL_WINDOW`.
 
     `temperature` is how freely a model chooses its words; without one the provider decides.
     `images` says whether the models can see: attached images are shown to them. `time_zone` is the
@@ -439,7 +464,8 @@ class AgentSettings(Section):
     max_output_tokens: Annotated[int, count(0, 10_000_000)] = 0
     turn_timeout_s: Annotated[float, number(1, 86_400, "of seconds ")] = 300
     history_turns: Annotated[int, count(1, 10_000)] = 20
-    context_window: Annotated[int, count(8_000, 10_000_000)] = 64_000
+    context_window: Annotated[int, count(4_096, 10_000_000)] = 64_000
+    profile: Profile = "auto"
     summary_trigger: WindowShare = 0.7
     summary_target: WindowShare = 0.4
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4
@@ -463,6 +489,11 @@ class AgentSettings(Section):
         dict[Annotated[str, Field(min_length=1)], PriceSettings],
         Field(description="tables of prices by the name of a model"),
     ] = Field(default_factory=dict)
+
+    def is_small(self, window: int) -> bool:
+        """Whether a model with this window gets the profile for small models."""
+        by_window = self.provider != OFFLINE and window < SMALL_WINDOW
+        return self.profile == "small" or (self.profile == "auto" and by_window)
 
     @property
     def output_limit(self) -> int:
@@ -874,6 +905,23 @@ class UserSettings(Section):
     mcp: McpSettings = McpSettings()
     egress: EgressSettings = EgressSettings()
 
+    def for_model(self, window: int, fits: int) -> Self:
+        """The settings for a model with this window, of which a request may take what `fits`.
+        What somebody has set stays as it is in the profile for small models, too."""
+        agent: dict[str, Any] = {"context_window": fits}
+        memory: dict[str, Any] = {}
+        if self.agent.is_small(window):
+            known = AgentSettings.model_fields.keys() - self.agent.model_fields_set
+            agent |= {name: value for name, value in SMALL.items() if name in known}
+            if "context_tokens" not in self.memory.model_fields_set:
+                memory["context_tokens"] = SMALL_RECALL
+        return self.model_copy(
+            update={
+                "agent": self.agent.model_copy(update=agent),
+                "memory": self.memory.model_copy(update=memory),
+            }
+        )
+
 
 class EmbedderSettings(Section):
     """`[embedder]`: what turns text into vectors, in one process for all users of this host.
@@ -1074,11 +1122,11 @@ class ContainerSettings(Section):
 
 
 def to_json(settings: UserSettings) -> dict[str, str]:
-    """One JSON document per section, as the envelope carries them. How the runner finds the key is
-    not in it."""
+    """One JSON document per section, as the envelope carries them: what somebody has set. How the
+    runner finds the key is not in it."""
     agent = settings.agent.for_guests()
     return {
-        name: section.model_dump_json()
+        name: section.model_dump_json(exclude_unset=True)
         for name, section in settings.model_copy(update={"agent": agent})
     }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code
 from wire.providers import NAMES, OFFLINE, PROVIDERS
-from wire.settings import AgentSettings
+from wire.settings import SMALL_WINDOW, AgentSettings
 
 from guest.agent.models.providers import build_model
 from guest.agent.models.windows import Windows
@@ -165,6 +165,23 @@ class Models:
     def configured(self) -> str:
         """The label of the model that answers unless a turn asks for another."""
         return labelled(self._settings.provider, self._settings.model)
+
+    def notices(self) -> list[str]:
+        """What a person should know of the configured model's window."""
+        label, notices = self.configured, []
+        known, whole = self.windows.known(label), self.windows.whole(label)
+        if 0 < known < self.windows.configured:
+            notices.append(
+                f"the window of {label} is {known:,} tokens, as its server says: a request has at "
+                f"most {self.windows.of(label):,}"
+            )
+        if self._settings.is_small(whole):
+            why = f"below {SMALL_WINDOW:,} tokens" if whole < SMALL_WINDOW else "as you have set it"
+            notices.append(
+                f"{label} gets the profile for small models ({why}): tools for memory, files and "
+                'commands, and short answers; [agent] profile = "full" gives it everything'
+            )
+        return notices
 
     def unusable(self, provider: str) -> str:
         """Why models of `provider` cannot answer; empty if they can."""

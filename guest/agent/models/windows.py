@@ -35,7 +35,7 @@ class Windows:
     """The windows in force, by the labels of models. `configured` is `context_window`."""
 
     def __init__(self, configured: int) -> None:
-        self._configured = configured
+        self.configured = configured
         self._known: dict[str, int] = {}
         self._fitting: dict[str, int] = {}
         self._cut: dict[str, int] = {}
@@ -45,7 +45,11 @@ class Windows:
         """How many tokens a request to the model may have, by our estimate."""
         known = self._known.get(label, 0)
         fits = self._fitting.get(label, known - known // _SHARE_OF_ANSWER)
-        return min(self._configured, fits) if fits else self._configured
+        return min(self.configured, fits) if fits else self.configured
+
+    def whole(self, label: str) -> int:
+        """The model's window with the room for the answer, as far as it is used."""
+        return min(self.configured, self._known.get(label) or self.configured)
 
     def known(self, label: str) -> int:
         """What the model's server says; 0 if it has said nothing."""

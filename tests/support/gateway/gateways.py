@@ -195,7 +195,7 @@ class Gateways:
             memory=memory,
             pipeline=pipeline,
             models=self.models,
-            make_loops=lambda: (
+            make_loops=lambda _: (
                 self.loop_of(memory, pipeline),
                 self.temporary_loop_of(passing, reading),
             ),
