@@ -127,8 +127,11 @@ async def test_the_second_chance_can_be_turned_off(tmp_path: Path) -> None:
         assert (outcome.text, len(turns.asked)) == ("I've saved that.", 1)
 
 
-async def test_a_false_alarm_is_neither_shown_nor_stored(tmp_path: Path) -> None:
-    async with scripted_turns(tmp_path, "I saved that for you.", list(NOTHING_TO_ADD)) as turns:
+@pytest.mark.parametrize(
+    "answer", [NOTHING_TO_ADD, "Stored: nothing to add", "ok.", "I saved that for you."]
+)
+async def test_a_false_alarm_is_neither_shown_nor_stored(tmp_path: Path, answer: str) -> None:
+    async with scripted_turns(tmp_path, "I saved that for you.", list(answer)) as turns:
         outcome = await turns.answer("Is the shop open?")
         assert outcome.text == turns.text == "I saved that for you."
         events = await turns.memory.conversations.history("s1", 10)
