@@ -1,7 +1,7 @@
 """Converts memory's types and errors to those of the wire contract."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -129,17 +129,8 @@ def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
 
 
 def message(kind: type[_M], value: object, **fields: Any) -> _M:
-    """A message with `fields`, and with every attribute of `value` that has a field's name, but for
-    what does not fit: another program may have written to the store."""
-    given = {name: getattr(value, name, None) for name in _names(kind.DESCRIPTOR)} | fields
-    try:
-        return kind(**given)
-    except (TypeError, ValueError):
-        made = kind()
-        for name, each in given.items():
-            with suppress(TypeError, ValueError):
-                made.MergeFrom(kind(**{name: each}))
-        return made
+    """A message with `fields`, and with every attribute of `value` that has a field's name."""
+    return kind(**{name: getattr(value, name, None) for name in _names(kind.DESCRIPTOR)} | fields)
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 from guest.errors import StorageError
 from guest.memory.models import User
 from guest.memory.storage.availability import is_away
-from guest.memory.storage.base import ConstraintViolated, Database, Statement, apply
+from guest.memory.storage.base import INTEGER_MAX, ConstraintViolated, Database, Statement, apply
 from guest.memory.storage.changes import RETRIES, unexplained
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _WITHIN: Final[dict[Scope, str]] = {
 }
 _UNITS: Final[dict[Unit, str]] = {"usd": "cost", "tokens": "input_tokens + output_tokens"}
 _USED: Final = """
-SELECT COALESCE(SUM({unit}), 0) FROM model_requests
+SELECT TOTAL({unit}) FROM model_requests
     WHERE user_id = ?1 AND ?2 IS NOT NULL AND ?3 IS NOT NULL AND {within}
 """
 _KEEP: Final = "INSERT INTO guards (ok) SELECT 0 WHERE ({used}) > ?4"
@@ -53,8 +53,8 @@ _KEYS: Final[dict[By, str]] = {
     "kind": "kind",
 }
 _SUMS: Final = """
-SELECT {key}, COUNT(*), SUM(input_tokens), SUM(cached_tokens), SUM(output_tokens),
-       COALESCE(SUM(cost), 0), SUM(cost IS NULL), SUM(measure <> 'reported'),
+SELECT {key}, COUNT(*), TOTAL(input_tokens), TOTAL(cached_tokens), TOTAL(output_tokens),
+       TOTAL(cost), SUM(cost IS NULL), SUM(measure <> 'reported'),
        COALESCE((SELECT title FROM sessions WHERE sessions.session_id = {title}), '')
     FROM model_requests WHERE user_id = ?1 AND day >= ?2 AND ?3 IN ('', session_id)
     GROUP BY 1 ORDER BY MIN(sent_at)
@@ -185,7 +185,7 @@ class Usage:
     async def used(self, cap: Cap, session_id: str, day: str) -> int:
         """What counts in the scope of `cap` for a request in that session on that day."""
         result = await self._database.execute(_used(cap), (self._user.id, session_id, day))
-        return int(cast(float, result.rows[0][0]))
+        return _whole(result.rows[0][0])
 
     async def sums(self, by: By, since: str = "", session_id: str = "") -> list[Sum]:
         """What requests took since the day `since`, in one session if it is named; earliest
@@ -245,7 +245,12 @@ def _used(cap: Cap) -> str:
     return _USED.format(unit=_UNITS[cap.unit], within=_WITHIN[cap.scope])
 
 
+def _whole(total: Any) -> int:
+    """A sum of an engine, which is a float, and infinite where an amount is."""
+    return int(min(max(total, 0), INTEGER_MAX))
+
+
 def _sum(row: tuple[Any, ...]) -> Sum:
-    key, *amounts, title = row  # an engine gives large sums as floats
-    requests, taken, cached, given, cost, unpriced, uncertain = map(int, amounts)
+    key, *amounts, title = row
+    requests, taken, cached, given, cost, unpriced, uncertain = map(_whole, amounts)
     return Sum(key, requests, taken, cached, given, cost, unpriced, uncertain, title)

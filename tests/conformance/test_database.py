@@ -88,7 +88,7 @@ async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     """An empty database of each implementation with one table to play with."""
     async with IMPLEMENTATIONS[request.param]() as opened:
         await opened.execute(
-            "CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT UNIQUE, value, "
+            "CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT UNIQUE, value, vector, "
             "positive INTEGER CHECK (positive > 0))"
         )
         await opened.execute(
@@ -126,8 +126,9 @@ async def add(database: Database, name: str) -> None:
     ],
 )
 async def test_values_come_back_as_they_were(database: Database, value: Value) -> None:
-    await database.execute("INSERT INTO things (value) VALUES (?)", (value,))
-    rows = (await database.execute("SELECT value, typeof(value) FROM things")).rows
+    """Of this column, the only one for bytes."""
+    await database.execute("INSERT INTO things (vector) VALUES (?)", (value,))
+    rows = (await database.execute("SELECT vector, typeof(vector) FROM things")).rows
     assert rows[0][0] == value
     assert type(rows[0][0]) is type(value)
 

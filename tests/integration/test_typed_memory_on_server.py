@@ -5,6 +5,10 @@
 import pytest
 
 from tests.unit.guest.memory.conftest import memory as memory
+from tests.unit.guest.memory.test_foreign_values import filled as filled
+from tests.unit.guest.memory.test_foreign_values import (
+    test_some_values_in_some_columns_are_read as test_foreign_values,
+)
 from tests.unit.guest.memory.test_note_history import *
 from tests.unit.guest.memory.test_review import (
     test_nearly_the_same_is_shown_as_a_pair as test_pairs,
@@ -17,4 +21,4 @@ from tests.unit.guest.memory.test_typed_notes import *
 
 pytestmark = [pytest.mark.sqld, pytest.mark.usefixtures("memory_on_a_server")]
 
-__all__ = ["test_pairs", "test_scoped"]
+__all__ = ["test_foreign_values", "test_pairs", "test_scoped"]

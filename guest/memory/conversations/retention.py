@@ -48,7 +48,7 @@ WITH last AS (
                ORDER BY sequence DESC LIMIT 1) AS stored
         FROM sessions WHERE user_id = ?1)
 SELECT session_id FROM last
-    WHERE updated_at < ?2 AND (stored IS NULL OR stored < COALESCE(
+    WHERE updated_at BETWEEN '0' AND ?2 AND (stored IS NULL OR stored < COALESCE(
         (SELECT MIN(stored) FROM last WHERE updated_at BETWEEN ?2 AND ?3), stored + 1))
     ORDER BY updated_at LIMIT ?4
 """

@@ -29,6 +29,7 @@ from guest.memory.storage.base import (
 )
 from guest.memory.storage.changes import UNFOLLOWED, Background, bug, change_was_made
 from guest.memory.storage.erasure import Eraser
+from guest.memory.storage.sound import EPOCH
 
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
@@ -122,14 +123,14 @@ SELECT value, epoch FROM session_state
     WHERE session_id = ?1 AND name = ?2
     AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1 AND user_id = ?3)
 """
-_SWAP: Final = """
+_SWAP: Final = f"""
 INSERT INTO session_state (session_id, name, value, epoch, updated_at)
     SELECT ?1, ?2, ?4, ?5 + 1, ?6
     WHERE EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1 AND user_id = ?3)
-    AND COALESCE((SELECT epoch FROM session_state WHERE session_id = ?1 AND name = ?2), 0) = ?5
+    AND COALESCE((SELECT {EPOCH} FROM session_state WHERE session_id = ?1 AND name = ?2), 0) = ?5
     ON CONFLICT (session_id, name) DO UPDATE
         SET value = excluded.value, epoch = excluded.epoch, updated_at = excluded.updated_at
-"""
+"""  # noqa: S608
 
 
 class SessionState:

@@ -12,7 +12,6 @@ import numpy as np
 from guest.embedding.backends import Vectors
 from guest.memory.indexing.vectors import ResidentVectors, Snapshot
 from guest.memory.storage.base import AnswerLost, Database, Row, Statement, apply
-from guest.memory.storage.errors import reading
 
 LOAD_ROWS: Final = 1000
 """Rows per query while loading, so that other work is not blocked."""
@@ -52,6 +51,7 @@ _PASSAGES: Final = "SELECT COUNT(*) FROM chunks WHERE namespace = ?"
 _LOAD: Final = """
 SELECT chunk_id, vector FROM chunks_vec
     WHERE namespace = ? AND model_id = ? AND length(vector) = ? AND chunk_id > ?
+        AND typeof(vector) = 'blob'
     ORDER BY chunk_id LIMIT ?
 """
 
@@ -229,8 +229,7 @@ class VectorStore:
             found = (await self._database.execute(_LOAD, which)).rows
             if not found:
                 return
-            with reading("a vector"):
-                ids, vectors = _unpack(found, resident.dimensions)
+            ids, vectors = _unpack(found, resident.dimensions)
             resident.add(ids, vectors)
             last = ids[-1]
 

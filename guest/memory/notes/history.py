@@ -33,7 +33,7 @@ from guest.memory.notes.repository import (
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import Row
 from guest.memory.storage.changes import RETRIES, unexplained
-from guest.memory.storage.errors import reading
+from guest.memory.storage.sound import sound_time
 
 CHANGES_MAX: Final = 1000
 
@@ -105,8 +105,7 @@ class NoteHistory:
             material_only=material_only,
             session_id=session_id,
         )
-        with reading("the history of notes"):
-            entries = [_entry(row) for row in rows[:limit]]
+        entries = [_entry(row) for row in rows[:limit]]
         return entries, _cursor(change_place(rows[limit - 1])) if len(rows) > limit else ""
 
     async def undo(
@@ -167,10 +166,9 @@ class NoteHistory:
         if row is None:
             kept = f": of the {note.key} the last {VERSIONS_KEPT} are" if note.key in FIXED else ""
             raise UndoRefused(f"version {version} of {note.note_id} is not kept{kept}")
-        with reading("a version of a note"):
-            said = Versioned.of(row[:VERSIONED_COUNT])
-            by, reason, at = cast("tuple[Any, ...]", row[VERSIONED_COUNT:])
-            superseded = None if by is None else Superseded(by, reason, at)
+        said = Versioned.of(row[:VERSIONED_COUNT])
+        by, reason, at = cast("tuple[Any, ...]", row[VERSIONED_COUNT:])
+        superseded = None if by is None else Superseded(by, reason, at)
         if superseded and await self._notes.leads_to(superseded.by, note.note_id):
             raise UndoRefused(
                 f"{superseded.by} would replace {note.note_id} again, which has replaced it since; "
@@ -194,7 +192,7 @@ def _entry(row: Row) -> ChangeEntry:
     at, note_id, version, _, change, text, tags, kind, key = cast("tuple[Any, ...]", row[:9])
     current, by = cast("tuple[Any, ...]", row[15:])
     return ChangeEntry(
-        *(note_id, version, change, text, origin_of(row[9:15]), at, key, kind),
+        *(note_id, version, change, text, origin_of(row[9:15]), sound_time(at), key, kind),
         *(bool(current), by, tags_of(tags)),
     )
 

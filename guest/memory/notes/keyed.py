@@ -15,7 +15,6 @@ from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion
 from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.changes import RETRIES
-from guest.memory.storage.errors import reading
 
 Mode = Literal["replace", "append"]
 
@@ -93,8 +92,7 @@ class KeyedNotes:
         Derived from the notes, so a deleted note leaves no trace here."""
         ends = (at(begins(each, time_zone)) for each in (day, day + timedelta(days=1)))
         rows = await self._notes.activity(*ends)
-        with reading("what was written to working memory"):
-            return [Activity(*cast("tuple[Any, ...]", row)) for row in rows]
+        return [Activity(*cast("tuple[Any, ...]", row)) for row in rows]
 
 
 def _of_both(before: Origin, appended: Origin) -> Origin:

@@ -10,7 +10,6 @@ from typing import Any, Final, cast
 
 from guest.memory.models import MemoryAction, Origin, Receipt, User, now
 from guest.memory.storage.base import Database, Statement, apply
-from guest.memory.storage.errors import reading
 
 _INSERT: Final = """
 INSERT INTO receipts (namespace, session_id, turn_id, action, outcome, note_id, asked_by,
@@ -61,8 +60,7 @@ class Receipts:
         """Receipts of these turns of a session, oldest first, each with its turn's id."""
         which = (self._namespace, session_id, json.dumps(list(turn_ids)))
         result = await self._database.execute(_OF_TURNS, which)
-        with reading("a receipt"):
-            return [_read(row) for row in cast("tuple[tuple[Any, ...], ...]", result.rows)]
+        return [_read(row) for row in cast("tuple[tuple[Any, ...], ...]", result.rows)]
 
     async def settle(self, session_id: str, turn_id: str, told: Sequence[Receipt]) -> list[Receipt]:
         """Complete the receipts of a turn that ends, and store those that no change has stored.

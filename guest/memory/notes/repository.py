@@ -63,7 +63,7 @@ from guest.memory.storage.base import (
     remove_rows,
 )
 from guest.memory.storage.changes import change_was_made
-from guest.memory.storage.errors import reading
+from guest.memory.storage.sound import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -179,15 +179,15 @@ _REQUIRE: Final = """
 INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes WHERE namespace = ? AND note_id = ?)
 """
-_REQUIRE_VERSION: Final = """
+_REQUIRE_VERSION: Final = f"""
 INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes
-                               WHERE namespace = ? AND note_id = ? AND version = ?)
-"""
+                               WHERE namespace = ? AND note_id = ? AND {VERSION} = ?)
+"""  # noqa: S608
 _KEEP_VERSION: Final = f"""
 INSERT INTO note_versions (namespace, note_id, {VERSIONED}, {ENDED}, written_at, replaced_at)
     SELECT namespace, note_id, {VERSIONED}, {ENDED}, ordered_at, MAX(?, ordered_at)
-    FROM notes WHERE namespace = ? AND note_id = ?
+    FROM notes WHERE namespace = ? AND note_id = ? ON CONFLICT DO NOTHING
 """  # noqa: S608
 _UPDATE: Final = f"""
 UPDATE notes SET content = ?, content_hash = ?,
@@ -198,7 +198,7 @@ UPDATE notes SET content = ?, content_hash = ?,
                          WHERE other.namespace = notes.namespace AND other.note_id = ?
                  ) THEN ? ELSE ? END,
                  superseded_reason = ?, superseded_at = iif(?, MAX(?, ordered_at), ''),
-                 version = version + 1, updated_at = ?, ordered_at = MAX(?, ordered_at)
+                 version = {VERSION} + 1, updated_at = ?, ordered_at = MAX(?, ordered_at)
     WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
 """Sets a replacement that is gone to none. In the history, a version never comes before the one it
@@ -269,12 +269,12 @@ _SUPERSEDE: Final = """
 UPDATE notes SET superseded_by = ?, superseded_reason = ?, superseded_at = MAX(?, ordered_at)
     WHERE namespace = ? AND note_id = ?
 """
-_REQUIRE_SUPERSEDED: Final = """
+_REQUIRE_SUPERSEDED: Final = f"""
 INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (
-        SELECT 1 FROM notes WHERE namespace = ? AND note_id = ? AND version = ?
+        SELECT 1 FROM notes WHERE namespace = ? AND note_id = ? AND {VERSION} = ?
             AND superseded_by = ?)
-"""
+"""  # noqa: S608
 _REVIVE: Final = """
 UPDATE notes SET superseded_by = NULL, superseded_reason = '', superseded_at = ''
     WHERE namespace = ? AND note_id = ?
@@ -816,9 +816,16 @@ def _version_and_kind(row: Row) -> tuple[int, int]:
 
 
 def note_of(row: Row) -> Note:
-    """Read a note from a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
-    with reading("a note"):
-        return _read(row)
+    """Read a note from a row that begins with `COLUMNS`."""
+    note_id, *rest = cast("tuple[Any, ...]", row)
+    said, kept = Versioned.of(rest[:VERSIONED_COUNT]), rest[VERSIONED_COUNT:]
+    key, scope, created, updated, accesses, accessed, by, reason, at, embedded = kept[:10]
+    return Note(
+        *(note_id, said.content, tuple(said.tags), said.version, created, updated, said.source),
+        *(said.origin, bool(embedded), Details(**said.details, scope_session=scope), key or ""),
+        *(said.change, said.restores, accesses, accessed),
+        None if by is None else Superseded(by, reason, at),
+    )
 
 
 def hash_of(text: str) -> str:
@@ -840,18 +847,6 @@ def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> St
 def delete_passages(namespace: str, note_id: str) -> Statement:
     """Remove a note's text from the index; returns the ids of its passages."""
     return Statement(_DELETE_CHUNKS, (namespace, note_id))
-
-
-def _read(row: Row) -> Note:
-    note_id, *rest = cast("tuple[Any, ...]", row)
-    said, kept = Versioned.of(rest[:VERSIONED_COUNT]), rest[VERSIONED_COUNT:]
-    key, scope, created, updated, accesses, accessed, by, reason, at, embedded = kept[:10]
-    return Note(
-        *(note_id, said.content, tuple(said.tags), said.version, created, updated, said.source),
-        *(said.origin, bool(embedded), Details(**said.details, scope_session=scope), key or ""),
-        *(said.change, said.restores, accesses, accessed),
-        None if by is None else Superseded(by, reason, at),
-    )
 
 
 def _row(namespace: str, draft: Draft) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ import numpy as np
 from guest.memory.indexing.vectors import Ids, Scores
 from guest.memory.indexing.words import fold, search_terms
 from guest.memory.storage.base import Database, Value
-from guest.memory.storage.errors import reading
 
 _TERMS_MAX: Final = 64
 MATCHES_MAX: Final = 4000
@@ -177,9 +176,8 @@ async def match(
 async def _matches(database: Database, sql: str, args: Sequence[Value]) -> KeywordMatches:
     result = await database.execute(sql, args)
     words, ids, scores = cast("tuple[int, str, str]", result.rows[0])
-    with reading("the full-text index"):
-        exact = (_numbers(scores) / _SCORE_UNIT).astype(np.float32)
-        return KeywordMatches(_numbers(ids), exact, words)
+    exact = (_numbers(scores) / _SCORE_UNIT).astype(np.float32)
+    return KeywordMatches(_numbers(ids), exact, words)
 
 
 def _best(newest: KeywordMatches, older: KeywordMatches) -> KeywordMatches:

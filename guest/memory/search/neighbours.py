@@ -15,7 +15,6 @@ import numpy as np
 
 from guest.memory.search.keyword import KeywordMatches
 from guest.memory.storage.base import Database
-from guest.memory.storage.errors import reading
 
 _SPREADING: Final = 30
 """How many of the best matches count for their neighbours."""
@@ -64,14 +63,13 @@ async def spread(database: Database, namespace: str, matches: KeywordMatches) ->
         best = np.argpartition(-scores, _SPREADING)[:_SPREADING]
         ids, scores = ids[best], scores[best]
     result = await database.execute(_NEIGHBOURS, (namespace, json.dumps(ids.tolist())))
-    with reading("the neighbours of notes"):
-        triples = zip(*map(json.loads, cast("tuple[str, ...]", result.rows[0])), strict=True)
-        own = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-        beside: dict[int, dict[int, float]] = defaultdict(dict)
-        for chunk_id, note, neighbour in triples:
-            if neighbour is not None:
-                each = beside[neighbour]
-                each[note] = max(own[chunk_id], each.get(note, 0.0))
+    triples = zip(*map(json.loads, cast("tuple[str, ...]", result.rows[0])), strict=True)
+    own = dict(zip(ids.tolist(), scores.tolist(), strict=True))
+    beside: dict[int, dict[int, float]] = defaultdict(dict)
+    for chunk_id, note, neighbour in triples:
+        if neighbour is not None:
+            each = beside[neighbour]
+            each[note] = max(own[chunk_id], each.get(note, 0.0))
     added = {
         neighbour: min(_SHARE * sum(each.values()), _MOST * max(each.values()))
         for neighbour, each in beside.items()

@@ -14,7 +14,6 @@ from guest.memory.search.context_terms import PRECEDING, NeighbourTerms, worth_o
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
 from guest.memory.storage.base import Database, Row
-from guest.memory.storage.errors import reading
 
 _NOTES: Final = f"""
 SELECT chunks.chunk_id, notes.note_id,
@@ -126,13 +125,12 @@ async def notes(
         ),
     )
     found = {}
-    with reading("the passages before another"):
-        for row in result.rows:
-            chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
-            session_id, preceding = cast("tuple[str, str | None]", row[-2:])
-            around = NeighbourTerms(session_id, _numbers(preceding))
-            hit = partial(_note_hit, row)
-            found[chunk_id] = Candidate(note_id, note_id, key, text, updated, around, hit)
+    for row in result.rows:
+        chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
+        session_id, preceding = cast("tuple[str, str | None]", row[-2:])
+        around = NeighbourTerms(session_id, _numbers(preceding))
+        hit = partial(_note_hit, row)
+        found[chunk_id] = Candidate(note_id, note_id, key, text, updated, around, hit)
     return found
 
 
@@ -147,9 +145,8 @@ def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
     found: dict[str, Any] = dict(zip(_HIT, row[1:], strict=False))
     for name in ("material", "superseded", "shortened"):
         found[name] = bool(found[name])
-    with reading("a note"):
-        tags = tags_of(found.pop("tags"))
-        return _hit(score, passage, source="user_memory", tags=tags, **found)
+    tags = tags_of(found.pop("tags"))
+    return _hit(score, passage, source="user_memory", tags=tags, **found)
 
 
 def _hit(score: float, passage: Ranked, **found: Any) -> Hit:
@@ -184,15 +181,12 @@ async def conversation(
         ),
     )
     found = {}
-    with reading("the passages before another"):
-        for row in result.rows:
-            chunk_id, _, body, created, session_id, _, role, _, preceding = cast(
-                "tuple[Any, ...]", row
-            )
-            worth = worth_of_turn(body, by_user=role == "user")
-            around = NeighbourTerms(session_id, _numbers(preceding), worth)
-            hit = partial(_conversation_hit, row)
-            found[chunk_id] = Candidate(f"passage {chunk_id}", "", "", body, created, around, hit)
+    for row in result.rows:
+        chunk_id, _, body, created, session_id, _, role, _, preceding = cast("tuple[Any, ...]", row)
+        worth = worth_of_turn(body, by_user=role == "user")
+        around = NeighbourTerms(session_id, _numbers(preceding), worth)
+        hit = partial(_conversation_hit, row)
+        found[chunk_id] = Candidate(f"passage {chunk_id}", "", "", body, created, around, hit)
     return found
 
 
@@ -233,5 +227,4 @@ async def allowed(database: Database, namespace: str, tags: Sequence[str], only:
             *arguments,
         ),
     )
-    with reading("the tags of a note"):
-        return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)
+    return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)

@@ -2,8 +2,6 @@
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -11,24 +9,6 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.storage.base import ConstraintViolated
-
-
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Treat any failure while reading `what` from rows as damage of the database.
-
-    Raises `StorageError` DATA_LOSS, without the content: it may be private.
-    """
-    try:
-        yield
-    except (ValueError, TypeError, AssertionError, OverflowError) as error:
-        raise StorageError(
-            Code.DATA_LOSS,
-            f"the memory database is damaged: {what} cannot be read",
-            details=f"a row holds what was never written ({type(error).__name__})",
-            resolution="bring back a backup with `runner memory restore`",
-        ) from error
-
 
 _CORRUPT: Final = (
     "malformed",

@@ -5,6 +5,7 @@ Every request goes to `v2/pipeline`, in its own stream on the server.
 
 import asyncio
 import json
+import math
 import secrets
 import ssl
 from base64 import b64decode, b64encode
@@ -18,6 +19,7 @@ import aiohttp
 from guest.egress_client import CUT, REFUSED, UNTRUSTED, EgressClient
 from guest.memory.storage.base import Result, Statement, Value
 from guest.memory.storage.changes import Background
+from guest.memory.storage.sound import sound, with_bytes
 
 
 class ServerError(Exception):
@@ -41,7 +43,8 @@ def decoded(answer: Any) -> Result:
             same.
     """
     if answer["cols"]:
-        return Result(tuple(tuple(map(_decoded, row)) for row in answer["rows"]), 0)
+        names = [each["name"] or "" for each in answer["cols"]]
+        return Result(sound(names, (tuple(map(_decoded, row)) for row in answer["rows"])), 0)
     return Result((), int(answer["affected_row_count"]))
 
 
@@ -73,7 +76,7 @@ def _decoded(value: Any) -> Value:
         case "integer":
             return int(value["value"])
         case "float":
-            return float(value["value"])
+            return math.inf if value["value"] is None else float(value["value"])
         case "blob":
             return b64decode(value["base64"] + "==")  # the server leaves out the padding
     raise ValueError(f"unknown type of value: {value['type']}")
@@ -83,6 +86,7 @@ _CONNECTIONS: Final = 16
 _IDLE_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _ANSWER_MAX_BYTES: Final = 64 * 1024 * 1024
+NOT_TEXT: Final = "invalid utf-8 sequence"
 _ECHO: Final = "SELECT ?"
 
 
@@ -156,7 +160,16 @@ class PipelineClient:
 
     async def query(self, statement: Statement) -> Result:
         """Run one statement that changes nothing."""
-        response = await self._request({"type": "execute", "stmt": encoded(statement)}, self.target)
+        request = {"type": "execute", "stmt": encoded(statement)}
+        try:
+            response = await self._request(request, self.target)
+        except NoAnswer as error:
+            if NOT_TEXT not in str(error):
+                raise
+            about = await self._request({"type": "describe", "sql": statement.sql}, self.target)
+            names = _understood(lambda: [str(each["name"]) for each in about["cols"]])
+            request["stmt"] = encoded(Statement(with_bytes(statement.sql, names), statement.args))
+            response = await self._request(request, self.target)
         result: Result = _understood(decoded, response)
         return result
 

@@ -24,6 +24,7 @@ from guest.memory.storage.base import Result, Statement, Value
 from guest.memory.storage.changes import Background
 from guest.memory.storage.reserve import Reserve
 from guest.memory.storage.scrubbing import Scrubber, transaction
+from guest.memory.storage.sound import sound, with_bytes
 
 
 @contextmanager
@@ -154,8 +155,15 @@ def engine(database: str, passphrase: str) -> Any:
 def executed(engine: Any, statement: Statement) -> Result:
     """Run one statement on a connection, whose thread this is."""
     cursor = engine.execute(statement.sql, tuple(statement.args))
-    rows = cursor.fetchall()
-    return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
+    names = [each[0] for each in cursor.description]
+    try:
+        rows = cursor.fetchall()
+    except BaseException as error:  # the binding panics
+        if "Utf8Error" not in str(error):
+            raise
+        sql = with_bytes(statement.sql, names)
+        rows = engine.execute(sql, tuple(statement.args)).fetchall()
+    return Result((), cursor.rowcount) if rows is None else Result(sound(names, rows), 0)
 
 
 def connect_apart(path: Path, key: str) -> Any:

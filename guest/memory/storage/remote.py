@@ -22,6 +22,7 @@ from guest.memory.storage.availability import NOTHING_CHANGED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Result, Statement, Value
 from guest.memory.storage.changes import Background
 from guest.memory.storage.hrana import (
+    NOT_TEXT,
     HttpRefused,
     NoAnswer,
     PipelineClient,
@@ -257,7 +258,15 @@ class RemoteDatabase:
         return await self._reading(partial(self._client.query, statement))
 
     async def _queries(self, statements: Sequence[Statement]) -> list[Result]:
-        return await self._reading(partial(self._client.transaction, statements, "BEGIN"))
+        async def ask() -> list[Result]:
+            try:
+                return await self._client.transaction(statements, "BEGIN")
+            except NoAnswer as error:
+                if NOT_TEXT not in str(error):
+                    raise
+                return [await self._client.query(each) for each in statements]
+
+        return await self._reading(ask)
 
     async def _prove(self, target: ServerAddress) -> None:
         """Send a change without effect, for which a server requires the right to write."""

@@ -29,10 +29,11 @@ from guest.memory.transfer.format import (
     written,
 )
 
-ENDED_FIELDS: Final = "superseded_by, superseded_reason, NULLIF(superseded_at, '')"
+_ENDED_AT: Final = "NULLIF(superseded_at, '') AS superseded_at"
+ENDED_FIELDS: Final = f"superseded_by, superseded_reason, {_ENDED_AT}"
 NOTE: Final = f"""
 SELECT note_id, key, NULLIF(scope_session, ''), created_at, updated_at, access_count,
-       NULLIF(accessed_at, ''), {ENDED_FIELDS},
+       NULLIF(accessed_at, '') AS accessed_at, {ENDED_FIELDS},
        EXISTS (SELECT 1 FROM notes AS other
                WHERE other.namespace = notes.namespace AND other.seq <> notes.seq
                    AND other.content_hash = notes.content_hash
@@ -46,8 +47,8 @@ VERSION: Final = f"""
 SELECT note_id, {VERSIONED}, written_at, replaced_at, {ENDED_FIELDS} FROM note_versions
 """  # noqa: S608
 SESSION: Final = """
-SELECT session_id, title, channel, created_at, updated_at, turns, NULLIF(archived_at, ''),
-       NULLIF(parent_id, ''), rowid
+SELECT session_id, title, channel, created_at, updated_at, turns,
+       NULLIF(archived_at, '') AS archived_at, NULLIF(parent_id, ''), rowid
     FROM sessions WHERE user_id = ?
 """
 STATE: Final = """
