@@ -36,8 +36,8 @@ from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool
 from guest.tools.pipeline import ToolPipeline
 
-_FROM_TEXT: Final = "text-"
-"""How the ids of calls begin that a model has written as text."""
+_FROM_TEXT: Final = {"written_as": "text"}
+"""The mark of calls that a model has written as text. Their ids are changed on their way."""
 _NOT_RUN: Final = "(The model wrote a call of {tools} as text. It was not run: {why}.)"
 _REAL: Final = "this model makes its calls properly otherwise; ask again"
 _READ: Final = (
@@ -203,7 +203,8 @@ class ReadAnswers(AbstractCapability[Any]):
 
 
 def _part(call: TextCall) -> ToolCallPart[Any]:
-    return ToolCallPart(call.name, call.arguments, f"{_FROM_TEXT}{uuid.uuid4().hex}")
+    made = ToolCallPart(call.name, call.arguments, f"text-{uuid.uuid4().hex}")
+    return replace(made, provider_details=_FROM_TEXT)
 
 
 def _is_real(part: Any, message: ModelMessage, response: ModelResponse) -> bool:
@@ -212,7 +213,7 @@ def _is_real(part: Any, message: ModelMessage, response: ModelResponse) -> bool:
         isinstance(part, ToolCallPart)
         and isinstance(message, ModelResponse)
         and message.model_name == response.model_name
-        and not part.tool_call_id.startswith(_FROM_TEXT)
+        and part.provider_details != _FROM_TEXT
     )
 
 

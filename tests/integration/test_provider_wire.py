@@ -214,6 +214,20 @@ async def test_the_tool_schemas_a_provider_receives_are_frozen() -> None:
     assert received == json.loads(SNAPSHOT.read_text())
 
 
+async def test_calls_in_text_make_the_round_trip_one_after_another() -> None:
+    """However the library changes their ids: none is taken for a real one."""
+    asked = [
+        json.dumps({"name": "memory_save", "arguments": {"content": f"Tea {number}"}})
+        for number in range(3)
+    ]
+    async with talk(*map(wire.says, asked), wire.says("Done.")) as (alice, server):
+        events = await alice.say("s", "I like tea")
+        assert events[-1].completed.text == "Done."
+        assert sorted(await alice.texts()) == ["Tea 0", "Tea 1", "Tea 2"]
+        calls = [one for one in server.requests[-1].body["messages"] if one.get("tool_calls")]
+        assert len(calls) == 3
+
+
 async def test_tool_calls_make_the_round_trip() -> None:
     save = ("call-1", "memory_save", '{"content": "User likes tea"}')
     find = ("call-2", "memory_search", '{"query": "tea"}')
