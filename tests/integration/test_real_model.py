@@ -4,6 +4,8 @@ The model is small, and what it answers is anything: it is a fuzzer of turns. Wh
 whatever a model does is tested, and nothing about its answers.
 """
 
+import contextlib
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Final
 
 import pytest
 from wire.errors import Code
+from wire.tools import TOOLS
 from wire.v1 import gateway_pb2 as pb
 
 from bench.try_model import Relay
@@ -86,12 +89,21 @@ def _ends_well(text: str, events: list[pb.TurnEvent]) -> None:
         assert last.failed.code not in (Code.INTERNAL, ""), (text, last)
     else:
         assert last.HasField("completed") or last.HasField("incomplete"), (text, last)
+        assert not _is_call(last.completed.text), (text, last)
     calls = Counter(
         (event.tool_started.tool, event.tool_started.arguments_json)
         for event in events
         if event.HasField("tool_started")
     )
     assert all(times <= _EQUAL_CALLS for times in calls.values()), (text, calls)
+
+
+def _is_call(answer: str) -> bool:
+    """Whether the answer is nothing but a call of one of our tools, as JSON."""
+    with contextlib.suppress(ValueError):
+        said = json.loads(answer)
+        return isinstance(said, dict) and said.get("name") in TOOLS
+    return False
 
 
 async def _receipts_are_true(alice: Client, events: list[pb.TurnEvent], saved: set[str]) -> None:
