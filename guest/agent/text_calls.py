@@ -57,11 +57,11 @@ def may_be_calls(text: str, offered: Collection[str]) -> bool:
         if not rest or any(mark.startswith(rest.lower()) for mark in _MARKS):
             return True
         try:
-            value, at = _JSON.raw_decode(text, at)
+            value, at = _decode(text, at)
         except RecursionError:
             return False
         except ValueError:
-            return _may_begin_call(rest, offered)
+            return _may_begin_call(rest.removeprefix("{") if rest[:2] == "{{" else rest, offered)
         if not _calls(value, offered):
             return False
 
@@ -75,10 +75,18 @@ def _values(text: str) -> Iterator[Any]:
         if at == len(text):
             return
         try:
-            value, at = _JSON.raw_decode(text, at)
+            value, at = _decode(text, at)
         except (ValueError, RecursionError):
             value, at = None, len(text)
         yield value
+
+
+def _decode(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value at `at`, and where it ends. Its braces may be doubled, as the template of
+    Qwen2.5-Coder shows them to the model. Raises `ValueError`, `RecursionError`."""
+    doubled = text.startswith("{{", at)
+    value, end = _JSON.raw_decode(text, at + doubled)
+    return value, end + (doubled and text.startswith("}", end))
 
 
 def _calls(value: Any, offered: Collection[str]) -> list[TextCall]:

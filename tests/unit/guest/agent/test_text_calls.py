@@ -17,6 +17,8 @@ OFFERED = {"look", "keep"}
 CALL = '{"name": "look", "arguments": {"text": "a"}}'
 OTHER = '{"name": "keep", "arguments": {"text": "b"}}'
 FORMS = [
+    '{{"function": "look", "arguments": {"text": "a"}}}',
+    '```json\n{{"name": "look", "arguments": {"text": "a"}}}\n```',
     CALL,
     f"```json\n{CALL}\n```",
     f"```\n{CALL}```",
