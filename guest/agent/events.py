@@ -21,9 +21,6 @@ TOLD: Final = "told"
 REQUEST: Final = "request"
 """In the metadata of an answer: what the request for it was made of."""
 
-BESIDE: Final = "beside"
-"""In the metadata of an answer: what stood beside the user's message in its request."""
-
 ATTACHMENTS: Final = "attachments"
 """In the metadata of a user's message: the paths of attached files."""
 

@@ -32,7 +32,7 @@ from wire.text import shortened
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
-from guest.agent.events import ATTACHMENTS, BESIDE, TOLD, by_turn
+from guest.agent.events import ATTACHMENTS, TOLD, by_turn
 from guest.agent.models.roles import NO_ANSWER
 from guest.agent.turn import TIME
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
@@ -83,29 +83,17 @@ def to_messages(events: Iterable[Event]) -> list[ModelMessage]:
     """The messages of `events`, made valid for any provider.
 
     A tool call without a result is answered as interrupted, and a turn without an answer gets one
-    that says so. What stood beside a message stands there again. A result without its call, an
-    unreadable event, and parts that do not belong to the event's role are dropped. Calls are as in
-    `guest.agent.calls.readable`.
+    that says so. A result without its call, an unreadable event, and parts that do not belong to
+    the event's role are dropped. Calls are as in `guest.agent.calls.readable`.
     """
-    read: list[tuple[Event, ModelMessage]] = []
+    messages: list[ModelMessage] = []
     for event in events:
         try:
-            found = ModelMessagesTypeAdapter.validate_json(event.payload)
+            read = ModelMessagesTypeAdapter.validate_json(event.payload)
         except ValidationError:
             log.warning("unreadable conversation event %d is left out", event.sequence)
             continue
-        read += ((event, each) for one in found if (each := _as_written(one, event.role)))
-    beside = {
-        event.turn_id: str(each.metadata[BESIDE])
-        for event, each in read
-        if isinstance(each, ModelResponse) and each.metadata and BESIDE in each.metadata
-    }
-    messages = (
-        with_beside(each, beside.pop(event.turn_id, ""))
-        if event.role == "user" and isinstance(each, ModelRequest)
-        else each
-        for event, each in read
-    )
+        messages += (as_written for each in read if (as_written := _as_written(each, event.role)))
     return _answered(calls.readable(messages))
 
 

@@ -23,7 +23,7 @@ from wire.v1 import gateway_pb2 as pb
 from guest.agent import history, waiting
 from guest.agent.answer_form import NO_FORM
 from guest.agent.deferred import FIND_TOOLS, FoundTools
-from guest.agent.events import BESIDE, INCOMPLETE, REQUEST
+from guest.agent.events import INCOMPLETE, REQUEST
 from guest.agent.incomplete import Incomplete, Reason, Size
 from guest.agent.meter import Bill, countable
 from guest.agent.prompt.builder import SECRETS
@@ -63,6 +63,7 @@ class Run:
         usage: What the requests took.
         answered_by: The label of the model that answered last.
         sent: What the last request was made of; None before the first.
+        keep_beside: Takes what stood beside the user's message in it.
         form: How the model's answer must be. One that must be of a form is shown when it is whole.
     """
 
@@ -92,6 +93,7 @@ class Run:
         self.usage = RunUsage()
         self.answered_by = ""
         self.sent: Callable[[], Sent | None] = lambda: None
+        self.keep_beside: Callable[[str], None] = lambda _: None
         self._prompt_notes: Found = ()
         self._tool_notes: dict[str, tuple[str, str]] = {}
         self.form = request.client.form
@@ -108,7 +110,6 @@ class Run:
         self._material = dict.fromkeys(history.material_in(earlier))
         self._vouched = dict.fromkeys(each.text for each in earlier if each.role == "user")
         self._prompted: tuple[str, ...] = ()
-        self._beside = ""
         self._secrets_are_told = False
         self._hides = 0
         self._calls: list[Call] = []
@@ -521,8 +522,7 @@ class Run:
             marks["material"] = list(self._prompted)
         if (sent := self.sent()) is not None:
             made_of = asdict(sent) | {"notes": self._notes_in(sent)}
-            if (beside := made_of.pop("beside")) != self._beside:
-                marks[BESIDE] = self._beside = beside
+            self.keep_beside(made_of.pop("beside"))
             marks[REQUEST] = made_of
         if marks:
             response = replace(response, metadata=marks)

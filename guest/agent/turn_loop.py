@@ -302,6 +302,7 @@ class TurnLoop:
             notice=run.notice,
         )
         run.sent = lambda: fitting.sent
+        run.keep_beside = partial(self._context.keep_beside, run.request.context)
         messages, run.usage = await self._ask(
             run, choice, prepared, fitting, asked, prepared.messages
         )

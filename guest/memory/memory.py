@@ -119,6 +119,11 @@ class Memory:
         view.state_of, view.sessions = other.state_of, other.sessions
         return view
 
+    @property
+    def deletions(self) -> int:
+        """How many notes were deleted here since it was opened."""
+        return self._writer.deletions
+
     async def close(self) -> None:
         """Wait for running changes, then close the store. Idempotent."""
         await self.store.close()

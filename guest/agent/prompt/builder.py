@@ -25,6 +25,7 @@ from guest.agent import history
 from guest.agent.calls import begun
 from guest.agent.events import by_turn
 from guest.agent.incomplete import GO_ON
+from guest.agent.prompt.beside import Beside
 from guest.agent.prompt.recall import PromptContent, Relevant
 from guest.agent.prompt.summary import Rolled, Summaries
 from guest.agent.prompt.window import Window, text_of
@@ -225,7 +226,7 @@ def attached(request: TurnRequest) -> str:
 
 
 class ContextBuilder:
-    """Prepares turns of any number of sessions; keeps no state between them.
+    """Prepares turns of any number of sessions; of them it keeps what stood beside messages.
 
     `context_tokens` limits what memory adds by itself; 0 means nothing. The model that `model`
     returns writes the summaries, unless it is the built-in one.
@@ -246,6 +247,7 @@ class ContextBuilder:
         self._offered = frozenset(tool.name for tool in pipeline.tools())
         self._redact = redact
         self._store = memory.conversations
+        self._beside = Beside(lambda: memory.deletions)
         self._summaries = Summaries(memory.state_of, model, settings)
         self.stop_summaries, self.summarised = self._summaries.stop, self._summaries.made
         budget = min(context_tokens, self._window.note) if self._offered & _FINDING else 0
@@ -254,6 +256,10 @@ class ContextBuilder:
         self._working = Working(
             memory.keyed, self._offered, self._window.note, redact, timeout_s=wait_s
         )
+
+    def keep_beside(self, context: ToolContext, text: str) -> None:
+        """Remember what stood beside the user's message of a turn."""
+        self._beside.keep(context.session_id, context.turn_id, text)
 
     async def summary_of(self, session_id: str) -> Rolled:
         """The stored summary of a session's earlier turns. Never fails."""
@@ -278,6 +284,7 @@ class ContextBuilder:
             self._working.of(context),
             self._relevant.find(context, request.text, tell),
         )
+        events = self._beside.restored(context.session_id, events)
         turns = self._word_by_word(events, latest)
         messages = begun(history.to_messages(turns))
         messages += history.unanswered(messages)
@@ -395,7 +402,7 @@ class ContextBuilder:
             )
             since = [
                 event
-                for event in events
+                for event in self._beside.restored(session_id, events)
                 if not 0 < event.sequence <= latest.through
                 and not (excess and event.turn_id == context.turn_id)
             ]

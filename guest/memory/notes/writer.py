@@ -41,6 +41,7 @@ class NoteWriter:
         self._eraser = eraser
         self._background = background
         self._embed_wait_s = embed_wait_s
+        self.deletions = 0
 
     async def save(self, draft: Draft) -> SaveOutcome:
         """Store a new note durably, then wait briefly for its vector.
@@ -122,6 +123,7 @@ class NoteWriter:
 
     async def _delete(self, note_id: str, version: int | None, origin: Origin | None) -> None:
         removed = await self._notes.delete(note_id, version, origin)
+        self.deletions += 1
         with change_was_made(f"{note_id} is deleted; removing every byte is not finished"):
             left = await self._notes.traces(note_id, removed)
             if left:

@@ -80,6 +80,7 @@ class FakeMemory:
         self.conversations = FakeStore()
         self.receipts = FakeReceipts()
         self.usage = FakeUsage()
+        self.deletions = 0
 
     async def wait_while_loading(self, tell: Tell = None) -> None:
         """Nothing loads."""
