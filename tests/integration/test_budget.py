@@ -20,8 +20,8 @@ from tests.support.servers.openai_server import OpenAIServer, Reply, openai_serv
 
 CAP = 0.10
 PRICE = PriceSettings(input=5.0, cached_input=1.0, output=10.0)
-TAKEN = (4_000, 200, 1_000)
-COST = (3_000 * 5.0 + 1_000 * 1.0 + 200 * 10.0) / 1e6
+TAKEN = (2_000, 200, 1_000)
+COST = (1_000 * 5.0 + 1_000 * 1.0 + 200 * 10.0) / 1e6
 LOOPING = wire.calls(("c1", "memory_search", '{"query": "x"}'), usage=TAKEN)
 
 

@@ -64,8 +64,8 @@ class Target:
         last = [event async for event in run_turn(self.stub, request)][-1]
         assert last.WhichOneof("event") == "completed", last
         messages = self.model.requests[-1].body["messages"]
-        got = {one["tool_call_id"]: one["content"] for one in messages if one["role"] == "tool"}
-        return [got[name] for name, _, _ in named]
+        got = [one["content"] for one in messages if one["role"] == "tool"]
+        return got[-len(named) :]
 
 
 @asynccontextmanager
