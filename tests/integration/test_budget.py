@@ -66,7 +66,10 @@ async def test_five_turns_at_once_and_a_restart_stay_within_a_day(tmp_path: Path
             total = (await usage(alice)).total
             assert total.requests == arrived
             assert total.cost_usd == pytest.approx(arrived * COST)
-            assert (total.input_tokens, total.cached_tokens) == (arrived * TAKEN[0], arrived * TAKEN[2])
+            assert (total.input_tokens, total.cached_tokens) == (
+                arrived * TAKEN[0],
+                arrived * TAKEN[2],
+            )
         async with guest(server, tmp_path, **settings) as alice:
             again = await failure(alice)
             assert again.message.startswith(
