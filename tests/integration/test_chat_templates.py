@@ -24,7 +24,7 @@ NO_TOOL_ROLE: Final = ("google-gemma-2-2b-it",)
 _LIST: Final = ("c1", "file_list", '{"path": "/shared"}')
 _SEARCH: Final = ("c2", "memory_search", '{"query": "boat"}')
 _SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-_LONG: Final = "The garden has a tap that must be closed before the first frost. " * 70
+_LONG: Final = "The garden has a tap that must be closed before the first frost. " * 140
 
 
 class Recorder:
