@@ -30,14 +30,12 @@ from guest.agent.models.errors import EmptyAnswer
 from guest.agent.prompt import window
 from guest.agent.reading import Reading
 from guest.agent.recorder import Run
-from guest.agent.text_calls import TextCall, parse
+from guest.agent.text_calls import WRITTEN_AS_TEXT, TextCall, parse
 from guest.agent.thinking import Thinking
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool
 from guest.tools.pipeline import ToolPipeline
 
-_FROM_TEXT: Final = {"written_as": "text"}
-"""The mark of calls that a model has written as text. Their ids are changed on their way."""
 _NOT_RUN: Final = "(The model wrote a call of {tools} as text. It was not run: {why}.)"
 _REAL: Final = "this model makes its calls properly otherwise; ask again"
 _READ: Final = (
@@ -204,7 +202,7 @@ class ReadAnswers(AbstractCapability[Any]):
 
 def _part(call: TextCall) -> ToolCallPart[Any]:
     made = ToolCallPart(call.name, call.arguments, f"text-{uuid.uuid4().hex}")
-    return replace(made, provider_details=_FROM_TEXT)
+    return replace(made, provider_details=WRITTEN_AS_TEXT)
 
 
 def _is_real(part: Any, message: ModelMessage, response: ModelResponse) -> bool:
@@ -213,7 +211,7 @@ def _is_real(part: Any, message: ModelMessage, response: ModelResponse) -> bool:
         isinstance(part, ToolCallPart)
         and isinstance(message, ModelResponse)
         and message.model_name == response.model_name
-        and part.provider_details != _FROM_TEXT
+        and part.provider_details != WRITTEN_AS_TEXT
     )
 
 

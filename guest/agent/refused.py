@@ -38,6 +38,7 @@ from guest.agent.models.errors import is_too_long
 from guest.agent.prompt.working_memory import marked
 from guest.agent.receipts.ledger import parsed
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
+from guest.agent.text_calls import WRITTEN_AS_TEXT
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Arguments, Tool
 
@@ -196,7 +197,9 @@ class LeaveOutPictures(AbstractCapability[Any]):
 
 class TellPlainly(AbstractCapability[Any]):
     """For the requests of one turn to the model `label`. When a server's chat template has no role
-    for tools, calls and results are told as texts of the other two; `plain` gets the label."""
+    for tools, calls and results are told as texts of the other two; `plain` gets the label. So they
+    are to a model that writes its calls as text: it goes on in the form that it finds, and makes no
+    call after one that it has not written so."""
 
     def __init__(self, label: str, plain: set[str]) -> None:
         self._label = label
@@ -207,6 +210,9 @@ class TellPlainly(AbstractCapability[Any]):
         ctx: RunContext[Any],  # noqa: ARG002
         request_context: ModelRequestContext,
     ) -> ModelRequestContext:
+        parts = (part for message in request_context.messages for part in message.parts)
+        if any(getattr(part, "provider_details", None) == WRITTEN_AS_TEXT for part in parts):
+            self._plain.add(self._label)
         if self._label in self._plain:
             request_context.messages = [*map(_plainly, request_context.messages)]
         return request_context
@@ -236,7 +242,8 @@ def _plainly(message: ModelMessage) -> ModelMessage:
         TextPart(json.dumps({"name": part.tool_name, "arguments": parsed(part.args)}))
         if isinstance(part, ToolCallPart)
         else UserPromptPart(
-            f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n{marked(part.model_response_str())}"
+            f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n{marked(part.model_response_str())}\n"
+            "Call another tool if one is needed; else answer the user."
         )
         if isinstance(part, ToolReturnPart)
         else part

@@ -26,6 +26,8 @@ _HEAD: Final = re.compile(
 )
 """The beginning of a first object, as far as it has come."""
 _JSON: Final = json.JSONDecoder()
+WRITTEN_AS_TEXT: Final = {"written_as": "text"}
+"""The mark of calls that a model has written as text. Their ids are changed on their way."""
 
 
 class TextCall(NamedTuple):

@@ -224,8 +224,9 @@ async def test_calls_in_text_make_the_round_trip_one_after_another() -> None:
         events = await alice.say("s", "I like tea")
         assert events[-1].completed.text == "Done."
         assert sorted(await alice.texts()) == ["Tea 0", "Tea 1", "Tea 2"]
-        calls = [one for one in server.requests[-1].body["messages"] if one.get("tool_calls")]
-        assert len(calls) == 3
+        told = server.requests[-1].body["messages"]
+        assert [one["content"] for one in told if one["role"] == "assistant"] == asked
+        assert {one["role"] for one in told} == {"system", "user", "assistant"}
 
 
 async def test_tool_calls_make_the_round_trip() -> None:
