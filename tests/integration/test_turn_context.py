@@ -78,7 +78,7 @@ async def test_a_note_that_had_no_room_is_not_named() -> None:
             text = f"{BOAT} {number}{' and sails' * 80}"
             await alice.stub.SaveNote(pb.SaveNoteRequest(text=text))
         session = await alice.session()
-        await alice.answer(session, f"what is my boat called? {'x ' * 12_500}")
+        await alice.answer(session, f"what is my boat called? {'x ' * 13_200}")
         found = await context(alice, session)
         assert not found.notes
         assert not found.memory
