@@ -10,8 +10,6 @@ from wire.v1 import gateway_pb2 as pb
 
 from tests.support.gateway.gateways import open_gateways, run_turn
 
-PIECE = "word " * 800
-
 
 async def test_a_turn_ends_in_time_though_nobody_reads_what_it_says() -> None:
     said = 0
@@ -19,7 +17,7 @@ async def test_a_turn_ends_in_time_though_nobody_reads_what_it_says() -> None:
     async def babble(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
         nonlocal said
         while True:
-            yield PIECE if said < 100 else "."
+            yield " ".join(f"word{said}.{n}" for n in range(400 if said < 100 else 1))
             said += 1
             await asyncio.sleep(0.001)
 

@@ -162,7 +162,7 @@ async def separators_of_dead_terms(memory: Memory, kind: Notes) -> list[bytes]:
     database = memory.store.database
     terms = await database.execute(f"SELECT term FROM {kind.terms}")
     living = [str(term).encode() for (term,) in terms.rows]
-    index = await database.execute(f"SELECT term FROM {kind.index}_idx")
+    index = await database.execute(f"SELECT term AS vector FROM {kind.index}_idx")
     separators = [term[1:] for (term,) in index.rows if isinstance(term, bytes)]
     assert len(separators) > 1, "the test would see nothing"
     return [each for each in separators if not any(term.startswith(each) for term in living)]
