@@ -138,9 +138,10 @@ def test_the_envelope_is_read_and_no_byte_more() -> None:
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     stream = io.StringIO()
     monkeypatch.setattr(logs, "configure", partial(logs.configure, stream=stream))
+    ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE, whatever tests before have set
     yield stream
     logging.captureWarnings(False)
-    ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE, for the tests that follow
+    ctypes.CDLL(None).prctl(4, 1)  # for the tests that follow
 
 
 def test_no_core_of_a_guest_is_dumped(log: io.StringIO) -> None:
