@@ -10,8 +10,8 @@ in words of its own.
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from pydantic_ai import ModelAPIError, RetryModelRequest, RunContext
@@ -143,11 +143,15 @@ class LeaveOutRefused(AbstractCapability[Any]):
 
 def _refusal(error: Exception) -> str:
     """What a provider has said that refuses the request itself; empty if none does."""
-    errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
-    for each in () if is_too_long(error) else errors:
+    for each in () if is_too_long(error) else _each(error):
         if isinstance(each, ModelRequestRejectedError) and not isinstance(each, _OTHER_CAUSES):
             return str(each)
     return ""
+
+
+def _each(error: Exception) -> Sequence[Exception]:
+    """The errors of all models of a chain, or the one."""
+    return error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
 
 
 def _named(said: str, sent: list[str]) -> set[str]:
@@ -159,82 +163,84 @@ def _named(said: str, sent: list[str]) -> set[str]:
     }
 
 
-class LeaveOutPictures(AbstractCapability[Any]):
+@dataclass
+class _Rewriting(AbstractCapability[Any]):
+    """Sends the model `label` rewritten messages, once its provider has refused them as they are.
+
+    Args:
+        known: The labels of models that refuse such messages.
+        rewritten: Makes a message that they take.
+        words: What a provider says that refuses one.
+        learn: Adds the label to `known`.
+    """
+
+    label: str
+    known: Container[str]
+    rewritten: Callable[[ModelMessage], ModelMessage]
+    words: re.Pattern[str]
+    learn: Callable[[], Awaitable[None]]
+
+    async def prepare_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        request_context: ModelRequestContext,
+    ) -> ModelRequestContext:
+        if self.label in self.known:
+            request_context.messages = [*map(self.rewritten, request_context.messages)]
+        return request_context
+
+    async def on_model_request_error(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        *,
+        request_context: ModelRequestContext,
+        error: Exception,
+    ) -> ModelResponse:
+        changes = any(self.rewritten(each) != each for each in request_context.messages)
+        if self.label in self.known or not changes or not any(map(self._is_refusal, _each(error))):
+            raise error
+        await self.learn()
+        raise RetryModelRequest from error
+
+    def _is_refusal(self, error: Exception) -> bool:
+        is_answer = isinstance(error, ModelAPIError)
+        refused = is_answer and getattr(error, "status_code", 400) in _STATUSES
+        return refused and bool(self.words.search(str(error)))
+
+
+class LeaveOutPictures(_Rewriting):
     """For the requests of one turn to the model `label`. When its provider refuses a picture,
     `refused` gets why none is shown, and it is told."""
 
     def __init__(
         self, label: str, refused: dict[str, str], tell: Callable[[str], Awaitable[None]]
     ) -> None:
-        self._label = label
-        self._refused = refused
-        self._tell = tell
+        async def learn() -> None:
+            refused[label] = f"{label} takes no pictures"
+            await tell(refused[label])
 
-    async def prepare_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        request_context: ModelRequestContext,
-    ) -> ModelRequestContext:
-        if self._label in self._refused:
-            request_context.messages = [*map(_without, request_context.messages)]
-        return request_context
-
-    async def on_model_request_error(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        *,
-        request_context: ModelRequestContext,
-        error: Exception,
-    ) -> ModelResponse:
-        errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
-        shown = any(_without(each) != each for each in request_context.messages)
-        if self._label in self._refused or not shown or not any(map(_refuses_pictures, errors)):
-            raise error
-        self._refused[self._label] = f"{self._label} takes no pictures"
-        await self._tell(self._refused[self._label])
-        raise RetryModelRequest from error
+        super().__init__(label, refused, _without, _PICTURE_WORDS, learn)
 
 
-class TellPlainly(AbstractCapability[Any]):
+class TellPlainly(_Rewriting):
     """For the requests of one turn to the model `label`. When a server's chat template has no role
     for tools, calls and results are told as texts of the other two; `plain` gets the label. So they
     are to a model that writes its calls as text: it goes on in the form that it finds, and makes no
     call after one that it has not written so."""
 
     def __init__(self, label: str, plain: set[str]) -> None:
-        self._label = label
-        self._plain = plain
+        async def learn() -> None:
+            plain.add(label)
+
+        super().__init__(label, plain, _plainly, _ROLE_WORDS, learn)
 
     async def prepare_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        request_context: ModelRequestContext,
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         parts = (part for message in request_context.messages for part in message.parts)
         if any(getattr(part, "provider_details", None) == WRITTEN_AS_TEXT for part in parts):
-            self._plain.add(self._label)
-        if self._label in self._plain:
-            request_context.messages = [*map(_plainly, request_context.messages)]
-        return request_context
-
-    async def on_model_request_error(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        *,
-        request_context: ModelRequestContext,
-        error: Exception,
-    ) -> ModelResponse:
-        errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
-        told = any(_plainly(each) != each for each in request_context.messages)
-        if self._label in self._plain or not told or not any(map(_refuses_roles, errors)):
-            raise error
-        self._plain.add(self._label)
-        raise RetryModelRequest from error
-
-
-def _refuses_roles(error: Exception) -> bool:
-    refused = isinstance(error, ModelAPIError) and getattr(error, "status_code", 400) in _STATUSES
-    return refused and bool(_ROLE_WORDS.search(str(error)))
+            await self.learn()
+        return await super().prepare_model_request(ctx, request_context)
 
 
 def _plainly(message: ModelMessage) -> ModelMessage:
@@ -251,11 +257,6 @@ def _plainly(message: ModelMessage) -> ModelMessage:
     ]
     made: ModelMessage = replace(cast(Any, message), parts=parts)
     return made
-
-
-def _refuses_pictures(error: Exception) -> bool:
-    refused = isinstance(error, ModelAPIError) and getattr(error, "status_code", 400) in _STATUSES
-    return refused and bool(_PICTURE_WORDS.search(str(error)))
 
 
 def _without(message: ModelMessage) -> ModelMessage:
