@@ -39,7 +39,7 @@ from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
 from wire.providers import KEYED, OFFLINE, PROVIDERS, ProviderName
 from wire.text import parsed_json, shortened
-from wire.tools import FAMILIES, NAMES, TOOLS, offered
+from wire.tools import CORE_FAMILIES, FAMILIES, NAMES, TOOLS, offered
 
 INT64_MAX: Final = 2**63 - 1
 UID_MAX: Final = 2**31 - 2
@@ -314,10 +314,6 @@ class MemorySettings(Section):
         return re.sub(r"^libsql://", "https://", self.remote_url.replace("{user_id}", user_id))
 
 
-SMALL_FAMILIES: Final = ("memory", "files", "shell")
-"""The families of tools that small models are offered."""
-
-
 class ToolsSettings(Section):
     """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result may be.
     The name of a tool overrides that of its family; see `wire.tools`. A call that nobody has
@@ -339,7 +335,7 @@ class ToolsSettings(Section):
     @property
     def for_small(self) -> frozenset[str]:
         """The tools that a small model is offered: of the families it needs, and those enabled."""
-        few = [name for name in FAMILIES if name not in (*SMALL_FAMILIES, *self.enabled)]
+        few = [name for name in FAMILIES if name not in (*CORE_FAMILIES, *self.enabled)]
         return offered(self.enabled, [*self.disabled, *few])
 
 

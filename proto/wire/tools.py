@@ -35,7 +35,10 @@ OFF_BY_DEFAULT: Final = frozenset(
     {"memory_context", "remember", "recall", "forget", "search_memory", "write_memory"}
 )
 
-CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], *FAMILIES["shell"])) - {
+CORE_FAMILIES: Final = ("memory", "files", "shell")
+"""The families that small models are offered, too."""
+
+CORE: Final = frozenset(tool for family in CORE_FAMILIES for tool in FAMILIES[family]) - {
     "memory_context"
 }
 """The tools that a model is offered in every request; it finds the others when it needs them."""
