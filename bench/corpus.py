@@ -125,9 +125,10 @@ def _clustered(numbers: np.random.Generator, size: int) -> Vectors:
 
 _NOTES = """
 INSERT INTO notes (namespace, note_id, content, content_hash, source, origin_actor,
-                   origin_channel, origin_session, origin_turn, created_at, updated_at)
+                   origin_channel, origin_session, origin_turn, created_at, updated_at, ordered_at)
     SELECT ?1, value ->> 0, value ->> 1, value ->> 0, 'user', 'user', '', value ->> 2, '',
-           '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z'
+           '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z',
+           '2026-01-01T00:00:00.000000Z'
     FROM json_each(?2)
 """
 _PASSAGES = """

@@ -51,7 +51,10 @@ class _Caching:
         same = _common(text, self._last)
         self._last = text
         tokens, cached = len(text) // _CHARS_PER_TOKEN, same // _CHARS_PER_TOKEN
-        answer = {"role": "assistant", "content": "It is as you have noted it. " * 12}
+        answer = {
+            "role": "assistant",
+            "content": " ".join(f"It is as you have noted it under number {n}." for n in range(12)),
+        }
         await provider.stream(answer, usage=(tokens, 80, cached))(request, writer)
 
 
