@@ -34,7 +34,6 @@ from wire.tools import MEMORY_TOOLS
 from guest.agent import calls
 from guest.agent.events import ATTACHMENTS, TOLD, by_turn
 from guest.agent.models.roles import NO_ANSWER
-from guest.agent.turn import TIME
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
 from guest.memory.models import Event, Role
 from guest.tools.base import ToolResult
@@ -120,18 +119,6 @@ def unanswered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """What stands for the answer between these messages and the user's next one, if none does."""
     waits = bool(messages) and isinstance(messages[-1], ModelRequest)
     return [assistant_text(NO_ANSWER)] if waits else []
-
-
-def with_beside(message: ModelRequest, beside: str) -> ModelRequest:
-    """The user's message with `beside` before its own words, and before the line that announces
-    them; nothing for an empty one."""
-    if not beside:
-        return message
-    *before, said = message.parts
-    last = before[-1] if before else None
-    announced = isinstance(last, UserPromptPart) and str(last.content).startswith(TIME)
-    line = [before.pop()] if announced else []
-    return replace(message, parts=[*before, UserPromptPart(beside), *line, said])
 
 
 def _as_written(message: ModelMessage, role: Role) -> ModelMessage | None:

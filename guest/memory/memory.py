@@ -120,9 +120,9 @@ class Memory:
         return view
 
     @property
-    def deletions(self) -> int:
-        """How many notes were deleted here since it was opened."""
-        return self._writer.deletions
+    def deleted(self) -> Sequence[str]:
+        """The ids of the notes that were deleted here last."""
+        return self._writer.deleted
 
     async def close(self) -> None:
         """Wait for running changes, then close the store. Idempotent."""

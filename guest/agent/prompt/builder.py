@@ -25,11 +25,11 @@ from guest.agent import history
 from guest.agent.calls import begun
 from guest.agent.events import by_turn
 from guest.agent.incomplete import GO_ON
-from guest.agent.prompt.beside import Beside
+from guest.agent.prompt.beside import Beside, shown_beside
 from guest.agent.prompt.recall import PromptContent, Relevant
 from guest.agent.prompt.summary import Rolled, Summaries
 from guest.agent.prompt.window import Window, text_of
-from guest.agent.prompt.working_memory import Working, is_beside, marked, quoted
+from guest.agent.prompt.working_memory import EMPTY, WORKING, Working, marked, quoted
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.turn import ATTACHED, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
@@ -180,12 +180,24 @@ class Sections:
     def text(self) -> str:
         return "\n\n".join(filter(None, (self.instructions, self.earlier, self.beside)))
 
+    def unless_told(self, before: Sequence[str]) -> "Sections":
+        """The same without the handoff where earlier messages show it, and without the working
+        memory where it is what they show last."""
+        told = [text for text in before if WORKING in text]
+        working = self.working or (EMPTY if told else "")
+        return replace(
+            self,
+            handoff="" if any(self.handoff in text for text in before) else self.handoff,
+            working="" if told and working in told[-1] else working,
+        )
+
 
 @dataclass(frozen=True)
 class Prepared:
     """The beginning of a turn. `messages` are the earlier turns shown; `material` names the
     material in all of it, `vouched` are the user's own notes in it, `found` the notes shown.
-    `events` are those of the earlier turns shown."""
+    `events` are those of the earlier turns shown. `deleted` are notes of which nothing is shown any
+    more, also where they are deleted in the turn."""
 
     sections: Sections
     messages: list[ModelMessage]
@@ -193,6 +205,7 @@ class Prepared:
     found: Found = ()
     vouched: tuple[str, ...] = ()
     events: Sequence[Event] = ()
+    deleted: Sequence[str] = ()
 
     @property
     def instructions(self) -> str:
@@ -247,7 +260,7 @@ class ContextBuilder:
         self._offered = frozenset(tool.name for tool in pipeline.tools())
         self._redact = redact
         self._store = memory.conversations
-        self._beside = Beside(lambda: memory.deletions)
+        self._beside = Beside(memory.deleted)
         self._summaries = Summaries(memory.state_of, model, settings)
         self.stop_summaries, self.summarised = self._summaries.stop, self._summaries.made
         budget = min(context_tokens, self._window.note) if self._offered & _FINDING else 0
@@ -288,12 +301,13 @@ class ContextBuilder:
         turns = self._word_by_word(events, latest)
         messages = begun(history.to_messages(turns))
         messages += history.unanswered(messages)
-        before_now = [text_of(part) for each in messages for part in each.parts if is_beside(part)]
+        before_now = shown_beside(messages)
         sections = Sections(
             rules=instructions(self._settings.instructions, self._offered),
             client=from_client(request.client.instructions),
             summary=self._told(context.session_id, latest),
-            **working_memory.unless_told(before_now),
+            handoff=working_memory.handoff,
+            working=working_memory.text,
         )
         shown = PromptContent(
             context.session_id,
@@ -341,6 +355,7 @@ class ContextBuilder:
             (*working_memory.found, *relevant.found),
             relevant.vouched,
             turns,
+            self._beside.deleted,
         )
 
     async def condensed(
@@ -364,15 +379,13 @@ class ContextBuilder:
             return prepared, RunUsage()
         if tell is not None and not again:
             await tell(_WAITS)
-        rolled = await self._summaries.made(session_id)
-        if rolled is None:
-            self.summarise(context, size, fixed, capabilities, excess=excess)
-            rolled = await self._summaries.made(session_id)
+        making = self.summarise(context, size, fixed, capabilities, excess=excess)
+        await asyncio.wait([making])
         await self._report(context, tell)
         latest = await self._summaries.latest(session_id)
         events = self._word_by_word(prepared.events, latest) if latest.summary else prepared.events
         sections = replace(prepared.sections, summary=self._told(session_id, latest))
-        usage = rolled.usage if rolled else None
+        usage = None if making.cancelled() else making.result().usage
         return replace(prepared, sections=sections, events=events), usage or RunUsage()
 
     def fill(self, turns: int, tokens: int, size: int, fixed: int) -> bool:
@@ -389,10 +402,10 @@ class ContextBuilder:
         capabilities: Sequence[AbstractCapability[Any]],
         *,
         excess: int = 0,
-    ) -> None:
+    ) -> "asyncio.Task[Rolled]":
         """Begin to summarise the session's oldest turns where there are too many for a window of
         `size` with rules and tools of `fixed` tokens, or so many that `excess` tokens leave it.
-        Requests are made with `capabilities`."""
+        Requests are made with `capabilities`. Returns what makes it."""
         window = Window.of(self._settings, size, fixed)
 
         async def made() -> Rolled:
@@ -411,7 +424,7 @@ class ContextBuilder:
             )
 
         session_id = context.session_id
-        self._summaries.begin(session_id, made)
+        return self._summaries.begin(session_id, made)
 
     async def _report(self, context: ToolContext, tell: Tell) -> None:
         """Say once that the model has made no summary."""

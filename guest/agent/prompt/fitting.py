@@ -29,10 +29,9 @@ from guest.agent import history
 from guest.agent.calls import begun
 from guest.agent.models.errors import is_too_long, limits_in
 from guest.agent.models.windows import Windows
+from guest.agent.prompt.beside import shown_beside, with_beside, without_beside, without_deleted
 from guest.agent.prompt.builder import Prepared, Sections
-from guest.agent.prompt.gone import without_gone
 from guest.agent.prompt.window import of_messages, of_part, of_tools
-from guest.agent.prompt.working_memory import is_beside
 from guest.errors import GuestError
 from guest.memory.search.tokens import bytes_within, tokens_of
 
@@ -109,7 +108,6 @@ class FitToWindow(AbstractCapability[Any]):
         self._notice = notice
         self._window = windows.of(model)
         self._condense = condense
-        self._own = prepared.instructions
         self._history: list[ModelMessage] | None = None
         self._is_told = False
         self._sent = 0
@@ -122,8 +120,7 @@ class FitToWindow(AbstractCapability[Any]):
         request_context: ModelRequestContext,
     ) -> ModelRequestContext:
         parameters = request_context.model_request_parameters
-        own = self._own
-        parts = parameters.instruction_parts or []
+        own, parts = self._prepared.instructions, parameters.instruction_parts or []
         others = sum(tokens_of(part.content) for part in parts if part.content != own)
         tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
         messages = repair_messages(request_context.messages)
@@ -138,14 +135,8 @@ class FitToWindow(AbstractCapability[Any]):
             )
         self._sent = request.size + tools
         self.sent = self._parts(request, tools)
-        instructions = [
-            replace(part, content=request.sections.instructions) if part.content == own else part
-            for part in parts
-        ]
-        request_context.messages = without_gone(_told(request, self._asked))
-        request_context.model_request_parameters = replace(
-            parameters, instruction_parts=instructions
-        )
+        messages = _told(request, self._asked)
+        request_context.messages = without_deleted(messages, self._prepared.deleted)
         return request_context
 
     async def _condensed(self, ctx: RunContext[Any], request: "Request", tools: int) -> "Request":
@@ -181,14 +172,14 @@ class FitToWindow(AbstractCapability[Any]):
         return Sent(
             rules=tokens_of(shown.rules) + tokens_of(shown.client),
             tools=tools,
-            memory=tokens_of(shown.beside),
+            memory=tokens_of(request.beside),
             history=tokens_of(shown.earlier) + of_messages(request.messages[:begin]),
             turn=of_messages(request.messages[begin:]),
             window=self._window,
             window_set=self._configured,
             window_known=self._window_known,
             recalled=bool(shown.relevant),
-            beside=shown.beside,
+            beside=request.beside,
         )
 
     def _fitted(self, request: "Request", tools: int) -> "Request":
@@ -255,7 +246,7 @@ def _told(request: "Request", asked: str) -> list[ModelMessage]:
     index = _begin(messages, asked)
     running = messages[index]
     if isinstance(running, ModelRequest):
-        messages[index] = history.with_beside(running, request.sections.beside)
+        messages[index] = with_beside(running, request.beside)
     if earlier := request.sections.earlier:
         messages.insert(0, ModelRequest(parts=[UserPromptPart(earlier)]))
     return messages
@@ -269,8 +260,13 @@ class Request:
     messages: list[ModelMessage]
 
     @property
+    def beside(self) -> str:
+        """What stands beside the user's message: nothing twice that earlier ones show."""
+        return self.sections.unless_told(shown_beside(self.messages)).beside
+
+    @property
     def size(self) -> int:
-        told = (self.sections.earlier, self.sections.beside)
+        told = (self.sections.earlier, self.beside)
         beside = sum(of_part(UserPromptPart(text)) for text in told if text)
         return tokens_of(self.sections.instructions) + beside + of_messages(self.messages)
 
@@ -304,65 +300,36 @@ def _lighter(request: Request, asked: str, most: int) -> Request:
     request = replace(request, sections=replace(request.sections, relevant=""))
     running = _begin(request.messages, asked) + 1
     if request.size > most:
-        request = replace(request, messages=[*map(_without_beside, request.messages)])
+        request = replace(request, messages=[*map(without_beside, request.messages)])
     return replace(request, messages=_shortened(request, most, last=running))
 
 
-def _without_beside(message: ModelMessage) -> ModelMessage:
-    """An earlier message without what stood beside it."""
-    if not isinstance(message, ModelRequest):
-        return message
-    parts = [part for part in message.parts if part is message.parts[-1] or not is_beside(part)]
-    return replace(message, parts=parts)
-
-
 def _without_oldest(request: Request, asked: str, most: int) -> list[ModelMessage]:
-    """The messages, without as many of the oldest turns as necessary."""
-    turns = _turns(request.messages, asked)
-    sizes = [of_messages(turn) for turn in turns]
-    size = request.size
+    """The messages, without as many of the oldest turns as necessary, and then without what stands
+    before the user's words."""
+    messages, size = request.messages, request.size
     first = 0
-    while size > most and first < len(turns) - 1:
-        size -= sizes[first]
-        first += 1
-    return repair_messages([message for turn in turns[first:] for message in turn])
-
-
-def _turns(messages: Sequence[ModelMessage], asked: str) -> list[list[ModelMessage]]:
-    """Split the messages into turns that begin with a user's message; the running one is last.
-
-    A user's message that was never answered shares one message with the next one, and possibly with
-    the tool results before it; these are separated again.
-    """
-    turns: list[list[ModelMessage]] = [[]]
-    running = _begin(messages, asked)
-    for index, message in enumerate(messages):
-        if not isinstance(message, ModelRequest) or index > running:
-            turns[-1].append(message)
-            continue
-        for parts in _from_each_prompt(message.parts):
-            if isinstance(parts[0], UserPromptPart):
-                turns.append([])
-            turns[-1].append(replace(message, parts=parts))
-    return [turn for turn in turns if turn]
-
-
-def _from_each_prompt(parts: Sequence[ModelRequestPart]) -> list[list[ModelRequestPart]]:
-    pieces: list[list[ModelRequestPart]] = []
-    for part in parts:
-        if not pieces or isinstance(part, UserPromptPart):
-            pieces.append([])
-        pieces[-1].append(part)
-    return pieces
+    for index, message in enumerate(messages[: _begin(messages, asked)]):
+        if size <= most and (not first or _words(message) is not None):
+            break
+        size -= of_messages([message])
+        first = index + 1
+    running, *others = messages[first:]
+    if size > most and isinstance(running, ModelRequest) and _words(running) == asked:
+        running = replace(running, parts=running.parts[-1:])
+    return [running, *others]
 
 
 def _begin(messages: Sequence[ModelMessage], asked: str) -> int:
     """Where the running turn begins: the last message that ends in the user's words."""
-    for index in range(len(messages) - 1, -1, -1):
-        last = messages[index].parts[-1:]
-        if last and isinstance(last[0], UserPromptPart) and last[0].content == asked:
-            return index
-    return 0
+    indexes = range(len(messages) - 1, -1, -1)
+    return next((index for index in indexes if _words(messages[index]) == asked), 0)
+
+
+def _words(message: ModelMessage) -> object:
+    """The user's words, with which a message ends; None if it does not."""
+    last = message.parts[-1] if message.parts else None
+    return last.content if isinstance(last, UserPromptPart) else None
 
 
 def _shortened(

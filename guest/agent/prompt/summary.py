@@ -242,24 +242,20 @@ class Summaries:
             log.warning("an unreadable summary of a session is made anew")
             return Rolled(Summary(), epoch)
 
-    def begin(self, session_id: str, making: Callable[[], Awaitable[Rolled]]) -> None:
-        """Let `making` run for a session, unless one does already; turns need not wait for it."""
-        if session_id not in self._making:
-            task = asyncio.ensure_future(making())
-            self._making[session_id] = task
-            task.add_done_callback(lambda done: self._made(session_id, done))
-
-    def _made(self, session_id: str, done: "asyncio.Task[Rolled]") -> None:
-        self._making.pop(session_id, None)
-        if not done.cancelled() and (error := done.exception()):
-            log.warning("a session was not summarised: %s", named(error))
-
-    async def made(self, session_id: str) -> Rolled | None:
-        """The summary that is being made of the session, when it is; None if none is made."""
+    def begin(
+        self, session_id: str, making: Callable[[], Awaitable[Rolled]]
+    ) -> "asyncio.Task[Rolled]":
+        """Let `making` run for a session, unless one does already: what runs. It never fails, and
+        turns need not wait for it."""
         if (task := self._making.get(session_id)) is None:
-            return None
-        await asyncio.wait([task])
-        return Rolled(None) if task.cancelled() or task.exception() else task.result()
+            task = self._making[session_id] = asyncio.ensure_future(_made(making))
+            task.add_done_callback(lambda _: self._making.pop(session_id))
+        return task
+
+    async def made(self, session_id: str) -> None:
+        """Wait until no summary of the session is being made."""
+        if task := self._making.get(session_id):
+            await asyncio.wait([task])
 
     async def stop(self, session_id: str = "") -> None:
         """Stop making the session's summary, or all. What is not stored is made again later."""
@@ -414,3 +410,11 @@ class Summaries:
             shown -= 1
             size -= of_turn
         return folded
+
+
+async def _made(making: Callable[[], Awaitable[Rolled]]) -> Rolled:
+    try:
+        return await making()
+    except Exception as error:
+        log.warning("a session was not summarised: %s", named(error))
+        return Rolled(None)

@@ -1,8 +1,10 @@
 """Writes notes: validates, stores them in one batch, embeds them, and erases deleted ones."""
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from guest.embedding.backends import Embedded
 from guest.errors import StorageError
@@ -21,6 +23,8 @@ from guest.memory.storage.changes import (
 from guest.memory.storage.erasure import Eraser
 
 log = logging.getLogger(__name__)
+
+_DELETED_MAX: Final = 1_000
 
 
 class NoteWriter:
@@ -41,7 +45,7 @@ class NoteWriter:
         self._eraser = eraser
         self._background = background
         self._embed_wait_s = embed_wait_s
-        self.deletions = 0
+        self.deleted = deque[str](maxlen=_DELETED_MAX)
 
     async def save(self, draft: Draft) -> SaveOutcome:
         """Store a new note durably, then wait briefly for its vector.
@@ -123,7 +127,7 @@ class NoteWriter:
 
     async def _delete(self, note_id: str, version: int | None, origin: Origin | None) -> None:
         removed = await self._notes.delete(note_id, version, origin)
-        self.deletions += 1
+        self.deleted.append(note_id)
         with change_was_made(f"{note_id} is deleted; removing every byte is not finished"):
             left = await self._notes.traces(note_id, removed)
             if left:

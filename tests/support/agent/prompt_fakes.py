@@ -80,7 +80,7 @@ class FakeMemory:
         self.conversations = FakeStore()
         self.receipts = FakeReceipts()
         self.usage = FakeUsage()
-        self.deletions = 0
+        self.deleted: list[str] = []
 
     async def wait_while_loading(self, tell: Tell = None) -> None:
         """Nothing loads."""

@@ -22,6 +22,8 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
+from guest.agent.models.roles import NO_ANSWER
+from guest.agent.prompt.beside import with_beside
 from guest.agent.prompt.builder import Sections
 from guest.agent.prompt.fitting import Request, fit
 from guest.agent.prompt.window import Window, of_messages, of_part, of_tools
@@ -105,13 +107,9 @@ def test_shares_of_the_window() -> None:
     assert Window.of(AgentSettings.model_construct(context_window=4000)).summary == 500
 
 
-def test_what_fits_is_left_alone() -> None:
+def test_what_fits_is_left_alone_and_memory_goes_before_any_turn() -> None:
     request = Request(SECTIONS, [*turn(1, "out"), asked()])
     assert fit(request, ASKED, request.size + 50, 50) is request
-
-
-def test_memory_goes_before_any_turn() -> None:
-    request = Request(SECTIONS, [*turn(1), asked()])
     fitted = fit(request, ASKED, request.size + 49, 50)
     assert fitted.sections.relevant == ""
     assert fitted.messages == request.messages
@@ -162,19 +160,21 @@ def test_then_the_oldest_turns_go_whole() -> None:
 
 
 def test_turns_that_were_never_answered_go_one_by_one() -> None:
-    merged = ModelRequest(
-        parts=[
-            ToolReturnPart("look", "interrupted", "call-1"),
-            UserPromptPart("never answered " + "so " * 100),
-            UserPromptPart(ASKED),
-        ]
-    )
-    request = Request(SECTIONS, [*turn(1, "one")[:2], merged])
+    said, none = turn(2)[0], ModelResponse(parts=[TextPart(NO_ANSWER)])
+    messages = [*turn(1, "one" * 50)[:3], none, said, none, asked()]
+    request = Request(SECTIONS, messages)
     fitted = fit(request, ASKED, request.size - tokens_of(SECTIONS.relevant) - 20, 0)
     assert prompts(fitted.messages)[-1] == ASKED
     assert outputs(fitted.messages) == []
     fitted = fit(request, ASKED, tokens_of(SECTIONS.text) - tokens_of(SECTIONS.relevant) + 20, 0)
     assert prompts(fitted.messages) == [ASKED]
+
+
+def test_a_handoff_stands_beside_again_once_the_message_that_showed_it_does_not() -> None:
+    sections = Sections(handoff="the handoff")
+    request = Request(sections, [with_beside(asked(), sections.beside), *turn(0)[1:], asked()])
+    assert request.beside == ""
+    assert "the handoff" in fit(request, ASKED, request.size - 1, 0).beside
 
 
 def running(*results: str) -> list[ModelMessage]:
@@ -337,6 +337,7 @@ async def test_instructions_reach_the_model_in_their_order() -> None:
 
 async def test_a_note_that_was_deleted_is_no_longer_told_of_by_the_prompt() -> None:
     async def deleted(*_: object) -> dict[str, str]:
+        house.memory.deleted.append("note-1")
         return {"note_id": "note-1", "message": "Deleted"}
 
     house = House(64_000, [{0: DeltaToolCall("memory_delete", "{}")}, "gone", "milk"])
@@ -348,18 +349,17 @@ async def test_a_note_that_was_deleted_is_no_longer_told_of_by_the_prompt() -> N
     first, second, later = [told(request) for request in house.requests]
     assert ("- note-1 (" in first, "- note-2 (" in first) == (True, True)
     assert ("- note-1 (" in second, "- note-2 (" in second) == (False, True)
-    assert ("- note-1 (" in later, "- note-2 (" in later) == (False, True)
+    assert ("- note-1 (" in later, "- note-2 (" in later) == (False, False)
 
 
 async def test_a_scratchpad_that_is_cleared_is_absent_from_the_next_request() -> None:
-    notes = {"scratchpad": note("scratchpad", "todo: tests")}
-
     async def clear(*_: object) -> str:
-        notes.clear()
+        house.memory.keyed.notes.clear()
+        house.memory.deleted.append("note-scratchpad")
         return "cleared"
 
     house = House(64_000, [{0: DeltaToolCall("scratch_note", '{"mode": "clear"}')}, "done"])
-    house.memory.keyed.notes = notes
+    house.memory.keyed.notes["scratchpad"] = note("scratchpad", "todo: tests")
     house.offer(tool("scratch_note", clear, arguments=ScratchArguments))
     await house.say("we are done")
     first, second = [told(request) for request in house.requests]
