@@ -28,10 +28,9 @@ from guest.agent.deferred import FIND_TOOLS
 from guest.agent.history import text_of
 from guest.agent.models.errors import EmptyAnswer
 from guest.agent.prompt import window
-from guest.agent.reading import Reading
+from guest.agent.reading import Reading, thinking_apart
 from guest.agent.recorder import Run
 from guest.agent.text_calls import WRITTEN_AS_TEXT, TextCall, parse
-from guest.agent.thinking import Thinking
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool
 from guest.tools.pipeline import ToolPipeline
@@ -118,28 +117,16 @@ class ReadAnswers(AbstractCapability[Any]):
         return replace(response, parts=others)
 
     def _split(self, parts: Sequence[ModelResponsePart]) -> Sequence[ModelResponsePart]:
-        """The parts, with thinking apart; themselves where there is none in their texts."""
-        thinking = Thinking(opened=self._label in self._opening)
-        made: list[ModelResponsePart] = []
-        found = False
-        for part in (*parts, None):
-            is_text = isinstance(part, TextPart)
-            pieces = thinking.add(part.content) if isinstance(part, TextPart) else thinking.finish()
-            for kind, text in pieces:
-                found |= kind != "text"
-                if kind == "unopened":
-                    self._opening.add(self._label)
-                    made = [
-                        ThinkingPart(each.content) if isinstance(each, TextPart) else each
-                        for each in made
-                    ]
-                elif made and isinstance(last := made[-1], TextPart) and kind == "text":
-                    made[-1] = replace(last, content=last.content + text)
-                else:
-                    made.append(TextPart(text) if kind == "text" else ThinkingPart(text))
-            if part is not None and not is_text:
-                made.append(part)
-        return made if found else parts
+        """The parts, with the thinking that stands in their texts before them."""
+        text = "".join(part.content for part in parts if isinstance(part, TextPart))
+        known = self._label in self._opening
+        answer, thought, unopened = thinking_apart(text, opened=known)
+        if unopened:
+            self._opening.add(self._label)
+        if answer == text:
+            return parts
+        others = [part for part in parts if not isinstance(part, TextPart)]
+        return [ThinkingPart(thought), *([TextPart(answer)] if answer else ()), *others]
 
     async def _why_not(
         self, calls: Sequence[TextCall], context: ModelRequestContext, response: ModelResponse

@@ -6,7 +6,7 @@ bare or in a list, in a fence or in tags.
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 _TAG: Final = r"</?(?:tool_calls?|tools?|function_calls?)>|\[/?TOOL_CALLS?\]|<\|/?tool_calls?\|>"
@@ -19,12 +19,11 @@ _MARKS: Final = (
 """Beginnings of these are awaited: the singular of each is one of its plural, but for its end."""
 _NAMES: Final = ("name", "function", "tool")
 _ARGUMENTS: Final = ("arguments", "parameters", "args")
-_KEYS: Final = frozenset((*_NAMES, *_ARGUMENTS, "type", "id", "index"))
-_HEAD: Final = re.compile(
-    r"(?:\[\s*)*(?:\{\s*(?:\"(?P<key>[^\"\\]*)(?:\"\s*(?P<colon>:\s*"
-    r"(?:\"(?P<value>[^\"\\]*)(?P<end>\"?))?)?)?)?)?"
-)
-"""The beginning of a first object, as far as it has come."""
+_OTHER_KEYS: Final = (*_ARGUMENTS, "type", "id", "index")
+_FUNCTION: Final = re.compile(r"<function=([\w.-]+)>\s*(.*?)\s*</function>", re.DOTALL)
+_PARAMETER: Final = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+"""How Llama and Qwen3-Coder write a call: with JSON, or with parameters in tags of their own."""
+_HEAD_CHARS: Final = 200
 _JSON: Final = json.JSONDecoder()
 WRITTEN_AS_TEXT: Final = {"written_as": "text"}
 """The mark of calls that a model has written as text. Their ids are changed on their way."""
@@ -40,52 +39,46 @@ class TextCall(NamedTuple):
 def parse(text: str, offered: Collection[str]) -> list[TextCall]:
     """The calls that `text` consists of; none if there is anything else in it, or a tool that is
     not `offered`."""
-    calls: list[TextCall] = []
-    for value in _values(text):
-        found = _calls(value, offered)
-        if not found:
-            return []
-        calls += found
-    return calls
+    calls, rest = _scanned(text, offered)
+    return [] if rest else calls
 
 
 def may_be_calls(text: str, offered: Collection[str]) -> bool:
     """Whether `text`, the beginning of an answer, may come to be nothing but calls."""
-    at = 0
-    while True:
-        around = _AROUND.match(text, at)
-        at = around.end() if around else at
-        rest = text[at:]
-        if not rest or any(mark.startswith(rest.lower()) for mark in _MARKS):
-            return True
-        try:
-            value, at = _decode(text, at)
-        except RecursionError:
-            return False
-        except ValueError:
-            return _may_begin_call(rest.removeprefix("{") if rest[:2] == "{{" else rest, offered)
-        if not _calls(value, offered):
-            return False
+    rest = _scanned(text, offered)[1]
+    if not rest or any(mark.startswith(rest.lower()) for mark in _MARKS):
+        return True
+    try:
+        _decoded(rest, 0)
+    except (ValueError, RecursionError) as error:
+        return isinstance(error, ValueError) and _may_begin_call(rest, offered)
+    return False
 
 
-def _values(text: str) -> Iterator[Any]:
-    """The JSON values in `text`; something that is no call for what is none."""
-    at = 0
+def _scanned(text: str, offered: Collection[str]) -> tuple[list[TextCall], str]:
+    """The calls that `text` begins with, and what stands behind them."""
+    calls: list[TextCall] = []
+    end = 0
     while True:
-        around = _AROUND.match(text, at)
-        at = around.end() if around else at
-        if at == len(text):
-            return
+        around = _AROUND.match(text, end)
+        at = around.end() if around else end
         try:
-            value, at = _decode(text, at)
+            value, end = _decoded(text, at)
         except (ValueError, RecursionError):
-            value, at = None, len(text)
-        yield value
+            return calls, text[at:]
+        if not (found := _calls(value, offered)):
+            return calls, text[at:]
+        calls += found
 
 
-def _decode(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value at `at`, and where it ends. Its braces may be doubled, as the template of
-    Qwen2.5-Coder shows them to the model. Raises `ValueError`, `RecursionError`."""
+def _decoded(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value at `at`, or the like of it that a call in tags is, and where it ends. Braces
+    may be doubled, as the template of Qwen2.5-Coder shows them to the model. Raises `ValueError`,
+    `RecursionError`."""
+    if tagged := _FUNCTION.match(text, at):
+        name, body = tagged.groups()
+        given = dict(_PARAMETER.findall(body)) if body.startswith("<") else body
+        return {"name": name, "arguments": given}, tagged.end()
     doubled = text.startswith("{{", at)
     value, end = _JSON.raw_decode(text, at + doubled)
     return value, end + (doubled and text.startswith("}", end))
@@ -93,15 +86,12 @@ def _decode(text: str, at: int) -> tuple[Any, int]:
 
 def _calls(value: Any, offered: Collection[str]) -> list[TextCall]:
     """The calls that a JSON value is; none if it is anything else."""
-    if isinstance(value, list):
-        made = [_call(each, offered) for each in value]
-        return [call for call in made if call] if all(made) else []
-    call = _call(value, offered)
-    return [call] if call else []
+    made = [_call(each, offered) for each in (value if isinstance(value, list) else [value])]
+    return [call for call in made if call] if all(made) else []
 
 
 def _call(value: Any, offered: Collection[str]) -> TextCall | None:
-    if not isinstance(value, dict) or not _KEYS.issuperset(value):
+    if not isinstance(value, dict) or not {*_NAMES, *_OTHER_KEYS}.issuperset(value):
         return None
     if isinstance(inner := value.get("function"), dict):
         return _call(inner, offered) if "function" not in inner else None
@@ -110,7 +100,7 @@ def _call(value: Any, offered: Collection[str]) -> TextCall | None:
     arguments: Any = given[0] if given else {}
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
             return None
     arguments = {} if arguments is None else arguments
@@ -122,15 +112,9 @@ def _call(value: Any, offered: Collection[str]) -> TextCall | None:
 
 def _may_begin_call(text: str, offered: Collection[str]) -> bool:
     """Whether `text`, which is not yet whole, may begin with a call, or a list of some."""
-    head = _HEAD.match(text)
-    if text[0] not in "{[" or head is None:
-        return False
-    if text[head.end() :].startswith("\\"):
-        return True  # an escape in a name
-    key, value = head["key"], head["value"]
-    if key is None or head["colon"] is None:
-        begins = key is None or any(known.startswith(key) for known in _KEYS)
-        return begins and head.end() == len(text)
-    if key not in _NAMES or value is None:
-        return key in _KEYS
-    return value in offered if head["end"] else any(name.startswith(value) for name in offered)
+    written = text[:_HEAD_CHARS].partition("\\")[0]  # an escape may be of any letter
+    head = "".join(written.split()).lstrip("[").replace("{{", "{", 1)
+    begins = [f'{{"{key}":"{name}"' for key in _NAMES for name in offered]
+    begins += [f"<function={name}>" for name in offered]
+    begins += ['{"function":{', *(f'{{"{key}":' for key in _OTHER_KEYS)]
+    return any(each.startswith(head) or head.startswith(each) for each in begins)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.agent.call_origin import Words
+from guest.agent.reading import Thinking
 from guest.agent.repetition import Repetition
 from guest.agent.text_calls import TextCall, may_be_calls, parse
-from guest.agent.thinking import Thinking
 
 OFFERED = ("file_read", "shell_exec", "remember")
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)

@@ -67,7 +67,7 @@ class _Stream(OpenAIStreamedResponse):
     _calls: list[_Call] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        # thinking in a text is told apart for all providers alike, in guest.agent.thinking
+        # thinking in a text is told apart for all providers alike, in guest.agent.reading
         self._model_profile = {**self._model_profile, "thinking_tags": ("", "")}
 
     def _map_tool_call_delta(self, choice: Any) -> Iterable[ModelResponseStreamEvent]:

@@ -33,6 +33,8 @@ FORMS = [
     '{"type": "function", "id": "1", "function": {"name": "look", "arguments": {"text": "a"}}}',
     '{"parameters": {"text": "a"}, "name": "look"}',
     '{"n\\u0061me": "look", "arguments": {"t\\u0065xt": "a"}}',
+    '<function=look>{"text": "a"}</function>',
+    "<tool_call>\n<function=look>\n<parameter=text>\na\n</parameter>\n</function>\n</tool_call>",
 ]
 SEVERAL = [
     f"{CALL}\n{OTHER}",
@@ -58,6 +60,8 @@ NO_CALLS = [
     CALL[:-1],
     "```python\nlook(a)\n```",
     "[TOOLS] are fine, <tools> too",
+    "<function=other>{}</function>",
+    "<function=look>a</function>",
     '{"a":' * 5000,
 ]
 

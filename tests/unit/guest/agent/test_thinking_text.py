@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from guest.agent.thinking import Thinking
+from guest.agent.reading import Thinking
 from tests.support.agent.turn_fakes import code
 from tests.unit.guest.agent.test_loop import House, steps
 
