@@ -1,16 +1,28 @@
 """The built-in model: it does not understand language and says so, but its tool calls are real.
 
 It is used while no provider is configured, so that everything else can be used and tested without
-one. It costs no tokens.
+one. It costs no tokens. What it knows of a conversation is a `View`: the user's command, this
+turn's tool results, and the note that "that" refers to.
 """
 
+import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import (
     CompletedStreamedResponse,
     Model,
@@ -19,20 +31,196 @@ from pydantic_ai.models import (
 )
 from pydantic_ai.settings import ModelSettings
 
-from guest.agent.models import offline_view
-from guest.agent.models.offline_view import (
-    Focus,
-    Outcome,
-    View,
-    content_words,
-    found_and_related,
-    hits_of,
-    surely_about,
-)
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME, NOTHING_TO_ADD
+from guest.agent.turn import ATTACHED, TIME
 from guest.tools.memory.provenance import dated
 
 NAME = "offline"
+
+
+_STOP_WORDS = frozenset(
+    """
+    a about am an and are be been by can could did do does for from had has have he her hers him
+    his how i if in is it its me mine my of on or our ours she should so that the their them
+    they this to us was we were what when where which who whom whose why will with would you
+    your yours user
+    """.split()  # noqa: SIM905 - a list of 70 quoted words is harder to read
+)
+
+_TIME = re.compile(rf"{TIME}\w+, (\d{{4}}-\d\d-\d\d) ")
+
+Hits = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished tool call. `data` is its JSON result, None if it has none; `notes` are the
+    `Note: ` lines after that."""
+
+    tool: str
+    arguments: dict[str, Any]
+    ok: bool
+    text: str
+    data: Any
+    notes: tuple[str, ...]
+
+    def field(self, name: str) -> str:
+        """A text of the result; empty if it has none of this name."""
+        value = self.data.get(name) if isinstance(self.data, dict) else None
+        return value if isinstance(value, str) else ""
+
+    def rows(self, name: str = "") -> Hits:
+        """The objects of a list in the result, or of the list that it is."""
+        rows = self.data.get(name) if isinstance(self.data, dict) else self.data
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The note that the conversation is about. `topic` is the user's name for it. `fresh` means
+    that the previous turn saved, found or changed it."""
+
+    note_id: str
+    text: str
+    topic: str
+    fresh: bool = True
+
+
+@dataclass(frozen=True)
+class View:
+    """One request to the built-in model. `outcomes` are those of the current turn, in order;
+    `focus` is the one at its beginning; `offered` names the tools that may be called, `attached`
+    describes the files that came with the command. `today` is the user's day."""
+
+    command: str
+    outcomes: tuple[Outcome, ...]
+    focus: Focus | None
+    offered: frozenset[str]
+    attached: tuple[str, ...] = ()
+    today: date | None = None
+
+
+def view_of(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
+    """The view of a conversation that pydantic-ai gives to a model."""
+    view = View("", (), None, frozenset(offered))
+    attached: tuple[str, ...] = ()
+    calls: dict[str, ToolCallPart] = {}
+    for message in messages:
+        if not isinstance(message, ModelRequest):
+            calls.update((part.tool_call_id, part) for part in message.tool_calls)
+            continue
+        for part in message.parts:
+            if isinstance(part, UserPromptPart) and not (
+                part is not message.parts[-1] and str(part.content).startswith(FROM_THE_RUNTIME)
+            ):
+                text = part.content if isinstance(part.content, str) else ""
+                if time := _TIME.match(text):
+                    view = replace(view, today=date.fromisoformat(time[1]))
+                    continue
+                if text.startswith(ATTACHED):
+                    attached = tuple(line.removeprefix("- ") for line in text.splitlines()[1:])
+                    continue
+                view = replace(view, command=text.strip(), outcomes=(), focus=_refocus(view))
+                view, attached = replace(view, attached=attached), ()
+            elif isinstance(part, ToolReturnPart):
+                outcome = _outcome(part, calls.get(part.tool_call_id))
+                view = replace(view, outcomes=(*view.outcomes, outcome))
+    return view
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The words of `text` that carry meaning, in lower case and without the endings of plurals
+    and genitives."""
+    words = re.findall(r"[^\W_]+(?:'\w+)?", text.casefold())
+    return frozenset(_singular(word) for word in words if word not in _STOP_WORDS)
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return re.sub(r"(?<=..)'?s$", "", word)
+
+
+def found_and_related(hits: Hits, topic: str) -> tuple[Hits, Hits]:
+    """Split search results into those about `topic` and merely related ones.
+
+    If some results have every word of the topic, only those are about it; else those that have one;
+    else, where a word has another form in them, all found by keyword. A result found by meaning
+    alone, or by the words of notes beside it, is only related.
+    """
+    by_keyword = [hit for hit in hits if _has_a_word(hit)]
+    wanted = content_words(topic)
+    sharing = [hit for hit in by_keyword if wanted & content_words(str(hit.get("text", "")))]
+    known = surely_about(hits, topic) or sharing or by_keyword
+    return known, [hit for hit in hits if hit not in known]
+
+
+def surely_about(hits: Hits, topic: str) -> Hits:
+    """The results with every word of `topic`: certain enough to change or delete them."""
+    wanted = content_words(topic)
+    return [
+        hit
+        for hit in hits
+        if wanted and _has_a_word(hit) and wanted <= content_words(str(hit.get("text", "")))
+    ]
+
+
+def _has_a_word(hit: dict[str, Any]) -> bool:
+    return hit.get("matched_by") in ("keyword", "both")
+
+
+def subject_of(text: str) -> str:
+    """What a note is about: the words before its first "is", "are", "was", "=" or ":"."""
+    match = re.match(r"\s*(\S.{0,78}?)\s*(?:\s(?:is|are|was|were)\s|[=:])", text, re.IGNORECASE)
+    return match[1] if match else ""
+
+
+def _outcome(part: ToolReturnPart, call: ToolCallPart | None) -> Outcome:
+    text = part.content if isinstance(part.content, str) else part.model_response_str()
+    data, rest = None, ""
+    if part.outcome == "success":
+        try:
+            data, end = json.JSONDecoder().raw_decode(text)
+            rest = text[end:]
+        except ValueError:
+            data = None
+    return Outcome(
+        tool=part.tool_name,
+        arguments=call.args_as_dict() if call else {},
+        ok=part.outcome == "success",
+        text=text,
+        data=data,
+        notes=tuple(line for line in rest.splitlines() if line.startswith("Note: ")),
+    )
+
+
+def _refocus(view: View) -> Focus | None:
+    """The note that "that" refers to after the turn in `view`."""
+    focus = replace(view.focus, fresh=False) if view.focus else None
+    for outcome in view.outcomes:
+        if outcome.ok:
+            focus = _followed(outcome, focus)
+    return focus
+
+
+def _followed(outcome: Outcome, focus: Focus | None) -> Focus | None:
+    """The note that the conversation is about after a call."""
+    given = outcome.arguments
+    if outcome.tool in ("memory_save", "memory_update") and (note_id := outcome.field("note_id")):
+        text = str(given.get("content", ""))
+        known = focus.topic if focus and focus.note_id == note_id else ""
+        return Focus(note_id, text, known or subject_of(text))
+    if outcome.tool == "memory_search":
+        topic = str(given.get("query", ""))
+        found = surely_about(outcome.rows(), topic)
+        return Focus(*_named(found[0]), topic) if len(found) == 1 else None
+    is_gone = outcome.tool == "memory_delete" and focus and focus.note_id == given.get("note_id")
+    return None if is_gone else focus
+
+
+def _named(hit: dict[str, Any]) -> tuple[str, str]:
+    """The id and the text of a result."""
+    return str(hit.get("note_id", "")), str(hit.get("text", ""))
 
 
 class OfflineModel(Model[None]):
@@ -46,9 +234,7 @@ class OfflineModel(Model[None]):
     def model_name(self) -> str:
         return NAME
 
-    @property
-    def system(self) -> str:
-        return NAME
+    system = model_name
 
     async def request(
         self,
@@ -75,7 +261,7 @@ class OfflineModel(Model[None]):
     def _answer(
         self, messages: list[ModelMessage], parameters: ModelRequestParameters
     ) -> ModelResponse:
-        view = offline_view.read(messages, (tool.name for tool in parameters.function_tools))
+        view = view_of(messages, (tool.name for tool in parameters.function_tools))
         if view.command.startswith(FROM_THE_RUNTIME):
             taken: Step = TextPart(NOTHING_TO_ADD)  # it has done what it understands
         else:
@@ -130,11 +316,11 @@ def remember(view: View, match: re.Match[str]) -> Step:
     text = dated(match["text"], view.today)
 
     def tell(outcome: Outcome) -> str:
-        message, note_id = _field(outcome, "message"), _field(outcome, "note_id")
+        message, note_id = outcome.field("message"), outcome.field("note_id")
         if not note_id or not message.startswith("Stored"):
             return note_id and message
         lines = [f"Saved: {_shown(text)} [id: {note_id}]{message.partition(']')[2]}"]
-        if similar := _rows(outcome, "similar"):
+        if similar := outcome.rows("similar"):
             lines += ["Similar notes:", *map(_line, similar)]
         return "\n".join(lines)
 
@@ -148,23 +334,20 @@ def recall(view: View, match: re.Match[str]) -> Step:
         return outcome
     if not outcome.ok or outcome.data is None:
         return failure("I could not search the notes", outcome)
-    found, related = found_and_related(hits_of(outcome), topic)
-    related = related[:_RELATED_MAX]
+    found, related = found_and_related(outcome.rows(), topic)
     about = _mirrored(topic)
+    said, title = [], "These notes may be related:"
     if found:
-        said = f"This is what I know about {about}:\n" + "\n".join(map(_line, found))
-        if related:
-            said += "\nPossibly related:\n" + "\n".join(map(_line, related))
-    elif related and content_words(topic):
-        said = (
-            f"I know nothing about {about} in these words. Possibly related, found by meaning "
-            "only:\n" + "\n".join(map(_line, related))
+        said, title = (
+            [f"This is what I know about {about}:", *map(_line, found)],
+            "Possibly related:",
         )
-    elif related:
-        said = "These notes may be related:\n" + "\n".join(map(_line, related))
-    else:
-        said = f"I know nothing about {about}."
-    return answer(said, outcome)
+    elif content_words(topic) or not related:
+        said = [f"I know nothing about {about}{' in these words' * bool(related)}."]
+        title = "Possibly related, found by meaning only:"
+    if related:
+        said += [title, *map(_line, related[:_RELATED_MAX])]
+    return answer("\n".join(said), outcome)
 
 
 def correct(view: View, match: re.Match[str]) -> Step:
@@ -201,12 +384,12 @@ def forget_topic(view: View, match: re.Match[str]) -> Step:
         return outcome
     if not outcome.ok or outcome.data is None:
         return failure("I deleted nothing, because I could not search the notes", outcome)
-    hits = hits_of(outcome)
+    hits = outcome.rows()
     matching = surely_about(hits, topic)
     named_so = [hit for hit in matching if _is_about(hit, topic)]
     clear = named_so if len(named_so) == 1 else matching
     if len(clear) == 1:
-        return _delete(view, str(clear[0].get("note_id", "")), str(clear[0].get("text", "")))
+        return _delete(view, *_named(clear[0]))
     candidates = clear or hits
     if not candidates:
         return answer(f"I know nothing about {_mirrored(topic)}; I deleted nothing.", outcome)
@@ -223,7 +406,7 @@ def _write(view: View, note_id: str, text: str) -> Step:
     text = dated(text, view.today)
 
     def tell(outcome: Outcome) -> str:
-        changed = _field(outcome, "note_id")
+        changed = outcome.field("note_id")
         return f"Updated: {_shown(text)} [id: {changed}]" if changed else ""
 
     arguments = {"note_id": note_id, "content": text}
@@ -277,11 +460,6 @@ def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
 
 
-def _field(outcome: Outcome, name: str) -> str:
-    value = outcome.data.get(name) if isinstance(outcome.data, dict) else None
-    return value if isinstance(value, str) else ""
-
-
 _INTRODUCTION = (
     "I am the built-in offline model: I have no understanding of language, only a few commands "
     "with real tools behind them."
@@ -327,69 +505,43 @@ def _greet(_: View, __: re.Match[str]) -> Step:
     return TextPart(f"Hello. {_INTRODUCTION} Say help to see them.")
 
 
-def _read(view: View, match: re.Match[str]) -> Step:
-    path = match["path"]
+def _calling(tool: str, failed: str, tell: Callable[[Outcome], str]) -> Handle:
+    """Calls `tool` with what a command names."""
 
-    def tell(outcome: Outcome) -> str:
-        return _field(outcome, "content") or outcome.text
+    def handle(view: View, match: re.Match[str]) -> Step:
+        given = match.groupdict()
+        return call_once(view, failed.format(**given), tell, tool, **given)
 
-    return call_once(view, f"I could not read {path}", tell, "file_read", path=path)
-
-
-def _list(view: View, match: re.Match[str]) -> Step:
-    path = match["path"]
-
-    def tell(outcome: Outcome) -> str:
-        entries = _rows(outcome, "entries")
-        lines = [f"{entry.get('path')}  ({entry.get('type')})" for entry in entries]
-        return "\n".join(lines) or f"{path} is empty."
-
-    return call_once(view, f"I could not list {path}", tell, "file_list", path=path)
+    return handle
 
 
-def _write_file(view: View, match: re.Match[str]) -> Step:
-    path, done = match["path"], f"Wrote {match['path']}."
-    arguments = {"path": path, "content": match["text"]}
-    return call_once(view, f"I could not write {path}", lambda _: done, "file_write", **arguments)
+def _content(outcome: Outcome) -> str:
+    return outcome.field("content") or outcome.text
 
 
-def _find(view: View, match: re.Match[str]) -> Step:
-    path = match["path"]
-
-    def tell(outcome: Outcome) -> str:
-        lines = [
-            f"{found.get('path')}:{found.get('line')}: {found.get('text')}"
-            for found in _rows(outcome, "matches")
-        ]
-        return "\n".join(lines) or f"Nothing in {path} has that text."
-
-    arguments = {"query": match["text"], "path": path}
-    return call_once(view, f"I could not search {path}", tell, "file_search", **arguments)
+def _entries(outcome: Outcome) -> str:
+    lines = [f"{each.get('path')}  ({each.get('type')})" for each in outcome.rows("entries")]
+    return "\n".join(lines) or f"{outcome.arguments['path']} is empty."
 
 
-def _run(view: View, match: re.Match[str]) -> Step:
-    def tell(outcome: Outcome) -> str:
-        fields = _fields(outcome)
-        parts = [str(fields["stdout"]).rstrip("\n")] if fields.get("stdout") else []
-        if fields.get("stderr"):
-            parts.append(f"(on standard error)\n{str(fields['stderr']).rstrip()}")
-        if not parts:
-            parts.append("(no output)")
-        if fields.get("exit_code"):
-            parts.append(f"(exit code {fields['exit_code']})")
-        return "\n".join(parts)
-
-    command = match["command"]
-    return call_once(view, "I could not run that", tell, "shell_exec", command=command)
+def _written(outcome: Outcome) -> str:
+    return f"Wrote {outcome.arguments['path']}."
 
 
-def _fields(outcome: Outcome) -> dict[str, Any]:
-    return outcome.data if isinstance(outcome.data, dict) else {}
+def _matches(outcome: Outcome) -> str:
+    found = outcome.rows("matches")
+    lines = [f"{each.get('path')}:{each.get('line')}: {each.get('text')}" for each in found]
+    return "\n".join(lines) or f"Nothing in {outcome.arguments['path']} has that text."
 
 
-def _rows(outcome: Outcome, name: str) -> list[dict[str, Any]]:
-    rows = _fields(outcome).get(name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+def _output(outcome: Outcome) -> str:
+    fields = outcome.data if isinstance(outcome.data, dict) else {}
+    parts = [str(fields["stdout"]).rstrip("\n")] if fields.get("stdout") else []
+    if fields.get("stderr"):
+        parts.append(f"(on standard error)\n{str(fields['stderr']).rstrip()}")
+    if fields.get("exit_code"):
+        parts = [*(parts or ["(no output)"]), f"(exit code {fields['exit_code']})"]
+    return "\n".join(parts or ["(no output)"])
 
 
 def _command(pattern: str, handle: Handle) -> tuple[re.Pattern[str], Handle]:
@@ -425,9 +577,24 @@ COMMANDS = (
     _command(rf"{_PLEASE}(?:forget|delete)(?: note)? {_NOTE_ID}[\s.!]*", forget_note),
     _command(rf"{_PLEASE}forget (?:that|it|this)[\s.!]*", forget_that),
     _command(rf"{_PLEASE}forget(?: about| that)? (?P<topic>\S.*)", forget_topic),
-    _command(rf"{_PLEASE}(?:read|show|cat) {_PATH}", _read),
-    _command(rf"{_PLEASE}(?:list|ls) {_PATH}", _list),
-    _command(r"write (?P<path>/[^:\n]*|[^\s:]+)\s*:\s?(?P<text>.*)", _write_file),
-    _command(rf"find (?P<text>\S.*?) in {_PATH}", _find),
-    _command(r"run (?P<command>\S.*)", _run),
+    _command(
+        rf"{_PLEASE}(?:read|show|cat) {_PATH}",
+        _calling("file_read", "I could not read {path}", _content),
+    ),
+    _command(
+        rf"{_PLEASE}(?:list|ls) {_PATH}",
+        _calling("file_list", "I could not list {path}", _entries),
+    ),
+    _command(
+        r"write (?P<path>/[^:\n]*|[^\s:]+)\s*:\s?(?P<content>.*)",
+        _calling("file_write", "I could not write {path}", _written),
+    ),
+    _command(
+        rf"find (?P<query>\S.*?) in {_PATH}",
+        _calling("file_search", "I could not search {path}", _matches),
+    ),
+    _command(
+        r"run (?P<command>\S.*)",
+        _calling("shell_exec", "I could not run that", _output),
+    ),
 )

@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
 )
 from wire.tools import FAMILIES
 
-from guest.agent.models import offline, offline_view
+from guest.agent.models import offline
 
 Result = tuple[bool, str]
 
@@ -82,7 +82,7 @@ class Talk:
     def say(self, text: str) -> str:
         self._messages.append(ModelRequest(parts=[UserPromptPart(text)]))
         for number in range(6):
-            view = offline_view.read(self._messages, self._offered)
+            view = offline.view_of(self._messages, self._offered)
             taken = offline.step(view, self._reason)
             if isinstance(taken, TextPart):
                 self._messages.append(ModelResponse(parts=[taken]))

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, TextPart, ToolCallPart, UserPromptPart
 from wire.tools import TOOLS
 
-from guest.agent.models import offline, offline_view
-from guest.agent.models.offline import Step
-from guest.agent.models.offline_view import View
+from guest.agent.models import offline
+from guest.agent.models.offline import Step, View
 from tests.support.agent.offline_notes import Notes, Talk
 from tests.support.examples import examples
 
@@ -16,7 +15,7 @@ ALL = frozenset(TOOLS)
 
 
 def first_step(text: str, offered: frozenset[str] = ALL, reason: str = "") -> Step:
-    view = offline_view.read([ModelRequest(parts=[UserPromptPart(text)])], offered)
+    view = offline.view_of([ModelRequest(parts=[UserPromptPart(text)])], offered)
     return offline.step(view, reason)
 
 
@@ -149,7 +148,7 @@ def test_a_note_that_shares_only_some_words_is_neither_deleted_nor_changed() -> 
     ("one", "other"), [("colours", "colour"), ("hobbies", "hobby"), ("SG's", "SG")]
 )
 def test_plurals_and_genitives_meet(one: str, other: str) -> None:
-    assert offline_view.content_words(one) == offline_view.content_words(other)
+    assert offline.content_words(one) == offline.content_words(other)
 
 
 def test_forget_that_means_the_note_in_focus() -> None:
@@ -277,4 +276,4 @@ def test_any_result_has_an_answer(command: str, text: str, result: str) -> None:
 
 
 def test_a_view_of_nothing() -> None:
-    assert offline_view.read([], ()) == View("", (), None, frozenset())
+    assert offline.view_of([], ()) == View("", (), None, frozenset())
