@@ -90,9 +90,9 @@ def is_too_long(error: Exception) -> bool:
     if isinstance(error, exceptions.FallbackExceptionGroup):
         return any(map(is_too_long, error.exceptions))
     status = getattr(error, "status_code", 400)
-    return isinstance(error, _TOO_LONG) or (
+    return isinstance(error, exceptions.ModelContextWindowExceededError) or (
         isinstance(error, exceptions.ModelAPIError)
-        and (status == 413 or (status in _REFUSED and bool(_TOO_LONG_WORDS.search(str(error)))))
+        and (status == 413 or (status in _REFUSED and _has(_TOO_LONG_WORDS, str(error))))
     )
 
 
@@ -137,19 +137,21 @@ class EmptyAnswer(exceptions.UnexpectedModelBehavior):
         super().__init__("an empty answer")
 
 
-def _is_said(error: Exception, statuses: tuple[int, ...], words: re.Pattern[str]) -> bool:
+def _is_said(error: Exception, statuses: tuple[int, ...], pattern: str) -> bool:
     is_one = isinstance(error, exceptions.ModelHTTPError) and error.status_code in statuses
-    return is_one and bool(words.search(str(error)))
+    return is_one and _has(pattern, str(error))
 
 
-_TOO_LONG: Final = exceptions.ModelContextWindowExceededError
-_TOO_LONG_WORDS: Final = re.compile(
+def _has(pattern: str, words: str) -> bool:
+    return re.search(pattern, words, re.IGNORECASE) is not None
+
+
+_TOO_LONG_WORDS: Final = (
     r"\b(context|prompt|input|model) (size|length|window)\b"
     r"|\b(prompt|input|request)\b[^.]{0,40} (too long|longer than|exceeds)\b"
     r"|\b(less than|maximum|too many)\b[^.]{0,40}(?<!output )(?<!completion )\btokens\b"
     r"|\btokens\b[^.]{0,40} must be <"
-    r"|\bno user query found in messages",  # Ollama has cut it off
-    re.IGNORECASE,
+    r"|\bno user query found in messages"  # Ollama has cut it off
 )
 _REFUSED: Final = (400, 422, 500)
 
@@ -184,10 +186,6 @@ def _cause(error: Exception) -> str:
     return shortened(" ".join(visible(found).split()), WORDS_MAX)
 
 
-def _any(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
 @dataclass(frozen=True)
 class _Kind:
     """A kind of failure, and what a person reads. The first one that fits counts.
@@ -199,12 +197,12 @@ class _Kind:
         statuses: The HTTP statuses that it must have, if any.
     """
 
-    code: Code
     message: str
     resolution: str
+    code: Code = Code.FAILED_PRECONDITION
     errors: type[Exception] | tuple[type[Exception], ...] = exceptions.ModelAPIError
-    words: re.Pattern[str] | None = None
-    unlike: re.Pattern[str] | None = None
+    words: str = ""
+    unlike: str = ""
     statuses: tuple[int, ...] = ()
     too_long: bool = False
 
@@ -214,8 +212,8 @@ class _Kind:
         return (
             isinstance(error, self.errors)
             and (not self.statuses or getattr(error, "status_code", 0) in self.statuses)
-            and (self.words is None or bool(self.words.search(words)))
-            and (self.unlike is None or not self.unlike.search(words))
+            and _has(self.words, words)
+            and not (self.unlike and _has(self.unlike, words))
         )
 
 
@@ -226,150 +224,133 @@ _REACH: Final = f"start that server, or correct base_url{SET_UP}"
 _ON_THE_WAY: Final = ("unreachable", "cut")
 _OTHER_MODEL: Final = f"choose another model{SET_UP}"
 _UNREADABLE: Final = f"ask again; if it persists, correct base_url{SET_UP}; runner logs has more"
-_LOADING: Final = _any(
-    r"\bloading model", r"\bmodel\b.{0,200}\b(is|still) (currently )?(being )?load"
-)
-_MALFORMED_CALL: Final = _any(
-    r"\b(parsing|parse|invalid|malformed)\b.{0,40}\b(tool|function)[ _-]?calls?\b",
-    r"\b(tool|function)[ _-]?calls?\b.{0,80}\b(pars|unmarshal|invalid|malformed)",
-    r"failed to parse (input at pos|tool call|messages: missing tool)",
+_LOADING: Final = r"\bloading model|\bmodel\b.{0,200}\b(is|still) (currently )?(being )?load"
+_MALFORMED_CALL: Final = (
+    r"\b(parsing|parse|invalid|malformed)\b.{0,40}\b(tool|function)[ _-]?calls?\b"
+    r"|\b(tool|function)[ _-]?calls?\b.{0,80}\b(pars|unmarshal|invalid|malformed)"
+    r"|failed to parse (input at pos|tool call|messages: missing tool)"
 )
 _MODULES: Final = re.compile(
     rf"(?<!\S)(guest|wire|(?:pydantic_ai\.models\.)?(?:{'|'.join(PROVIDERS)}))\b"
 )
 _KINDS: Final = (
     _Kind(
-        Code.FAILED_PRECONDITION,
         "the server of model {model!r} was started without tool calls",
         "start vLLM with --enable-auto-tool-choice and --tool-call-parser, llama.cpp with --jinja",
-        words=_any(r"--enable-auto-tool-choice", r"--tool-call-parser", r"requires --jinja"),
+        words=r"--enable-auto-tool-choice|--tool-call-parser|requires --jinja",
     ),
     _Kind(
-        Code.FAILED_PRECONDITION,
         "model {model!r} cannot call tools, and the agent needs them",
         f"choose a model that can{SET_UP}",
-        words=_any(
-            r"not support (the use of )?(tool|function)",
-            r"(tool|function)[- ](use|calls?|calling|choice)\b.{0,40}\bnot (supported|available)",
-            r"\btools? (is|are) not supported",
-            r"no endpoints found that support tool",
-        ),
+        words=r"not support (the use of )?(tool|function)|\btools? (is|are) not supported"
+        r"|(tool|function)[- ](use|calls?|calling|choice)\b.{0,40}\bnot (supported|available)"
+        r"|no endpoints found that support tool",
     ),
     _Kind(
-        Code.FAILED_PRECONDITION,
         "{who} refused the API key",
         _KEY,
         errors=exceptions.ModelAuthenticationError,
     ),
     _Kind(
-        Code.FAILED_PRECONDITION,
         "{who} has no chat API at this address",
         f"correct base_url, which ends in /v1 for most servers{SET_UP}",
-        errors=exceptions.ModelAPIError,
-        unlike=_any("model", "deployment", "endpoints"),
+        unlike="model|deployment|endpoints",
         statuses=(404, 405),
     ),
     _Kind(
-        Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
         f"{{get}}correct model (or base_url){SET_UP}",
         errors=exceptions.ModelNotFoundError,
     ),
     _Kind(
-        Code.FAILED_PRECONDITION,
         "{who} knows no model {model!r}",
         f"{{get}}correct model (or base_url){SET_UP}",
-        words=_any(
-            r"not a valid model",
-            r"(unknown|no such|invalid) model",
-            r"\bmodel\b.{0,200}(not found|(does|do) not exist)",
-        ),
+        words=r"not a valid model|(unknown|no such|invalid) model"
+        r"|\bmodel\b.{0,200}(not found|(does|do) not exist)",
         statuses=(400, 404, 422),
     ),
     _Kind(
-        Code.RESOURCE_EXHAUSTED,
         "the conversation is too long for model {model!r}",
         f"start a new session, or set context_window to what the model takes {CONFIG}",
+        Code.RESOURCE_EXHAUSTED,
         too_long=True,
     ),
     _Kind(
-        Code.UNAVAILABLE,
         "{who} is still loading model {model!r}",
         "wait a little and ask again",
+        Code.UNAVAILABLE,
         words=_LOADING,
     ),
     _Kind(
-        Code.UNAVAILABLE,
         "model {model!r} wrote a call that {who} cannot read",
         f"ask again; if it persists, {_OTHER_MODEL}",
+        Code.UNAVAILABLE,
         words=_MALFORMED_CALL,
         statuses=(0, 500),
     ),
     _Kind(
-        Code.RESOURCE_EXHAUSTED,
         "{who} has too little memory for model {model!r}",
         f"close what else uses its memory, or choose a smaller model{SET_UP}",
-        words=_any(r"requires more (system |gpu )?memory", r"out of memory", r"failed to allocate"),
+        Code.RESOURCE_EXHAUSTED,
+        words=r"requires more (system |gpu )?memory|out of memory|failed to allocate",
         statuses=(500, 503),
     ),
     _Kind(
-        Code.RESOURCE_EXHAUSTED,
         "the account at {who} has no quota left",
         f"raise the quota with the provider, or choose another one{SET_UP}",
+        Code.RESOURCE_EXHAUSTED,
         errors=exceptions.ModelQuotaExceededError,
     ),
     _Kind(
-        Code.RESOURCE_EXHAUSTED,
         "{who} limits the rate of requests",
         "wait a little and ask again",
+        Code.RESOURCE_EXHAUSTED,
         errors=exceptions.ModelRateLimitError,
     ),
     _Kind(
-        Code.FAILED_PRECONDITION,
         "{who} rejected the request",
         f"correct model or base_url{SET_UP}",
         errors=exceptions.ModelRequestRejectedError,
     ),
     _Kind(
-        Code.TIMEOUT,
         "{who} did not answer in time",
         f"ask again; if it persists, check base_url{SET_UP}",
+        Code.TIMEOUT,
         errors=exceptions.ModelTimeoutError,
     ),
     _Kind(
-        Code.UNAVAILABLE,
         "{who} refuses connections: no server runs at this address",
         _REACH,
+        Code.UNAVAILABLE,
         errors=exceptions.ModelConnectionError,
-        words=_any("connection refused"),
+        words="connection refused",
     ),
     _Kind(
-        Code.UNAVAILABLE,
         "the connection to {who} failed or broke off",
         f"check the network and base_url{SET_UP}",
+        Code.UNAVAILABLE,
         errors=exceptions.ModelConnectionError,
     ),
     _Kind(
-        Code.UNAVAILABLE,
         "{who} failed to answer",
         "ask again later; runner logs has more",
+        Code.UNAVAILABLE,
     ),
     _Kind(
-        Code.FAILED_PRECONDITION,
         "the content filter of {who} stopped the answer",
         "ask in other words",
         errors=exceptions.ContentFilterError,
     ),
     _Kind(
-        Code.UNAVAILABLE,
         "model {model!r} gave an answer that cannot be used: there was nothing in it, twice",
         f"ask again; if it persists, {_OTHER_MODEL}",
+        Code.UNAVAILABLE,
         errors=EmptyAnswer,
     ),
     _Kind(
-        Code.UNAVAILABLE,
         "model {model!r} gave an answer that cannot be used",
         f"ask again; if it persists, {_OTHER_MODEL}",
+        Code.UNAVAILABLE,
         errors=exceptions.UnexpectedModelBehavior,
     ),
 )
