@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 
 from guest.agent.call_origin import Words
+from guest.agent.calls import checked
 from guest.agent.deferred import FIND_TOOLS
 from guest.agent.history import text_of
 from guest.agent.models.errors import EmptyAnswer
@@ -94,6 +95,10 @@ class ReadAnswers(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         response: ModelResponse,
     ) -> ModelResponse:
+        read = await self._read(response, request_context)
+        return checked(read, request_context.messages, self._run.refusals)
+
+    async def _read(self, response: ModelResponse, request: ModelRequestContext) -> ModelResponse:
         response = replace(response, parts=self._split(response.parts))
         others = [part for part in response.parts if not isinstance(part, TextPart)]
         text = text_of(response)
@@ -102,7 +107,7 @@ class ReadAnswers(AbstractCapability[Any]):
         if calls := parse(text, self._offered):
             if response.tool_calls:
                 return replace(response, parts=others)
-            if why := await self._why_not(calls, request_context, response):
+            if why := await self._why_not(calls, request, response):
                 tools = " and ".join(dict.fromkeys(call.name for call in calls))
                 return replace(
                     response, parts=[*others, TextPart(_NOT_RUN.format(tools=tools, why=why))]

@@ -6,13 +6,10 @@ there twice. And what is stored must fit into a line of an export, and be read a
 
 import json
 import re
-import uuid
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -24,7 +21,6 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import ModelRequestContext
 
 from guest.tools.arguments import DEPTH_MAX, nested_deeper
 
@@ -45,72 +41,56 @@ _OMITTED: Final = "omitted"
 """The one argument of a call that is kept without its own."""
 
 
-class CheckCalls(AbstractCapability[Any]):
-    """Checks the calls of each answer before they are stored and run, and drops blank text beside
+_TOO_MUCH: Final = (
+    "the arguments of one answer's calls may have {most} bytes together, and these had {size}: "
+    "this call was not run; write less at once, in several calls"
+)
+_TOO_MANY: Final = (
+    f"one answer may have {CALLS_MAX} calls, and this had more: this one and those behind it were "
+    "not run; call them in your next answer"
+)
+
+
+def checked(
+    response: ModelResponse, messages: Iterable[ModelMessage], refusals: MutableMapping[str, str]
+) -> ModelResponse:
+    """The answer to `messages` with calls as they may be stored and run, and no blank text beside
     them.
 
     `refusals` gets an entry by id for each call that must not run: what the model is told. The
     arguments of such a call are not kept.
     """
-
-    def __init__(self, refusals: MutableMapping[str, str]) -> None:
-        self._refusals = refusals
-
-    async def after_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - the request has it all
-        *,
-        request_context: ModelRequestContext,
-        response: ModelResponse,
-    ) -> ModelResponse:
-        if not response.tool_calls:
-            return response
-        known = {call.tool_call_id for call in _calls_of(request_context.messages)}
-        parts: list[ModelResponsePart] = []
-        calls = room = 0
-        for part in response.parts:
-            if not isinstance(part, ToolCallPart):
-                if not (isinstance(part, TextPart) and _is_blank(part)):
-                    parts.append(part)
-                continue
-            calls += 1
-            if calls > CALLS_MAX:
-                continue
-            call = replace(
-                cast("ToolCallPart[Any]", part),
-                tool_name=name_of(part.tool_name),
-                tool_call_id=_new_id(part.tool_call_id, known),
-            )
-            known.add(call.tool_call_id)
-            room += size_of(call)
-            if refusal := self._refusal(call, room):
-                self._refusals[call.tool_call_id] = refusal
-                call = without_arguments(call)
-            parts.append(call)
+    if not response.tool_calls:
+        return response
+    answers = [each for each in messages if isinstance(each, ModelResponse)]
+    known = {call.tool_call_id for answer in answers for call in answer.tool_calls}
+    parts: list[ModelResponsePart] = []
+    calls = size = 0
+    for part in response.parts:
+        if not isinstance(part, ToolCallPart):
+            if not (isinstance(part, TextPart) and _is_blank(part)):
+                parts.append(part)
+            continue
+        calls += 1
         if calls > CALLS_MAX:
-            last = max(i for i, part in enumerate(parts) if isinstance(part, ToolCallPart))
-            kept = cast("ToolCallPart[Any]", parts[last])
-            parts[last] = without_arguments(kept)
-            self._refusals[kept.tool_call_id] = (
-                f"one answer may have {CALLS_MAX} calls, and this had more: this one and those "
-                "behind it were not run; call them in your next answer"
-            )
-        return replace(response, parts=parts)
-
-    def _refusal(self, call: ToolCallPart[Any], size: int) -> str:
-        """Why a call must not run; empty if it may. `size` includes the calls before it."""
+            continue
+        call = _renamed(part, known)
+        size += size_of(call)
+        refusal = fault_of(call.args)
         if size > ARGUMENTS_MAX_BYTES:
-            return (
-                f"the arguments of one answer's calls may have {ARGUMENTS_MAX_BYTES} bytes "
-                f"together, and these had {size}: this call was not run; write less at once, in "
-                "several calls"
-            )
-        return fault_of(call.args)
+            refusal = _TOO_MUCH.format(most=ARGUMENTS_MAX_BYTES, size=size)
+        if calls == CALLS_MAX < len(response.tool_calls):
+            refusal = _TOO_MANY
+        if refusal:
+            refusals[call.tool_call_id] = refusal
+            call = without_arguments(call)
+        parts.append(call)
+    return replace(response, parts=parts)
 
 
 def readable(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """Stored messages with calls as any provider accepts them: each id is there once, every call
-    has a name, and none has arguments that `CheckCalls` refuses. Blank texts are left out, and
+    has a name, and none has arguments that `checked` refuses. Blank texts are left out, and
     answers that say nothing."""
     known = set[str]()
     pending: dict[str, list[str]] = {}
@@ -121,7 +101,9 @@ def readable(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
             pending = {}
         for part in message.parts:
             if isinstance(part, ToolCallPart):
-                call = _readable(part, known)
+                call = _renamed(part, known)
+                if size_of(call) > ARGUMENTS_MAX_BYTES or fault_of(call.args):
+                    call = without_arguments(call)
                 pending.setdefault(part.tool_call_id, []).append(call.tool_call_id)
                 parts.append(call)
             elif isinstance(part, ToolReturnPart):
@@ -191,37 +173,15 @@ def without_arguments(call: ToolCallPart[Any]) -> ToolCallPart[Any]:
     return replace(call, args={_OMITTED: "these arguments were not kept"})
 
 
-def _readable(part: ToolCallPart[Any], known: set[str]) -> ToolCallPart[Any]:
-    call = replace(
-        part,
-        tool_name=name_of(part.tool_name),
-        tool_call_id=_numbered(part.tool_call_id, known),
-    )
-    known.add(call.tool_call_id)
-    if size_of(call) > ARGUMENTS_MAX_BYTES or fault_of(call.args):
-        return without_arguments(call)
-    return call
-
-
-def _numbered(call_id: str, known: set[str]) -> str:
-    """The id, with a number behind it if it is known: the same for the same history."""
-    if _ID.fullmatch(call_id) and call_id not in known:
-        return call_id
-    numbered = base = _NO_NAME.sub("_", call_id)[:_ID_BEGINNING] or "call"
-    number = 1
-    while numbered in known:
+def _renamed(part: ToolCallPart[Any], known: set[str]) -> ToolCallPart[Any]:
+    """The call with a name that providers accept, and an id that is not `known` yet: the same for
+    the same history."""
+    call_id = part.tool_call_id
+    if not _ID.fullmatch(call_id):
+        call_id = _NO_NAME.sub("_", call_id)[:_ID_BEGINNING] or "call"
+    base, number = call_id[:_ID_BEGINNING], 1
+    while call_id in known:
         number += 1
-        numbered = f"{base}-{number}"
-    return numbered
-
-
-def _new_id(call_id: str, known: set[str]) -> str:
-    if _ID.fullmatch(call_id) and call_id not in known:
-        return call_id
-    return f"call-{uuid.uuid4().hex}"
-
-
-def _calls_of(messages: Sequence[ModelMessage]) -> Iterable[ToolCallPart[Any]]:
-    for message in messages:
-        if isinstance(message, ModelResponse):
-            yield from message.tool_calls
+        call_id = f"{base}-{number}"
+    known.add(call_id)
+    return replace(part, tool_name=name_of(part.tool_name), tool_call_id=call_id)

@@ -26,7 +26,6 @@ from wire.v1 import gateway_pb2 as pb
 from guest import watch
 from guest.agent import failures, history, incomplete
 from guest.agent.answers import ReadAnswers
-from guest.agent.calls import CheckCalls
 from guest.agent.deferred import FoundTools
 from guest.agent.events import by_turn, incomplete_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
@@ -362,7 +361,6 @@ class TurnLoop:
                 HoldToForm(lambda: run.form, choice.provider, run.drop_unrecorded),
                 fitting,
                 run.bill.counting("answer"),
-                CheckCalls(run.refusals),
                 TellPlainly(choice.label, self._plain),
                 LeaveOutPictures(choice.label, self._blind, run.no_picture_is_shown),
                 LeaveOutRefused(
