@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.agent.call_origin import Words
-from guest.agent.reading import Thinking
 from guest.agent.repetition import Repetition
 from guest.agent.text_calls import TextCall, may_be_calls, parse
+from tests.unit.guest.agent.test_thinking_text import split
 
 OFFERED = ("file_read", "shell_exec", "remember")
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -67,21 +67,10 @@ def test_any_text_is_borne_and_split_alike_in_all_pieces(text: str, size: int) -
     may_be_calls(text, OFFERED)
     Words([text], [text]).hold("file_read", {"path": text}, ())
 
-    def split(size: int) -> tuple[str, str]:
-        thinking, repetition = Thinking(), Repetition("")
-        parts: dict[str, str] = {"text": "", "thought": ""}
-        pieces = [text[at : at + size] for at in range(0, len(text), size)]
-        for piece in pieces:
-            repetition.add(piece)
-        found = [each for piece in pieces for each in thinking.add(piece)]
-        for kind, part in [*found, *thinking.finish()]:
-            if kind == "unopened":
-                parts = {"text": "", "thought": parts["thought"] + parts["text"]}
-            else:
-                parts[kind] += part
-        return parts["text"], parts["thought"]
-
-    assert split(size) == split(len(text) + 1)
+    repetition = Repetition("")
+    for at in range(0, len(text), size):
+        repetition.add(text[at : at + size])
+    assert split(text, size) == split(text, len(text) + 1)
 
 
 @given(CALLS, st.sampled_from(FORMS), st.integers(0, 3), TEXTS)
