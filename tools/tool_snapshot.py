@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from wire.tools import FAMILIES, OFF_BY_DEFAULT
+from wire.tools import FAMILIES
 
 from guest.tools.base import Tool
 from guest.tools.files import file_tools
@@ -87,10 +87,9 @@ def _row(tool: Tool, words: str) -> str:
     if not words:
         raise SystemExit(f"{GUIDE}: add a row for {tool.name} that says what it does")
     family = next(name for name, tools in FAMILIES.items() if tool.name in tools)
-    off = " (off)" if tool.name in OFF_BY_DEFAULT else ""
     as_asked = ", or as asked" if "timeout_s" in tool.arguments.model_fields else ""
     kind, seconds = _KINDS[tool.safety.value], f"{tool.timeout:g}{as_asked}"
-    return f"| `{tool.name}` | `{family}`{off} | {kind} | {seconds} | {words} |"
+    return f"| `{tool.name}` | `{family}` | {kind} | {seconds} | {words} |"
 
 
 def _table(tool: Tool) -> str:

@@ -7,7 +7,9 @@ tool that is called by its name counts as found.
 
 import json
 import logging
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +23,7 @@ from wire.tools import CORE
 from guest.errors import StorageError
 from guest.memory.conversations.sessions import SessionState
 from guest.tools.base import Tool
+from guest.tools.brief import brief
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +34,10 @@ OFFERED_MAX: Final = 40
 _AT_ONCE: Final = 5
 _NAMED_MAX: Final = 8
 _KEPT_MAX: Final = 200
+_QUERY_MAX_CHARS: Final = 500
+_SHARE_OF_BEST: Final = 0.4
 _STATE: Final = "found_tools"
 _WORD: Final = re.compile(r"[^\W_]{3,}")
-_ENDING: Final = re.compile(r"(?:ing|ed|es|s|e)$")
 _SCHEMA: Final = {
     "type": "object",
     "properties": {"query": {"type": "string", "description": "what it should do"}},
@@ -98,15 +102,13 @@ class FoundTools(AbstractCapability[Any]):
 
     async def find(self, query: str) -> str:
         """Find the tools for `query`, offer them from now on, and tell of them."""
-        wanted = _words(query)
         tools = [each for each in self._tools() if each.name not in CORE]
-        scored = [(len(wanted & _words(f"{each.name} {each.description}")), each) for each in tools]
-        best = sorted((one for one in scored if one[0]), key=lambda one: -one[0])[:_AT_ONCE]
+        best = _fitting(query, tools)[:_AT_ONCE]
         if not best:
             return f"No tool fits. There are: {', '.join(each.name for each in tools)}"
-        await self.use(*(each.name for _, each in best))
+        await self.use(*(each.name for each in best))
         return json.dumps(
-            [{"name": each.name, "description": each.description} for _, each in best],
+            [{"name": each.name, "description": brief(each)[0]} for each in best],
             ensure_ascii=False,
         )
 
@@ -139,5 +141,22 @@ class FoundTools(AbstractCapability[Any]):
             log.warning("the tools that a session has found cannot be read: %s", error)
 
 
-def _words(text: str) -> set[str]:
-    return {_ENDING.sub("", word) for word in _WORD.findall(text.casefold())}
+def _fitting(query: str, tools: Sequence[Tool]) -> list[Tool]:
+    """Those that share words with the query, or beginnings of words; the best first, without what
+    fits far worse. One counts more, the fewer tools have it, and twice where it is in the name."""
+    told = [[*_terms(each.name), *_terms(f"{each.description} {brief(each)}")] for each in tools]
+    having = Counter(term for terms in told for term in set(terms))
+    wanted = _terms(query[:_QUERY_MAX_CHARS])
+    scores = {
+        tool.name: sum(math.log(1 + len(tools) / having[term]) for term in terms if term in wanted)
+        for tool, terms in zip(tools, told, strict=True)
+    }
+    least = max(scores.values(), default=0.0) * _SHARE_OF_BEST
+    fitting = [tool for tool in tools if scores[tool.name] > least]
+    return sorted(fitting, key=lambda tool: -scores[tool.name])
+
+
+def _terms(text: str) -> set[str]:
+    """The words, and what they begin with, so that "handover" has something of "handoff"."""
+    words = _WORD.findall(text.casefold())
+    return {word[:end] for word in words for end in range(3, len(word) + 1)}

@@ -39,7 +39,7 @@ from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
 from wire.providers import KEYED, OFFLINE, PROVIDERS, ProviderName
 from wire.text import parsed_json, shortened
-from wire.tools import CORE_FAMILIES, FAMILIES, NAMES, TOOLS, offered
+from wire.tools import CORE, FAMILIES, NAMES, TOOLS, offered
 
 INT64_MAX: Final = 2**63 - 1
 UID_MAX: Final = 2**31 - 2
@@ -334,9 +334,9 @@ class ToolsSettings(Section):
 
     @property
     def for_small(self) -> frozenset[str]:
-        """The tools that a small model is offered: of the families it needs, and those enabled."""
-        few = [name for name in FAMILIES if name not in (*CORE_FAMILIES, *self.enabled)]
-        return offered(self.enabled, [*self.disabled, *few])
+        """The tools that a small model is offered: the core, and those that somebody enabled."""
+        named = {tool for name in self.enabled for tool in FAMILIES.get(name, (name,))}
+        return offered(self.enabled, self.disabled) & (CORE | named)
 
 
 class KeySettings(_Keys):

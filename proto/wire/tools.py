@@ -1,5 +1,5 @@
-"""The catalogue of tools: their families, and which are offered by default; and the virtual paths,
-the only ones that a model, a tool result or a command ever sees."""
+"""The catalogue of tools and their families; and the virtual paths, the only ones that a model, a
+tool result or a command ever sees."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -31,17 +31,11 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
-OFF_BY_DEFAULT: Final = frozenset(
-    {"memory_context", "remember", "recall", "forget", "search_memory", "write_memory"}
-)
-
-CORE_FAMILIES: Final = ("memory", "files", "shell")
-"""The families that small models are offered, too."""
-
-CORE: Final = frozenset(tool for family in CORE_FAMILIES for tool in FAMILIES[family]) - {
+CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], *FAMILIES["shell"])) - {
     "memory_context"
 }
-"""The tools that a model is offered in every request; it finds the others when it needs them."""
+"""The tools that a model is offered in every request; a large one finds the others when it needs
+them."""
 
 TOOLS: Final = tuple(tool for tools in FAMILIES.values() for tool in tools)
 
@@ -54,14 +48,14 @@ NAMES: Final = frozenset(FAMILIES) | frozenset(TOOLS)
 
 
 def offered(enabled: Collection[str], disabled: Collection[str]) -> frozenset[str]:
-    """The tools that are enabled. A tool's own name overrides its family's, and `disabled`
+    """The tools that are not disabled. A tool's own name overrides its family's, and `disabled`
     overrides `enabled` at the same level."""
 
     def is_on(tool: str, family: str) -> bool:
         for name in (tool, family):
             if name in disabled or name in enabled:
                 return name not in disabled
-        return tool not in OFF_BY_DEFAULT
+        return True
 
     pairs = ((tool, family) for family, tools in FAMILIES.items() for tool in tools)
     return frozenset(tool for tool, family in pairs if is_on(tool, family))

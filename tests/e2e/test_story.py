@@ -24,7 +24,6 @@ def house(request: pytest.FixtureRequest) -> Iterator[Household]:
     made.environment |= {
         "OXYDRA_EMBEDDER__BACKEND": "none",
         "OXYDRA_SHELL__ENABLED": "false",
-        "OXYDRA_TOOLS__ENABLED": "typed_memory,working_memory",
         "OXYDRA_AGENT__PROVIDER": "openai",
         "OXYDRA_AGENT__MODEL": "scripted",
         "OXYDRA_AGENT__HISTORY_TURNS": "4",

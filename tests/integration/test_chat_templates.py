@@ -83,7 +83,6 @@ async def every_kind(wrapped: Any) -> dict[str, Any]:
             model="test-model",
             base_url=server.base_url,
             context_window=16_000,
-            enabled=["working_memory", "typed_memory"],
         ) as gateways,
     ):
         alice = await gateways.serve("alice")

@@ -12,7 +12,7 @@ import pytest
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire import envelope
-from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS
+from wire.tools import FAMILIES, TOOLS
 from wire.v1 import bootstrap_pb2
 from wire.v1 import gateway_pb2 as pb
 
@@ -33,8 +33,7 @@ from tests.support import parties
 from tests.support.gateway.gateways import run_turn
 
 TIER = Capabilities(tier="process", unsupported={})
-DEFAULT = set(TOOLS) - OFF_BY_DEFAULT
-WITHOUT_SHELL = DEFAULT - {"shell_exec"}
+WITHOUT_SHELL = set(TOOLS) - {"shell_exec"}
 NOBODY = cast("Context", None)
 
 
@@ -107,19 +106,19 @@ async def call(guest: GatewayService, tool: str, **arguments: Any) -> pb.CallToo
 
 
 async def test_each_user_has_the_families_that_their_section_names(tmp_path: Path) -> None:
-    tools = {"enabled": ["typed_memory"], "disabled": ["forget", "files"]}
+    tools = {"disabled": ["forget", "files", "working_memory"]}
     users = {
         "bob": {"tools": {"enabled": ["working_memory", "file_read"]}},
-        "carol": {"tools": {"enabled": [], "disabled": ["memory", "working_memory"]}},
+        "carol": {"tools": {"disabled": [name for name in FAMILIES if name != "files"]}},
         "dave": {"tools": {"enabled": list(FAMILIES), "disabled": []}},
     }
     async with hosts(tmp_path, tools=tools, users=users) as served:
         files = set(FAMILIES["files"])
         assert await tools_of(await served.guest("alice")) == (
-            WITHOUT_SHELL - files | {"remember", "recall"}
+            WITHOUT_SHELL - files - {"forget", *FAMILIES["working_memory"]}
         )
         assert await tools_of(await served.guest("bob")) == (
-            WITHOUT_SHELL - files | {"file_read", *FAMILIES["working_memory"]}
+            WITHOUT_SHELL - files - {"forget"} | {"file_read"}
         )
         assert await tools_of(await served.guest("carol")) == files
         assert await tools_of(await served.guest("dave")) == set(TOOLS) - {"shell_exec"}
@@ -127,7 +126,8 @@ async def test_each_user_has_the_families_that_their_section_names(tmp_path: Pat
 
 @pytest.mark.parametrize("tool", ["recall", "memory_context", "write_memory"])
 async def test_a_tool_that_is_off_cannot_be_called_by_its_name(tmp_path: Path, tool: str) -> None:
-    async with hosts(tmp_path, users={"bob": {"tools": {"enabled": [tool]}}}) as served:
+    off, users = {"disabled": [tool]}, {"bob": {"tools": {"enabled": [tool]}}}
+    async with hosts(tmp_path, tools=off, users=users) as served:
         alice, bob = await served.guest("alice"), await served.guest("bob")
         arguments = {"recall": {}, "memory_context": {"query": "tea"}}.get(
             tool, {"key": "k", "content": "tea"}
@@ -141,8 +141,8 @@ async def test_users_with_other_families_share_one_memory_and_see_only_their_own
     tmp_path: Path,
 ) -> None:
     users = {
-        "alice": {"tools": {"enabled": ["typed_memory"]}},
-        "bob": {"tools": {"enabled": ["working_memory"]}},
+        "alice": {"tools": {"disabled": ["working_memory"]}},
+        "bob": {"tools": {"disabled": ["typed_memory"]}},
     }
     async with hosts(tmp_path, users=users) as served:
         alice, bob = await served.guest("alice"), await served.guest("bob")

@@ -8,7 +8,7 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client as McpClient
 from mcp.shared.exceptions import MCPError
-from wire.tools import FAMILIES, TOOLS
+from wire.tools import TOOLS
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 
@@ -23,8 +23,7 @@ SECRET = "sk-proj-" + "a1B2c3D4" * 6
 
 @pytest.fixture
 async def gateways() -> AsyncIterator[Gateways]:
-    families = [family for family in FAMILIES if family != "shell"]
-    async with open_gateways(enabled=families, embedder=HashingEmbedder()) as opened:
+    async with open_gateways(embedder=HashingEmbedder()) as opened:
         yield opened
 
 

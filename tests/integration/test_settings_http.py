@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from wire.tools import OFF_BY_DEFAULT
 
 from runner.config.loading import LoadedSettings, load_settings
 from runner.config.models import Config
@@ -91,7 +90,7 @@ async def test_values_are_shown_with_where_they_come_from_and_the_key_is_not(
     assert set(everybody["values"]) == set(SETTINGS)
     assert everybody["values"]["agent.model"] == {"value": "m", "source": "file", "fixed": False}
     assert everybody["values"]["tools.approval"]["source"] == "default"
-    assert everybody["values"]["tools.off"]["value"] == sorted(OFF_BY_DEFAULT)
+    assert everybody["values"]["tools.off"]["value"] == []
     assert everybody["hands_loopback"] == has_network()  # in the container tier
     assert everybody["key"] == "the environment variable THE_KEY"
     alices = (await ask(client, "GetSettings", user_id="alice"))["values"]
@@ -118,7 +117,7 @@ async def test_only_what_was_changed_is_written(client: httpx.AsyncClient, file:
     assert not found.for_user("bob").tools.off
     assert found.tools.off == {"shell_exec"}
     await ask(client, "SetSettings", values={"tools.off": None, "agent.budget.day_usd": None})
-    assert load_settings(file).config.tools.off == OFF_BY_DEFAULT
+    assert not load_settings(file).config.tools.off
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ async def test_what_would_change_something_is_refused_and_a_wish_to_save_has_its
 
 
 async def test_recalling_is_not_counted() -> None:
-    async with agent(enabled=("typed_memory",)) as (_, alice, model):
+    async with agent() as (_, alice, model):
         await alice.call("remember", content="the boat is called Fram")
         model.replies = [calls("recall", query="boat")]
         await alice.answer(await begin(alice), "what is the boat called?")

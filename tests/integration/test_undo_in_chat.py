@@ -29,7 +29,6 @@ async def alice(replies: Replies) -> AsyncIterator[Client]:
 
     async with open_gateways(
         with_model=FunctionModel(stream_function=script),
-        enabled=("typed_memory", "working_memory"),
         second_chance=False,
     ) as gateways:
         yield await gateways.serve(ALICE)

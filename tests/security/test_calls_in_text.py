@@ -100,9 +100,7 @@ async def world() -> AsyncIterator[World]:
         yield made[0].replies.pop(0) if made[0].replies else "(nothing to add)"
 
     model = FunctionModel(stream_function=answer)
-    async with open_gateways(
-        with_model=model, tools=tools(made), enabled=("working_memory",)
-    ) as gateways:
+    async with open_gateways(with_model=model, tools=tools(made)) as gateways:
         alice = await gateways.serve("alice", approval_wait_s=0.02)
         made.append(World(gateways, alice))
         await alice.session("s")

@@ -95,9 +95,9 @@ def memory_tools(memory: Memory) -> list[Tool]:
         ),
         reads(
             "memory_context",
-            "Get what you remember on a matter as one text, most relevant first, each line "
-            "with its note_id, date and origin. Call it when you begin work on something and "
-            "want all there is; to find one thing use memory_search.",
+            "Get an overview of all that you know on a topic as one text, most relevant first, "
+            "each line with its note_id, date and origin. Call it when you begin work on "
+            "something and want the background; to find one thing use memory_search.",
             ContextArguments,
             tools.context,
             output_bytes=_CONTEXT_BYTES,

@@ -85,7 +85,7 @@ def working_memory_tools(memory: Memory) -> list[Tool]:
         reads(
             "search_memory",
             "Search all notes, those with a key and those without, in plain words. Call it to "
-            "find what was written with write_memory or saved in another way. Returns notes "
+            "look up what was written with write_memory or saved in another way. Returns notes "
             "with note_id, key (empty where there is none), text and score, best first. A low "
             "score may mean that nothing fits: do not present it as a fact.",
             SearchMemoryArguments,
@@ -93,8 +93,8 @@ def working_memory_tools(memory: Memory) -> list[Tool]:
         ),
         writes(
             "write_memory",
-            "Keep a note under a fixed key for good, such as a plan, a list or a summary that "
-            "grows over sessions. mode replace puts the content in place of the note, append "
+            "Keep a note under a fixed key for good, such as a project plan, a running list or a "
+            "summary, and update it. mode replace puts the content in place of the note, append "
             "adds it at the end. Say that it is stored only after `Stored: [id: …]`; else say "
             "that it could not be. For single facts about the user use memory_save if you "
             "have it.",
@@ -105,9 +105,10 @@ def working_memory_tools(memory: Memory) -> list[Tool]:
         ),
         writes(
             "write_session_handoff",
-            "Leave word for the next session: it is the first thing you see there. Call it "
-            "when work ends that will go on later. It overwrites the handoff before, so say "
-            "all that still matters. It is no place for facts to keep for good.",
+            "Hand over to the next session: a note that is the first thing you see there. Call "
+            "it when the user stops for today, or wants to continue tomorrow or another time, "
+            "and when work is unfinished. It overwrites the handoff before, so say all that "
+            "still matters. It is no place for facts to keep for good.",
             HandoffArguments,
             tools.hand_off,
             lambda _: MemoryChange("saved"),
@@ -115,10 +116,10 @@ def working_memory_tools(memory: Memory) -> list[Tool]:
         ),
         writes(
             "scratch_note",
-            "Your scratchpad for the task at hand: steps, interim results, open points. You "
-            "see it in your instructions until it is cleared. mode replace or append writes "
-            "content, read gives it back, clear empties it; clear it when the task is done. "
-            "It is no place for what is to be kept for good: use memory_save if you have it.",
+            "Your scratchpad for the task at hand: working notes for yourself, interim results, "
+            "open points. You see it until it is cleared. mode replace or append writes content, "
+            "read gives it back, clear empties it; clear it when the task is done. It is no "
+            "place for what is to be kept for good: use memory_save if you have it.",
             ScratchArguments,
             tools.scratch,
             _change_of_scratchpad,

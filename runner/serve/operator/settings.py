@@ -13,7 +13,7 @@ from typing import Any, Final
 from wire.errors import Code, WireError
 from wire.providers import NAMES, OFFLINE, PROVIDERS
 from wire.settings import KEY_SETTINGS, AgentSettings, Key, UserSettings, dotted
-from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS
+from wire.tools import FAMILIES, TOOLS
 
 from runner.config.loading import LoadedSettings
 from runner.config.models import Config
@@ -38,8 +38,7 @@ SETTINGS: Final[Mapping[str, Key]] = {
         ("egress", "host_loopback"),
     )
 } | {"tools.off": ("tools", "disabled")}
-"""What can be changed here, by how it is written. The tools that are off stand in the file as those
-that are disabled, and those enabled that are off by default."""
+"""What can be changed here, by how it is written."""
 
 
 @dataclass(frozen=True)
@@ -190,16 +189,13 @@ def _of(user_id: str, key: Key) -> Key:
 
 
 def _tools(user_id: str, off: Any) -> dict[Key, object]:
-    """The settings with which the tools `off` are off, and all others on; None: as without them."""
+    """The settings with which the tools `off` are off, and all others on; None: as without them.
+    What is enabled stays, for small models; a tool that is disabled by its name is off anyway."""
     if off is None:
         return {("tools", "enabled"): None, ("tools", "disabled"): None}
     if not isinstance(off, list) or any(each not in TOOLS for each in off):
         raise _unaccepted("tools.off", f"a list of {', '.join(TOOLS)}")
-    lists = {
-        ("tools", "enabled"): sorted(OFF_BY_DEFAULT - set(off)),
-        ("tools", "disabled"): sorted(set(off) - OFF_BY_DEFAULT),
-    }
-    return {key: names if names or user_id else None for key, names in lists.items()}
+    return {("tools", "disabled"): sorted(off) if off or user_id else None}
 
 
 def _value(held: UserSettings, key: Key) -> Any:

@@ -173,7 +173,7 @@ async def scripted_turns(
     tools = [
         replace(tool, safety=Safety.PRIVILEGED) if tool.name in ask_for else tool for tool in tools
     ]
-    on = offered(("memory", "typed_memory", "working_memory"), off)
+    on = offered((), off)
     try:
         await memory.conversations.create("s1")
         pipeline = ToolPipeline(

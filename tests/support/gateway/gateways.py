@@ -236,15 +236,14 @@ async def open_gateways(
     approval: Any = "auto",
     shell: ShellClient | None = None,
     commands: CommandPolicy | None = None,
-    enabled: Sequence[str] = (),
     disabled: Sequence[str] = (),
     keeping: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Gateways]:
     """A gateways at `path` (a fresh one, removed afterwards, where none is given).
 
-    `enabled` and `disabled` are families and tools, `keeping` settings of its memory and
-    `settings` those of its agent.
+    `disabled` are families and tools, `keeping` settings of its memory and `settings` those of its
+    agent.
     """
     async with AsyncExitStack() as stack:
         if path is None:
@@ -273,7 +272,7 @@ async def open_gateways(
                     ],
                     {**FAMILIES, "test": [tool.name for tool in tools]},
                 ),
-                disabled=set(TOOLS) - offered(enabled, disabled),
+                disabled=set(TOOLS) - offered((), disabled),
                 approval=approval,
                 max_output_bytes=16_384,
                 scrubber=scrubber,

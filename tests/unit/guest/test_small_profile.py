@@ -48,6 +48,7 @@ def test_what_somebody_has_set_stays_also_where_it_is_the_default() -> None:
         ({}, CORE),
         ({"enabled": ["scratch_note"]}, CORE | {"scratch_note"}),
         ({"enabled": ["typed_memory"]}, CORE | {"remember", "recall", "forget"}),
+        ({"enabled": ["memory"]}, CORE | {"memory_context"}),
         ({"disabled": ["shell"]}, CORE - {"shell_exec"}),
         ({"enabled": ["remember"], "disabled": ["remember"]}, CORE),
     ],

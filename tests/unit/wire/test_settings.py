@@ -20,7 +20,7 @@ from wire.settings import (
     from_json,
     to_json,
 )
-from wire.tools import FAMILIES, OFF_BY_DEFAULT
+from wire.tools import FAMILIES
 
 CHANGED = UserSettings(
     memory=MemorySettings(
@@ -213,9 +213,9 @@ def test_name_servers(server: str) -> None:
 
 
 def test_what_is_off_follows_from_families_and_tools() -> None:
-    assert ToolsSettings().off == OFF_BY_DEFAULT
-    chosen = ToolsSettings(enabled=("typed_memory", "memory_context"), disabled=("files", "recall"))
-    assert chosen.off == {*FAMILIES["files"], "recall", "search_memory", "write_memory"}
+    assert not ToolsSettings().off
+    chosen = ToolsSettings(enabled=("file_read",), disabled=("files", "recall"))
+    assert chosen.off == {*FAMILIES["files"], "recall"} - {"file_read"}
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.tools import FAMILIES, NAMES, OFF_BY_DEFAULT, TOOLS, offered
+from wire.tools import FAMILIES, NAMES, TOOLS, offered
 
+ALL = set(TOOLS)
 TYPED = set(FAMILIES["typed_memory"])
-DEFAULT = set(TOOLS) - OFF_BY_DEFAULT
 
 lists = st.lists(st.sampled_from(sorted(NAMES)), max_size=6)
 
@@ -18,33 +18,20 @@ def test_a_tool_belongs_to_one_family_and_no_family_is_called_like_a_tool() -> N
     assert not [first for first, second in pairs if set(first) & set(second)]
     assert not set(FAMILIES) & set(TOOLS)
     assert len(set(TOOLS)) == len(TOOLS)
-    assert set(TOOLS) >= OFF_BY_DEFAULT
-
-
-def test_what_is_on_where_nobody_says_anything() -> None:
-    assert offered((), ()) == DEFAULT
-    assert offered((), ()) & set(FAMILIES["working_memory"]) == {
-        "write_session_handoff",
-        "scratch_note",
-    }
-    assert set(FAMILIES["memory"]) - offered((), ()) == {"memory_context"}
 
 
 @pytest.mark.parametrize(
     ("enabled", "disabled", "on"),
     [
-        (["typed_memory"], [], DEFAULT | TYPED),
-        (["recall"], [], DEFAULT | {"recall"}),
-        (["typed_memory"], ["forget"], DEFAULT | TYPED - {"forget"}),
-        (["recall"], ["typed_memory"], DEFAULT | {"recall"}),
-        (["typed_memory"], ["typed_memory"], DEFAULT),
-        (["recall"], ["recall"], DEFAULT),
-        ([], ["memory"], DEFAULT - set(FAMILIES["memory"])),
-        (["memory_context"], ["memory"], DEFAULT - set(FAMILIES["memory"]) | {"memory_context"}),
-        (["memory"], [], DEFAULT | {"memory_context"}),
-        (["shell_exec"], ["shell"], DEFAULT),
+        ([], [], ALL),
+        (["typed_memory"], ["forget"], ALL - {"forget"}),
+        ([], ["typed_memory"], ALL - TYPED),
+        (["recall"], ["typed_memory"], ALL - TYPED | {"recall"}),
+        (["typed_memory"], ["typed_memory"], ALL - TYPED),
+        (["recall"], ["recall"], ALL - {"recall"}),
+        (["shell_exec"], ["shell"], ALL),
         ([], list(FAMILIES), set()),
-        (list(FAMILIES), [], set(TOOLS)),
+        (list(FAMILIES), [], ALL),
     ],
 )
 def test_who_counts_more(enabled: list[str], disabled: list[str], on: set[str]) -> None:

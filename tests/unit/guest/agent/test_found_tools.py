@@ -3,15 +3,17 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from tool_snapshot import all_tools
 from wire.errors import Code
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.deferred import FIND_TOOLS, OFFERED_MAX
+from guest.agent.deferred import FIND_TOOLS, OFFERED_MAX, FoundTools
 from guest.agent.turn import ClientTool, FromClient, TurnRequest
 from guest.errors import StorageError
 from guest.tools.base import Tool
@@ -30,6 +32,7 @@ def named(name: str, description: str = "") -> Tool:
 
 HANDOFF = named("write_session_handoff", "Leaves a note for the next session.")
 REMEMBER = named("remember", "Keeps what you have learnt, with a type and a rationale.")
+WANTED = Path(__file__).with_name("wanted_tools.txt")
 CORE = (named("memory_search"), named("file_read"))
 
 
@@ -72,7 +75,7 @@ def call(name: str) -> Any:
 
 async def test_what_is_found_stays_offered_in_the_order_of_finding_also_after_a_restart() -> None:
     house = House(REMEMBER, *CORE, HANDOFF)
-    await house.say(find("leave notes for a next session"), find("keep a decision with rationale"))
+    await house.say(find("a handoff"), find("with a rationale"))
     first = ["memory_search", "file_read", FIND_TOOLS]
     assert house.offered == [
         first,
@@ -125,3 +128,19 @@ async def test_a_session_whose_state_is_away_finds_for_the_turn() -> None:
     house.memory.state_of.fail = StorageError(Code.UNAVAILABLE, "away")
     await house.say(find("rationale"))
     assert house.offered[1][-1] == "remember"
+
+
+async def test_a_tool_is_among_the_first_three_for_the_plain_words_of_a_person() -> None:
+    foreign = [
+        named("github_search_code", "Search for code across GitHub repositories."),
+        named("calendar_list_events", "List events on the user's calendar between two dates."),
+        named("mail_send", "Send an e-mail."),
+        named("notion_create_page", "Create a page in a Notion database."),
+    ]
+    state: Any = FakeMemory().state_of
+    found = FoundTools("s", state, lambda: [*all_tools(), *foreign])
+    wanted = [each.split(": ") for each in WANTED.read_text().splitlines() if each[0] != "#"]
+    best = [json.loads(await found.find(query))[:3] for _, query in wanted]
+    pairs = zip(wanted, best, strict=True)
+    missed = [each for each, found in pairs if each[0] not in [tool["name"] for tool in found]]
+    assert len(missed) <= len(wanted) // 10, missed

@@ -2,7 +2,7 @@
 
 import pytest
 import tool_snapshot
-from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS, offered
+from wire.tools import FAMILIES, TOOLS, offered
 
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
@@ -51,10 +51,11 @@ def test_definitions_and_dispatch_are_of_the_same_registry() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", sorted(OFF_BY_DEFAULT))
-async def test_what_is_off_by_default_is_neither_listed_nor_callable(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(RIGHT))
+async def test_what_is_off_is_neither_listed_nor_callable(name: str) -> None:
     tools = Registry(tool_snapshot.all_tools())
-    switched = ToolPipeline(tools, scrubber=Scrubber(), disabled=frozenset(TOOLS) - offered((), ()))
+    on = offered((), (name,))
+    switched = ToolPipeline(tools, scrubber=Scrubber(), disabled=frozenset(TOOLS) - on)
     assert name not in {each.name for each in switched.tools()}
     result = await switched.call(ALICE, name, RIGHT[name])
     assert (result.is_error, result.text) == (True, f"{name} is switched off by the operator")
