@@ -1,17 +1,19 @@
-"""Reviews a user's notes: which are nearly the same, and which are stale.
+"""Reviews a user's notes: which may contradict each other, which are nearly the same, and which are
+stale.
 
 Notes are compared by their vectors, or else by their words, in a thread that yields every few
-milliseconds.
+milliseconds. Entries of a series, such as a diary of meetings, are alike and no pairs: what differs
+from more notes than a fact has versions is one.
 """
 
 import asyncio
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +21,13 @@ from guest.embedding.backends import Vectors
 from guest.memory import validation
 from guest.memory.indexing.vectors import Ids, Scores, Snapshot
 from guest.memory.models import Note, at
-from guest.memory.notes.contradiction import content_words, likeness, may_contradict
+from guest.memory.notes.contradiction import (
+    SAME_MATTER,
+    content_words,
+    differ,
+    likeness,
+    read,
+)
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.storage.base import Row, Value
 
@@ -27,6 +35,11 @@ SIMILAR_COSINE: Final = 0.85
 SIMILAR_WORDS: Final = 0.8
 COMPARISONS_MAX: Final = 1_000_000
 """The number of pairs compared by words; takes a few seconds."""
+
+_PAIRS_MAX: Final = 20_000
+"""The number of nearest pairs of which the texts are read; takes about a second."""
+_SERIES: Final = 3
+"""A note that is alike with more others than these, and not the same, is an entry of a series."""
 
 _ROUNDING: Final = 1e-9
 _BLOCK: Final = 128
@@ -50,7 +63,7 @@ def by_vectors(matrix: Vectors, notes: Ids, scopes: Ids, limit: int) -> list[Pai
     """
     count = int(notes.max(initial=-1)) + 1
     pairs, nearest = np.zeros(0, np.int64), np.zeros(0, np.float32)
-    enough = np.nextafter(np.float32(SIMILAR_COSINE), np.float32(0))
+    enough = np.nextafter(np.float32(SAME_MATTER), np.float32(0))
     for start in range(0, len(matrix), _BLOCK):
         block, rest = slice(start, start + _BLOCK), slice(start, None)
         cosines = matrix[block] @ matrix[rest].T
@@ -136,8 +149,8 @@ _WORDS_OF_CHARS: Final = 2_000
 
 @dataclass(frozen=True)
 class SimilarPair:
-    """Two notes that say nearly the same. `similarity` is their cosine, 0 if they were compared
-    by words."""
+    """Two notes that say nearly the same, or may contradict each other. `similarity` is their
+    cosine, 0 if they were compared by words."""
 
     older: Note
     newer: Note
@@ -147,12 +160,20 @@ class SimilarPair:
 
 @dataclass(frozen=True)
 class Reviewed:
-    """Pairs, most similar first; stale notes, oldest first; and warnings about what was not
-    compared."""
+    """Pairs, first those that may contradict each other, then most similar first; stale notes,
+    oldest first; and warnings about what was not compared."""
 
     similar: tuple[SimilarPair, ...]
     stale: tuple[Note, ...]
     warnings: tuple[str, ...] = ()
+
+
+class _Text(NamedTuple):
+    """A note to compare: its id, its scope, and the beginning of its text."""
+
+    note_id: str
+    scope: str
+    text: str
 
 
 class NoteReview:
@@ -176,8 +197,8 @@ class NoteReview:
         self._page_rows = page_rows
 
     async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
-        """Up to `limit` pairs of notes that say nearly the same, most similar first, and up to
-        `limit` notes neither written nor recalled for `stale_days`, oldest first.
+        """Up to `limit` pairs of notes that may contradict each other or say nearly the same, and
+        up to `limit` notes neither written nor recalled for `stale_days`, oldest first.
 
         Only notes without a key, in the same scope, are compared. Warnings say what was not
         compared.
@@ -193,80 +214,111 @@ class NoteReview:
         return Reviewed(similar, tuple(stale[:limit]), tuple(warnings))
 
     async def _similar(self, limit: int, warnings: list[str]) -> tuple[SimilarPair, ...]:
-        vectors = await self._vectors()
-        if vectors is None:
-            note_ids, pairs = await self._by_words(limit + 1, warnings)
-        else:
-            note_ids, pairs = await self._by_vectors(vectors, limit + 1, warnings)
-        if len(pairs) > limit:
-            warnings.append(f"more than these {limit} pairs of notes say nearly the same")
-            pairs = pairs[:limit]
-        numbers = sorted({number for pair in pairs for number in (pair.first, pair.second)})
-        found: dict[str, Note] = {}
-        for start in range(0, len(numbers), _NOTES_AT_ONCE):
-            wanted = [note_ids[number] for number in numbers[start : start + _NOTES_AT_ONCE]]
-            read = await self._notes.get_many(wanted)
-            found |= {note.note_id: note for note in read if note.superseded is None}
-        both = [
-            (found[note_ids[pair.first]], found[note_ids[pair.second]], pair.similarity)
-            for pair in pairs
-            if note_ids[pair.first] in found and note_ids[pair.second] in found
-        ]
-        return await asyncio.to_thread(_judged, both, measured=vectors is not None)
-
-    async def _by_vectors(
-        self, vectors: Snapshot, limit: int, warnings: list[str]
-    ) -> tuple[list[str], list[Pair]]:
-        """Note ids, and the similar pairs as indexes into them."""
-        most = self._compared_max
-        passages = await self._notes.comparable_passages(most + 1, per_page=self._page_rows)
-        if len(passages) > most:
-            warnings.append(f"only the newest {most:,} passages were compared")
-        note_ids, pairs, missing = await asyncio.to_thread(
-            _compared, passages[:most], vectors, limit
-        )
-        if missing:
-            warnings.append(f"not compared were passages that have no vector yet: {missing:,}")
-        return note_ids, pairs
-
-    async def _by_words(self, limit: int, warnings: list[str]) -> tuple[list[str], list[Pair]]:
-        """The same as `_by_vectors`, by words."""
         most = self._compared_max
         rows = await self._notes.comparable_texts(
             most + 1, per_page=self._page_rows, chars=_WORDS_OF_CHARS
         )
         if not rows:
-            return [], []
+            return ()
+        texts = {str(row[1]): _Text(*map(str, row[1:])) for row in rows[:most]}
+        vectors = await self._vectors()
+        if vectors is None:
+            if len(rows) > most:
+                warnings.append(f"only the newest {most:,} notes were compared")
+            pairs = await self._by_words([*texts.values()], warnings)
+        else:
+            pairs = await self._by_vectors(vectors, warnings)
+        pairs = [pair for pair in pairs if pair[0] in texts and pair[1] in texts]
+        least = SIMILAR_WORDS if vectors is None else SIMILAR_COSINE
+        judged, entries = await asyncio.to_thread(_judged, pairs, texts, least)
+        if entries:
+            warnings.append(
+                f"not compared with one another were {entries:,} notes that are alike as entries "
+                "of a diary are"
+            )
+        if len(judged) > limit:
+            warnings.append(f"more than these {limit} pairs of notes were found")
+        shown = judged[:limit]
+        wanted = [*dict.fromkeys(note_id for pair, _ in shown for note_id in pair[:2])]
+        found: dict[str, Note] = {}
+        for start in range(0, len(wanted), _NOTES_AT_ONCE):
+            some = await self._notes.get_many(wanted[start : start + _NOTES_AT_ONCE])
+            found |= {note.note_id: note for note in some if note.superseded is None}
+        similar = []
+        for (first, second, similarity), contradict in shown:
+            if first in found and second in found:
+                both = (found[first], found[second])
+                older, newer = sorted(both, key=lambda note: (note.created_at, note.note_id))
+                measured = similarity if vectors is not None else 0.0
+                similar.append(SimilarPair(older, newer, measured, contradict))
+        return tuple(similar)
+
+    async def _by_vectors(self, vectors: Snapshot, warnings: list[str]) -> "list[_Alike]":
+        most = self._compared_max
+        passages = await self._notes.comparable_passages(most + 1, per_page=self._page_rows)
+        if len(passages) > most:
+            warnings.append(f"only the newest {most:,} passages were compared")
+        pairs, missing = await asyncio.to_thread(_compared, passages[:most], vectors)
+        if missing:
+            warnings.append(f"not compared were passages that have no vector yet: {missing:,}")
+        if len(pairs) == _PAIRS_MAX:
+            warnings.append(f"only the {_PAIRS_MAX:,} most similar pairs of notes were read")
+        return pairs
+
+    async def _by_words(self, texts: Sequence[_Text], warnings: list[str]) -> "list[_Alike]":
+        """The same as `_by_vectors`, by words."""
         if self._wanted:
             warnings.append(
                 "there are no vectors of these notes; they were compared by the words of their "
                 f"first {_WORDS_OF_CHARS:,} characters"
             )
-        if len(rows) > most:
-            warnings.append(f"only the newest {most:,} notes were compared")
-        rows = rows[:most]
-        texts, scopes = [str(row[3]) for row in rows], _numbered([row[2] for row in rows])
-        pairs, complete = await asyncio.to_thread(by_words, texts, scopes, limit)
+        pairs, complete = await asyncio.to_thread(
+            by_words,
+            *([each.text for each in texts], _numbered([each.scope for each in texts])),
+            _PAIRS_MAX,
+        )
         if not complete:
             warnings.append(
                 f"so many notes share words that only {COMPARISONS_MAX:,} pairs were compared"
             )
-        return [str(row[1]) for row in rows], pairs
+        return [
+            (texts[pair.first].note_id, texts[pair.second].note_id, pair.similarity)
+            for pair in pairs
+        ]
 
 
-def _judged(both: Sequence[tuple[Note, Note, float]], *, measured: bool) -> tuple[SimilarPair, ...]:
-    pairs = []
-    for first, second, similarity in both:
-        older, newer = sorted((first, second), key=lambda note: (note.created_at, note.note_id))
-        contradict = may_contradict(older.text, newer.text)
-        pairs.append(SimilarPair(older, newer, similarity if measured else 0.0, contradict))
-    return tuple(pairs)
+_Alike = tuple[str, str, float]
+"""The ids of two notes, and their similarity."""
 
 
-def _compared(
-    passages: Sequence[Row], snapshot: Snapshot, limit: int
-) -> tuple[list[str], list[Pair], int]:
-    """The result of `_by_vectors`, and how many passages have no vector."""
+def _judged(
+    pairs: Sequence[_Alike], texts: Mapping[str, _Text], least: float
+) -> tuple[list[tuple[_Alike, bool]], int]:
+    """The pairs that a person may want to see, in order, each with whether its notes may contradict
+    each other, else their similarity is at least `least`; and how many notes are entries of a
+    series."""
+    known = dict.fromkeys(note_id for pair in pairs for note_id in pair[:2])
+    readings = {note_id: read(texts[note_id].text) for note_id in known}
+    found: list[tuple[_Alike, bool, bool]] = []
+    others = Counter[str]()
+    for pair in pairs:
+        one, other = readings[pair[0]], readings[pair[1]]
+        contradict = differ(one, other, pair[2])
+        if contradict or (pair[2] >= least and not one.counts_apart(other)):
+            distinct = one.adds_to(other) and other.adds_to(one)
+            found.append((pair, contradict, distinct))
+            others.update(pair[:2] if distinct else ())
+    entries = {note_id for note_id, count in others.items() if count > _SERIES}
+    shown = [
+        (pair, contradict)
+        for pair, contradict, distinct in found
+        if not (distinct and entries.issuperset(pair[:2]))
+    ]
+    return sorted(shown, key=lambda each: (not each[1], -each[0][2])), len(entries)
+
+
+def _compared(passages: Sequence[Row], snapshot: Snapshot) -> tuple[list[_Alike], int]:
+    """The most similar pairs of notes, and how many passages have no vector."""
     chunk_ids, owners, scopes = zip(*passages, strict=True) if passages else ((), (), ())
     rows = snapshot.rows_of(np.array(chunk_ids, np.int64))
     known = rows >= 0
@@ -274,9 +326,11 @@ def _compared(
         snapshot.matrix[rows[known]],
         np.array(_numbered(owners), np.int64)[known],
         np.array(_numbered(scopes), np.int64)[known],
-        limit,
+        _PAIRS_MAX,
     )
-    return list(map(str, dict.fromkeys(owners))), pairs, int(np.count_nonzero(~known))
+    ids = list(map(str, dict.fromkeys(owners)))
+    alike = [(ids[pair.first], ids[pair.second], pair.similarity) for pair in pairs]
+    return alike, int(np.count_nonzero(~known))
 
 
 def _numbered(values: Sequence[Value]) -> list[int]:

@@ -58,6 +58,39 @@ async def test_a_pair_may_contradict(memory: Memory) -> None:
     assert pair.may_contradict
 
 
+async def test_what_may_contradict_comes_first_also_in_other_words(memory: Memory) -> None:
+    await save(memory, OAK)
+    await save(memory, NEARLY)
+    await save(memory, "On market day it is fish and bread for the two of us, which makes me happy")
+    await save(memory, "On market day, no fish and no bread for the two of us and our house")
+    first, second = (await memory.review()).similar
+    assert first.may_contradict
+    assert first.similarity < near.SIMILAR_COSINE
+    assert "fish" in first.older.text.casefold()
+    assert not second.may_contradict
+
+
+async def test_entries_of_a_series_are_no_pairs_but_said_to_be_one(memory: Memory) -> None:
+    for day in range(1, 6):
+        await save(memory, f"2026-03-0{day} Meeting with Jonas about the budget")
+    await save(memory, "Jonas's meeting about the budget is in the large room")
+    again = await save(memory, OAK)
+    await save(memory, NEARLY)
+    reviewed = await memory.review()
+    assert [pair.older.note_id for pair in reviewed.similar] == [again]
+    (warning,) = reviewed.warnings
+    assert "5 notes" in warning
+
+
+async def test_an_entry_twice_is_still_shown(memory: Memory) -> None:
+    for day in range(1, 6):
+        await save(memory, f"2026-03-0{day} Meeting with Jonas about the budget")
+    await save(memory, "2026-03-02: meeting with Jonas about the budget!!")
+    (pair,) = (await memory.review()).similar
+    assert "2026-03-02" in pair.older.text
+    assert "2026-03-02" in pair.newer.text
+
+
 async def test_what_is_superseded_keyed_or_of_another_scope_is_no_pair(memory: Memory) -> None:
     await save(memory, OAK)
     await save(memory, NEARLY, scope="s1")
@@ -85,7 +118,7 @@ async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memor
     reviewed = await memory.review(limit=2)
     assert round(reviewed.similar[0].similarity, 3) == 1
     assert len(reviewed.similar) == 2
-    assert reviewed.warnings == ("more than these 2 pairs of notes say nearly the same",)
+    assert reviewed.warnings == ("more than these 2 pairs of notes were found",)
 
 
 async def test_without_vectors_words_are_compared(tmp_path: Path) -> None:
@@ -173,7 +206,7 @@ def test_pairs_by_vectors_are_those_of_comparing_each_with_each() -> None:
     scopes = notes % 2
     nearest: dict[tuple[int, int], float] = {}
     cosines = matrix @ matrix.T
-    for i, j in zip(*np.nonzero(cosines >= near.SIMILAR_COSINE), strict=True):
+    for i, j in zip(*np.nonzero(cosines >= near.SAME_MATTER), strict=True):
         one, other = int(min(notes[i], notes[j])), int(max(notes[i], notes[j]))
         if one != other and scopes[i] == scopes[j]:
             pair = (one, other)
