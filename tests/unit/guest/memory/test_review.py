@@ -12,7 +12,7 @@ from guest.memory import models
 from guest.memory.memory import Memory
 from guest.memory.models import Details, User
 from guest.memory.notes import review as near
-from guest.memory.notes.contradiction import likeness
+from guest.memory.notes.contradiction import SAME_MATTER, likeness
 from guest.memory.notes.review import NoteReview, Pair
 from tests.support.memory.store import ALONE, ORIGIN, FakeEmbedder, away, embedded, opened
 
@@ -206,7 +206,7 @@ def test_pairs_by_vectors_are_those_of_comparing_each_with_each() -> None:
     scopes = notes % 2
     nearest: dict[tuple[int, int], float] = {}
     cosines = matrix @ matrix.T
-    for i, j in zip(*np.nonzero(cosines >= near.SAME_MATTER), strict=True):
+    for i, j in zip(*np.nonzero(cosines >= SAME_MATTER), strict=True):
         one, other = int(min(notes[i], notes[j])), int(max(notes[i], notes[j]))
         if one != other and scopes[i] == scopes[j]:
             pair = (one, other)
