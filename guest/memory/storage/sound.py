@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, get_args
 
 from guest.memory.models import NOTE_TYPES, Change, at
@@ -22,21 +22,44 @@ VERSION, EPOCH = (
     for name in ("version", "epoch")
 )
 """In SQL, these numbers as they are read."""
-_TIME: Final = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{6}Z")
+_TIMES: Final = re.compile(r"(?:[0-9-]{10}T[0-9:]{8}\.[0-9]{6}Z)+")
+_TIME_CHARS: Final = len("2026-11-27T17:45:00.000000Z")
 _COMMANDS: Final = (("note_id", "memory forget"), ("session_id", "sessions forget"))
 _reported: Final = set[Value]()
 _REPORTED_MAX: Final = 1_000
+_FEW: Final = 4
 
 
 def sound(names: Sequence[str], rows: Iterable[Row]) -> tuple[Row, ...]:
     """`rows`, whose columns have these names, with sound values. What was not is logged once."""
-    readers = [_READERS.get(each, sound_time if each.endswith("_at") else _text) for each in names]
-    found = []
-    for row in rows:
-        found.append(tuple([read(value) for read, value in zip(readers, row, strict=True)]))
-        if found[-1] != row:
-            _report(names, row, found[-1])
-    return tuple(found)
+    given, readers = tuple(rows), _readers(tuple(names))
+    if len(given) < _FEW:
+        found = tuple([tuple([f(x) for f, x in zip(readers, r, strict=True)]) for r in given])
+    else:
+        columns = tuple(zip(*given, strict=True))
+        read = tuple(map(_column, readers, columns))
+        found = given if read == columns else tuple(zip(*read, strict=True))
+    if found != given:
+        for before, row in zip(given, found, strict=True):
+            _report(names, before, row)
+    return found
+
+
+@lru_cache(256)
+def _readers(names: tuple[str, ...]) -> list[Callable[[Any], Any]]:
+    return [_READERS.get(each, sound_time if each.endswith("_at") else _text) for each in names]
+
+
+def _column(read: Callable[[Any], Any], column: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of one column. Texts and times are looked at all at once."""
+    if read in (_text, sound_time) and {*map(type, column)} == {str}:
+        joined = "".join(column)
+        if read is _text and "\0" not in joined:
+            return column
+        if _TIMES.fullmatch(joined) and {*map(len, column)} == {_TIME_CHARS}:
+            return column
+    unsound = {value: new for value in set(column) if (new := read(value)) != value}
+    return tuple([unsound.get(value, value) for value in column]) if unsound else column
 
 
 def with_bytes(sql: str, names: Sequence[str]) -> str:
@@ -51,7 +74,7 @@ def with_bytes(sql: str, names: Sequence[str]) -> str:
 def sound_time(value: Any) -> Any:
     """The time in the form in which memory writes times; 1970 where it is none."""
     text = _text(value)
-    if not isinstance(text, str) or _TIME.fullmatch(text):
+    if not isinstance(text, str) or (len(text) == _TIME_CHARS and _TIMES.fullmatch(text)):
         return text
     moment = datetime.fromtimestamp(0, UTC)
     with suppress(ValueError, OverflowError):
