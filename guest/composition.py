@@ -21,7 +21,7 @@ from guest.config import GuestConfig
 from guest.errors import BudgetError, GuestError
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
-from guest.gateway.temporary import Temporary
+from guest.gateway.sessions import Temporary
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses, PeerClient

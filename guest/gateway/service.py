@@ -25,8 +25,7 @@ from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
 from guest.gateway.files import Files
 from guest.gateway.notes import Notes
-from guest.gateway.sessions import Sessions
-from guest.gateway.temporary import Temporary, TemporarySessions
+from guest.gateway.sessions import Sessions, Temporary, TemporarySessions
 from guest.gateway.transfer import Transfer
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords

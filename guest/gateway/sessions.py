@@ -1,8 +1,15 @@
-"""One user's conversations behind the gateway."""
+"""One user's conversations behind the gateway, and those of which nothing is kept: they are in
+this process's memory alone."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from wire.errors import Code
+from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.events import by_turn, request_in
@@ -13,9 +20,11 @@ from guest.gateway.turns.records import TurnRecords
 from guest.gateway.validation import largest_page
 from guest.memory.conversations.sessions import SessionAdmin
 from guest.memory.conversations.store import Conversations
-from guest.memory.models import Event
+from guest.memory.memory import Memory
+from guest.memory.models import TEMPORARY, Event, at
 from guest.memory.notes.receipts import Receipts
 from guest.memory.storage.base import INTEGER_MAX
+from guest.tools.pipeline import ToolPipeline
 
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100
@@ -133,3 +142,65 @@ class Sessions:
         with convert.checked():
             await self._conversations.get(validation.identifier("session_id", session_id))
         return session_id
+
+
+OPEN_MAX: Final = 8
+IDLE: Final = timedelta(hours=1)
+_LOOK_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """What temporary conversations need: `conversations` are in this process's memory alone, and
+    `pipeline` has only tools that read."""
+
+    conversations: Memory
+    pipeline: ToolPipeline
+
+
+class TemporarySessions(Sessions):
+    """A user's temporary conversations. The one that was idle longest ends where `OPEN_MAX` are
+    open and another one begins; each ends after `IDLE` without a turn. `end` ends one."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        records: TurnRecords,
+        is_live: Callable[[str], bool],
+        end: Callable[[str], Awaitable[object]],
+    ) -> None:
+        super().__init__(memory.conversations, memory.receipts, memory.sessions, records, is_live)
+        self._end = end
+        self._look: asyncio.Task[None] | None = None
+
+    async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
+        validation.temporary(request)
+        if self._look is None:
+            self._look = asyncio.create_task(self._end_idle(), name="temporary-conversations")
+        for surplus in (await self._conversations.list(2 * OPEN_MAX))[OPEN_MAX - 1 :]:
+            await self._end(surplus.session_id)
+        return await super().create(
+            pb.CreateSessionRequest(
+                session_id=f"{TEMPORARY}{uuid.uuid4()}",
+                title=request.title,
+                channel=request.channel,
+            )
+        )
+
+    async def close(self) -> None:
+        """Stop looking for idle ones. Idempotent."""
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.gather(self._look, return_exceptions=True)
+
+    async def _end_idle(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self.end_idle(datetime.now(UTC))
+
+    async def end_idle(self, now: datetime) -> None:
+        """End those without a turn for `IDLE`, except where one runs."""
+        for each in await self._conversations.list(2 * OPEN_MAX):
+            if each.updated_at < at(now - IDLE):
+                with suppress(WireError):
+                    await self._end(each.session_id)

@@ -10,7 +10,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from guest.tools.files.images import IMAGE_MAX_BYTES
+from guest.tools.files.exchange import IMAGE_MAX_BYTES
 from tests.support.gateway.gateways import open_gateways, refusal
 from tests.support.images import gif, jpeg, png, webp
 

@@ -15,7 +15,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from guest.gateway.temporary import IDLE, OPEN_MAX
+from guest.gateway.sessions import IDLE, OPEN_MAX
 from tests.integration.test_guest_process import GUARD_S, Guest, guest  # noqa: F401 - a fixture
 from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal, run_turn
 

@@ -17,7 +17,7 @@ from wire.text import shortened
 from guest.agent.receipts.ledger import Ledger
 from guest.memory.models import Receipt, is_temporary
 from guest.tools.base import ToolContext, ToolResult
-from guest.tools.memory.requests import BEGINNING, POINTS
+from guest.tools.memory.provenance import BEGINNING, POINTS
 from guest.tools.results import data_of
 
 MATERIAL_MAX_CHARS: Final = 200_000

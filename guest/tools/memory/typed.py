@@ -35,7 +35,7 @@ from guest.tools.memory.answers import (
     said_by_user,
     writes,
 )
-from guest.tools.memory.arguments import NOTE_ID_MAX_CHARS, NotBlank
+from guest.tools.memory.notes import NOTE_ID_MAX_CHARS, NotBlank
 from guest.tools.memory.provenance import origin_of
 from guest.tools.results import TOLD_DETAILS
 

@@ -24,7 +24,7 @@ from guest.tools.memory.answers import (
     writes,
     written,
 )
-from guest.tools.memory.arguments import Content, NotBlank
+from guest.tools.memory.notes import Content, NotBlank
 from guest.tools.memory.provenance import origin_of
 
 _SHOWN: Final = "note_id key text score tags updated_at"

@@ -13,8 +13,7 @@ from wire.limits import (
 
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
-from guest.tools.shell.client import Command, Ended, ShellClient, ShellTimeouts
-from guest.tools.shell.output import StreamView, both
+from guest.tools.shell.client import Command, Ended, ShellClient, ShellTimeouts, StreamView, both
 
 STDIN_MAX_CHARS: Final = 100_000
 _BACKSTOP_S: Final = ShellTimeouts().reach_s + ShellTimeouts().resume_s + 15.0

@@ -11,11 +11,10 @@ from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import find_session
-from runner.cli.chat.calls import in_full
+from runner.cli.chat.calls import in_full, show_receipts
 from runner.cli.chat.context import context, why
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
-from runner.cli.chat.undo import undo
 from runner.cli.memory.output import HITS, Rows
 from runner.cli.output import (
     brief_session,
@@ -33,6 +32,8 @@ HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 _LISTED_SESSIONS = 50
 _FOUND_NOTES = 10
 _LISTED_TURNS = 20
+_EVENTS = 200
+_NO_CHANGE = "nothing that was saved or changed in this session can be undone"
 _TEMPORARY = (
     "temporary: it reads what is remembered, changes nothing, and is erased at its end; /temporary "
     "again ends it"
@@ -150,7 +151,44 @@ async def _retry(chat: Chat, _: str) -> bool:
 
 
 async def _undo(chat: Chat, _: str) -> None:
-    await undo(chat.conversation, chat.screen)
+    """Undo each change of the last turn that made one, the last one first. A note that the turn
+    saved is forgotten; one that somebody has changed since stays as it is."""
+    conversation, client = chat.conversation, chat.conversation.client
+    session_id, undone = conversation.session_id, conversation.undone
+    receipts = (await client.get_session(session_id, _EVENTS)).receipts if session_id else ()
+    done = [each for each in receipts if each.outcome == "done" and each.turn_id not in undone]
+    if not done:
+        raise WireError(Code.FAILED_PRECONDITION, _NO_CHANGE, resolution="runner memory history")
+    versions: dict[str, int] = {}  # of the notes that were undone already
+    shown = []
+    for change in reversed([each for each in done if each.turn_id == done[-1].turn_id]):
+        told = gateway_pb2.MemoryReceipt(action="undone", outcome="failed", note_id=change.note_id)
+        try:
+            note = await client.get_note(change.note_id) if change.action != "deleted" else None
+            told.reason = _refusal(note, change, versions.get(change.note_id, 0))
+            if note is not None and not told.reason:
+                reply = await client.undo_change(change.note_id, note.version, may_forget=True)
+                versions[change.note_id] = told.version = reply.note.version
+                told.action = "deleted" if reply.done == "forgotten" else "restored"
+                told.outcome, told.words[:] = "done", [reply.note.text or note.text]
+                undone.add(change.turn_id)
+        except WireError as error:
+            told.reason = error.brief
+        shown.append(told)
+    await show_receipts(chat.screen, shown)
+
+
+def _refusal(note: gateway_pb2.Note | None, change: gateway_pb2.MemoryReceipt, undone: int) -> str:
+    """Why a change is not undone; empty where its turn has left the note as it is."""
+    if note is None:
+        return "a deletion is final"
+    if note.superseded != (change.action == "superseded"):
+        return "it was changed since"
+    if note.superseded or note.version == undone:
+        return ""
+    if note.version != change.version:
+        return f"it was changed since, and has version {note.version} now"
+    return "" if note.origin.turn_id == change.turn_id else "the note was there before that turn"
 
 
 async def _tools(chat: Chat, _: str) -> None:

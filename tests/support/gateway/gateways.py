@@ -28,7 +28,7 @@ from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
-from guest.gateway.temporary import Temporary
+from guest.gateway.sessions import Temporary
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.files.backup import Backups

@@ -28,7 +28,7 @@ from wire.identity import Party
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
-from guest.tools.shell.output import StreamEnds
+from guest.tools.shell.client import StreamEnds
 from runner.config.models import Config
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import TierDriver

@@ -15,8 +15,14 @@ from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
 from guest.tools.clock import Pause
-from guest.tools.shell.client import Command, Ended, ShellClient, ShellTimeouts
-from guest.tools.shell.output import CONTEXT_BYTES, StreamEnds
+from guest.tools.shell.client import (
+    CONTEXT_BYTES,
+    Command,
+    Ended,
+    ShellClient,
+    ShellTimeouts,
+    StreamEnds,
+)
 from tests.support import parties
 from tests.support.guests.shell_backends import (
     TOKEN,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.tools.files.images import HEAD_BYTES, IMAGE_MAX_BYTES, SHOWN, fault_of, kind_of
+from guest.tools.files.exchange import HEAD_BYTES, IMAGE_MAX_BYTES, SHOWN, fault_of, kind_of
 from tests.support.images import gif, jpeg, png, webp
 
 MAKE: dict[str, Callable[[int, int], bytes]] = {

@@ -8,7 +8,7 @@ import pytest
 
 from guest.errors import ToolError
 from guest.tools.mcp.offer import ApprovedTools, digest
-from guest.tools.mcp.result import output
+from guest.tools.mcp.server import output
 
 
 def answer(*parts: dict[str, Any], **more: Any) -> types.CallToolResult:

@@ -16,8 +16,7 @@ from guest.tools.command_policy import CommandPolicy
 from guest.tools.output import HostPaths
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
-from guest.tools.shell.client import ShellClient
-from guest.tools.shell.output import readable
+from guest.tools.shell.client import ShellClient, readable
 from guest.tools.shell.tool import shell_tools
 from tests.support import parties
 from tests.support.guests.egress_listener import fake_egress
