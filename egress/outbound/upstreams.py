@@ -1,8 +1,8 @@
 """Upstreams: the servers that the settings name, which the agent uses by their names.
 
-`https://egress/NAME/rest` is a request to the server's own address with `rest` appended; Ollama's
-own API is beside the /v1 of its address. What the agent sent to prove itself is dropped, and what
-proves the user put in its place.
+`https://egress/NAME/rest` is a request to the server's own address with `rest` appended; what
+Ollama and LM Studio have of their own is beside the /v1 of their address. What the agent sent to
+prove itself is dropped, and what proves the user put in its place.
 """
 
 import hmac
@@ -51,7 +51,7 @@ class Upstream:
         decoded = unquote(unquote(path)).replace("\\", "/")
         if any(part in (".", "..") for part in decoded.split("/")):
             raise ValueError("a path may not lead upwards")
-        if self.name == "ollama" and f"{method} {path}" in AT_THE_ROOT:
+        if f"{method} {path}" in AT_THE_ROOT.get(self.name, ()):
             return re.sub(r"(?<!/)/(v1|api)$", "", self.url) + rest
         return self.url + rest
 

@@ -90,9 +90,12 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 """By the name that settings and keys use. A new provider of a known protocol is one row."""
 KEYED: Final = tuple(name for name, row in PROVIDERS.items() if row.url and row.needs_key)
 """The providers that can answer beside the configured one, if they have a key."""
-AT_THE_ROOT: Final = ("POST /api/chat", "POST /api/show", "GET /api/ps")
-"""What Ollama answers beside OpenAI's API below /v1, and no more harmful than that. At other
-addresses there it loads and deletes models."""
+AT_THE_ROOT: Final[Mapping[str, tuple[str, ...]]] = {
+    "ollama": ("POST /api/chat", "POST /api/show", "GET /api/ps"),
+    "lmstudio": ("GET /api/v0/models",),
+}
+"""What these answer beside OpenAI's API below /v1, and no more harmful than that. At other
+addresses there they load and delete models."""
 TRIALS: Final = ("tool", "answer")
 """What one request that tries a model waits for: that it has called a tool, or any answer."""
 OFFLINE: Final = "offline"

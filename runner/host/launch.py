@@ -424,7 +424,7 @@ class EgressLauncher(_Launcher):
         if not self.capabilities.host_loopback:
             return None
         found = handed(upstream.url, self._settings.egress.host_loopback)
-        return found and replace(found, of_ollama=upstream.name == "ollama")
+        return found and replace(found, provider=upstream.name)
 
     def configuration(self, *, reads: bool = True) -> egress_pb2.EgressConfiguration:
         """What may leave now, and the keys for it; without `reads` without what files hold."""

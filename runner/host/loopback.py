@@ -61,7 +61,7 @@ class _Refused(Exception):  # noqa: N818 - an answer, not an error
 
 def socket_name(server: LoopbackServer) -> str:
     """The name of the server's socket, which no other server has."""
-    named = f"{server}{' of Ollama' if server.of_ollama else ''}"
+    named = f"{server} of {server.provider}"
     return f"{hashlib.sha256(named.encode()).hexdigest()[:16]}.sock"
 
 

@@ -152,7 +152,7 @@ async def test_it_runs_only_while_something_may_leave(root: Path) -> None:
 async def test_a_key_given_later_hands_its_provider_over(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = replace(LoopbackServer.of("http://127.0.0.1:11434"), of_ollama=True)
+    server = replace(LoopbackServer.of("http://127.0.0.1:11434"), provider="ollama")
     apart = replace(ProcessDriver().capabilities, host_loopback=True)
     monkeypatch.setattr(ProcessDriver, "capabilities", apart)
     async with running(config(root, egress={"host_loopback": [str(server)]})) as host:

@@ -95,11 +95,11 @@ class Handed:
 
 
 @asynccontextmanager
-async def handed_over(path: str = "/v1", *, of_ollama: bool = True) -> AsyncIterator[Handed]:
+async def handed_over(path: str = "/v1", *, provider: str = "ollama") -> AsyncIterator[Handed]:
     recorder = Recorder()
     listener = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
     recorder.port = listener.sockets[0].getsockname()[1]
-    server = LoopbackServer("127.0.0.1", recorder.port, path, of_ollama)
+    server = LoopbackServer("127.0.0.1", recorder.port, path, provider)
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxl-") as root:
         host = HostLoopback(Workspace(Path(root), "alice"), parties.identity(Party.RUNNER), TOKEN)
         await host.serve({server})
@@ -131,16 +131,19 @@ async def test_a_plain_request_is_passed_on_anew_and_its_answer_unread() -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "of_ollama", "passes"), [("/v1", True, 1), ("/v2", True, 0), ("/v1", False, 0)]
+    ("path", "provider"),
+    [("/v1", "ollama"), ("/v1", "lmstudio"), ("/v2", "ollama"), ("/v1", "compatible")],
 )
-async def test_ollamas_own_chats_are_beside_v1_of_an_ollama_alone(
-    path: str, of_ollama: bool, passes: int
+async def test_what_a_server_has_of_its_own_is_beside_its_v1_alone(
+    path: str, provider: str
 ) -> None:
-    async with handed_over(path, of_ollama=of_ollama) as handed:
-        for line in AT_THE_ROOT:
+    own = AT_THE_ROOT.get(provider, ()) if path == "/v1" else ()
+    lines = ["POST /api/v0/models", "GET /api/v0/models/m", *sum(AT_THE_ROOT.values(), ())]
+    async with handed_over(path, provider=provider) as handed:
+        for line in lines:
             answer = await handed.send(handed.head(f"{line} HTTP/1.1"))
-            assert (answer == OK) == bool(passes)
-        assert len(handed.recorder.connections) == passes * len(AT_THE_ROOT)
+            assert (answer == OK) == (line in own)
+        assert len(handed.recorder.connections) == len(own)
 
 
 async def test_a_body_in_pieces_arrives_whole() -> None:

@@ -62,7 +62,7 @@ class OllamaModel(OpenAIModel):
         return await self._server.learn(anew=True)
 
     @property
-    def window_is_final(self) -> bool:
+    def window_is_final(self) -> bool:  # type: ignore[override]
         """Whether Ollama has said what it gave the model, which it does once it is loaded."""
         return self._server.window_is_final
 

@@ -7,7 +7,7 @@ A piece of a call is put where its id and its number say, else its number, else 
 
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -110,12 +110,17 @@ class _Stream(OpenAIStreamedResponse):
         return last.is_whole or (is_other and bool(last.arguments or last.number is None))
 
 
-_WINDOW: Final = ("max_model_len", "context_length", "context_window", "max_context_length")
+_LOADED: Final = ("loaded_context_length",)
+"""What LM Studio calls the window that a model was loaded with."""
+_WINDOW: Final = (
+    *_LOADED,
+    *("max_model_len", "context_length", "context_window", "max_context_length"),
+)
 """What vLLM, OpenRouter, Groq and Mistral call the window of a model in their lists."""
 _LIST_VALUES_MAX: Final = 250_000
 
 
-def window_in(listing: Any, name: str) -> int:
+def window_in(listing: Any, name: str, words: Sequence[str] = _WINDOW) -> int:
     """The window of a model in a server's list; 0 if the list does not say it. A server with one
     model takes every name for it."""
     items = listing.get("data") if isinstance(listing, dict) else None
@@ -124,7 +129,7 @@ def window_in(listing: Any, name: str) -> int:
         if each.get("id") == name or len(found) == 1:
             meta = each.get("meta")
             llama = meta.get("n_ctx") if isinstance(meta, dict) else None
-            said = [llama, *(each.get(key) for key in _WINDOW)]
+            said = [llama, *map(each.get, words)]
             return next((tokens for tokens in said if type(tokens) is int), 0)
     return 0
 
@@ -157,6 +162,8 @@ class OpenAIModel(OpenAIChatModel):
         extra: Fields that some servers do not know. One that a server refuses by its name is not
             sent again. The value of `max_tokens` is the limit of each request.
     """
+
+    window_is_final = True
 
     def __init__(self, *args: Any, extra: dict[str, Any] | None = None, **given: Any) -> None:
         super().__init__(*args, **given)
@@ -215,11 +222,17 @@ class OpenAIModel(OpenAIChatModel):
 
     async def window(self) -> int:
         """What the list of the server says of it, which is asked as turns are; see `KnowsWindow`.
-        OpenAI's own does not say it."""
+        OpenAI's own does not say it. LM Studio has a list of its own, and a window for each time
+        that it loads a model."""
         if self.system == "openai":
             return 0
-        text = await self.client.get("/models", cast_to=str, options={"max_retries": 0})
-        return window_in(bounded_json(text.encode(), _LIST_VALUES_MAX), self.model_name)
+        studio = self.system == "lmstudio"
+        root = self.base_url.rstrip("/").removesuffix("/v1")
+        url = f"{root}/api/v0/models" if studio else "/models"
+        text = await self.client.get(url, cast_to=str, options={"max_retries": 0})
+        listing = bounded_json(text.encode(), _LIST_VALUES_MAX)
+        self.window_is_final = not studio or window_in(listing, self.model_name, _LOADED) > 0
+        return window_in(listing, self.model_name)
 
     def prepare_messages(
         self,

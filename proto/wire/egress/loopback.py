@@ -27,13 +27,13 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class LoopbackServer:
-    """One server. Its `path` has no slash at the end; empty means every path. One `of_ollama`
-    takes some more beside /v1."""
+    """One server. Its `path` has no slash at the end; empty means every path. Some of a
+    `provider` take more beside /v1."""
 
     host: str
     port: int
     path: str
-    of_ollama: bool = False
+    provider: str = ""
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -71,9 +71,9 @@ class LoopbackServer:
         )
 
     def answers(self, method: str, path: str) -> bool:
-        """Whether a request is for it: its path, or Ollama's own beside /v1."""
-        beside = self.of_ollama and self.path == "/v1"
-        return self.has(path) or (beside and f"{method} {path}" in AT_THE_ROOT)
+        """Whether a request is for it: its path, or its provider's own beside /v1."""
+        beside = AT_THE_ROOT.get(self.provider, ()) if self.path == "/v1" else ()
+        return self.has(path) or f"{method} {path}" in beside
 
     @property
     def _is_here(self) -> bool:

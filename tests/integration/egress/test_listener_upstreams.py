@@ -57,6 +57,11 @@ async def test_ollamas_own_api_is_beside_v1(egress: Egress) -> None:
         ):
             await egress.configure(upstreams=[pb.EgressUpstream(name=name, url=where + base)])
             assert (await egress.ask(f"/{name}/api/ps")).body == f"you sent  to {found}".encode()
+        studio = pb.EgressUpstream(name="lmstudio", url=f"{where}/v1")
+        await egress.configure(upstreams=[studio])
+        for path, found in (("/api/v0/models", ""), ("/api/v0/models/m", "/v1")):
+            answer = await egress.ask(f"/lmstudio{path}")
+            assert answer.body == f"you sent  to {found}{path}".encode()
         await egress.configure(upstreams=[pb.EgressUpstream(name="ollama", url=f"{where}/v1")])
         answer = await egress.ask("/ollama/api/tags")
         assert answer.body == b"you sent  to /v1/api/tags"

@@ -152,3 +152,12 @@ def events(*chunks: dict[str, Any]) -> Iterator[str]:
     form = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     yield from (f"data: {json.dumps({**form, **chunk})}\n\n" for chunk in chunks)
     yield "data: [DONE]\n\n"
+
+
+async def test_lm_studio_says_the_window_of_a_model_that_it_has_loaded(server: ModelServer) -> None:
+    m: dict[str, Any] = {"id": "m", "state": "not-loaded", "max_context_length": 40_960}
+    server.routes["GET /api/v0/models"] = always({"object": "list", "data": [{"id": "other"}, m]})
+    model: Any = build_model(settings(server, provider="lmstudio"))
+    assert (await model.window(), model.window_is_final) == (40_960, False)
+    m["loaded_context_length"] = 4096
+    assert (await model.window(), model.window_is_final) == (4096, True)

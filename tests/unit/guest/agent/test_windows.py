@@ -78,6 +78,7 @@ def test_as_many_models_as_somebody_asks_for_take_no_more_memory() -> None:
         ({"owned_by": "vllm", "max_model_len": 40_960}, 40_960),
         ({"context_length": 131_072, "top_provider": {}}, 131_072),
         ({"context_window": 8192}, 8192),
+        ({"state": "loaded", "max_context_length": 9, "loaded_context_length": 4096}, 4096),
         ({"max_model_len": "40960", "meta": [1]}, 0),
         ({"max_model_len": True}, 0),
         ({}, 0),
