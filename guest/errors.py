@@ -6,7 +6,7 @@ WireError
     │   ├── ChangeUnknownError   a server may or may not have made the change
     │   └── AfterChangeError      the change was made, and what follows it failed
     ├── EmbedderError     the embedder: absent, loading, broken (callers go on by keyword)
-    └── BudgetError       a request to a model was not sent, because of a budget
+    └── BudgetError       a request to a model was not sent, because of a limit
 ToolError                 the model can mend it: short, actionable lines
 """
 
@@ -44,7 +44,7 @@ class EmbedderError(GuestError):
 
 
 class BudgetError(GuestError):
-    """A request to a model could exceed a budget, and was not sent."""
+    """A request to a model could exceed a budget, or would lead nowhere, and was not sent."""
 
 
 class ToolError(Exception):

@@ -80,26 +80,30 @@ class Size:
         self._text = 0
         self._arguments = 0
 
-    def add(self, event: Any) -> str:
-        """Count an event of the stream; the text or thinking in it. Raises `Incomplete` once it is
-        too much."""
-        written = ""
+    def add(self, event: Any) -> tuple[str, str]:
+        """Count an event of the stream; the text and the thinking in it. Raises `Incomplete` once
+        it is too much."""
+        text = thought = ""
         match event:
             case (
-                PartStartEvent(part=TextPart(content=str(text)) | ThinkingPart(content=str(text)))
+                PartStartEvent(part=TextPart(content=text))
                 | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
-                | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text)))
             ):
-                written = text
-                self._text += len(text)
+                pass
             case (
-                PartStartEvent(part=ToolCallPart(args=str(text)))
-                | PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text)))
+                PartStartEvent(part=ThinkingPart(content=str(thought)))
+                | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(thought)))
             ):
-                self._arguments += len(text)
+                pass
+            case (
+                PartStartEvent(part=ToolCallPart(args=str(given)))
+                | PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(given)))
+            ):
+                self._arguments += len(given)
+        self._text += len(text) + len(thought)
         if self._text > TEXT_MAX_CHARS or self._arguments > _STREAMED_MAX_CHARS:
             raise Incomplete("length")
-        return written
+        return text, thought
 
 
 def reason_of(response: ModelResponse, provider: str) -> Reason | None:

@@ -8,16 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
-from pydantic_ai.messages import (
-    FunctionToolResultEvent,
-    ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-)
+from pydantic_ai.messages import FunctionToolResultEvent, ModelResponse, PartStartEvent
 from pydantic_ai.usage import RunUsage
-from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history, waiting
@@ -32,9 +24,9 @@ from guest.agent.reading import Reading
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
-from guest.agent.repetition import Repetition
+from guest.agent.repetition import Repetition, SameCalls
 from guest.agent.turn import Answer, AskClient, Emit, TurnRequest
-from guest.errors import GuestError, ToolError
+from guest.errors import ToolError
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
@@ -46,7 +38,6 @@ from guest.tools.pipeline import ToolPipeline
 _SUMMARY_CHARS = 200
 _BREAK = "\n\n"
 _IDS = re.compile(r"(?<![\w-])(?:note-)?([0-9a-f]{8}(?:-[0-9a-f-]{27})?)(?![\w-])", re.IGNORECASE)
-_FAILURES_MAX = 3
 
 
 class Run:
@@ -122,7 +113,7 @@ class Run:
         self._told: dict[str, str] = {}
         self._reading = Reading(())
         self._allowed: list[str] = []
-        self._failed: dict[tuple[str, str, str], set[int]] = {}
+        self._same = SameCalls()
 
     @property
     def unrecorded(self) -> str:
@@ -147,15 +138,14 @@ class Run:
         reading: Reading,
         *,
         begun: Callable[[], None] = lambda: None,
-        unless: str = "",
     ) -> None:
-        """Forward the text of one streamed answer.
+        """Forward the text of one streamed answer. One that adds nothing is not forwarded, where
+        the model was asked once more.
 
         Args:
             stream: The events of the answer.
             reading: Says what of it may be shown.
             begun: Is called when its first event has come.
-            unless: An answer like this text, which adds nothing, is not forwarded.
 
         Raises `Incomplete` for an answer that is too long to be kept, or repeats itself.
         """
@@ -167,14 +157,11 @@ class Run:
         self._allowed.clear()
         async for event in stream:
             begun()
-            text, repeats = "", repetition.add(size.add(event))
+            written, thought = size.add(event)
+            repeats = repetition.add(written or thought)
             if isinstance(event, PartStartEvent):
                 apart = said and event.previous_part_kind != "text"
-            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                text = event.part.content
-            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                text = event.delta.content_delta
-            text = reading.add(text) if text else ""
+            text = reading.add(written) if written else ""
             if repeats:
                 self._unrecorded = [repetition.once(self.unrecorded + text)]
                 raise Incomplete("repeated")
@@ -183,15 +170,14 @@ class Run:
                 pending, reading.unopened = "", False
             if not text:
                 continue
-            text = pending + (_BREAK + text if apart else text)
-            said, apart, pending = True, False, ""
-            if unless and self._adds_nothing(text.strip()):
-                pending = text
-                continue
-            unless = ""
-            await self._stream_text(history.storable(text))
+            pending += _BREAK + text if apart else text
+            said, apart = True, False
+            if not self._adds_nothing(pending.strip()):
+                self._hides = 0
+                await self._stream_text(history.storable(pending))
+                pending = ""
         pending += reading.finish()
-        if not unless or not self._adds_nothing(pending.strip()):
+        if not self._adds_nothing(pending.strip()):
             await self._stream_text(history.storable(pending))
 
     async def record_answer(self, response: ModelResponse) -> None:
@@ -280,10 +266,7 @@ class Run:
         if refusal := self.refusals.pop(call_id, ""):
             return await self._refuse(call_id, FIND_TOOLS, refusal)
         found = await self.tools.find(str(parsed(arguments).get("query", "")))
-        result = ToolResult(
-            text=found, is_error=False, summary=found[:_SUMMARY_CHARS], duration_ms=0
-        )
-        return await self._record_call(call_id, FIND_TOOLS, arguments, result)
+        return await self._record_call(call_id, FIND_TOOLS, arguments, _result(found))
 
     async def call_client(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         """Have the client run a call of the model, store its result and tell the watcher."""
@@ -315,11 +298,8 @@ class Run:
             answer = Answer(
                 "the client's program has not answered this call in time", is_error=True
             )
-        text = history.storable(self.redact(answer.output))
-        return ToolResult(
-            text=text,
-            is_error=answer.is_error,
-            summary=next(iter(text.splitlines()), "")[:_SUMMARY_CHARS],
+        return replace(
+            _result(history.storable(self.redact(answer.output)), is_error=answer.is_error),
             duration_ms=round((time.monotonic() - began) * 1000),
             material=(f"{tool}, a tool of the client",),
         )
@@ -327,7 +307,7 @@ class Run:
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
         """Handle the calls of one answer, including those that reached no tool.
 
-        Raises `GuestError` if one of them has failed in the same way, answer after answer.
+        Raises `BudgetError` if one of them is made again and again; see `SameCalls`.
         """
         self._recorded.clear()  # some models number their calls anew in every answer
         async for event in events:
@@ -335,13 +315,7 @@ class Run:
                 part = event.part
                 if part.tool_call_id not in self._recorded:
                     await self._record_refused(part.tool_call_id, part.tool_name, str(part.content))
-        for (tool, _, _), steps in self._failed.items():
-            if len(steps) >= _FAILURES_MAX:
-                raise GuestError(
-                    Code.RESOURCE_EXHAUSTED,
-                    f"the model made the same failing call of {tool} {_FAILURES_MAX} times",
-                    resolution="ask in other words, or choose another model",
-                )
+        self._same.end_answer()
 
     def first_token(self, turn_s: float) -> AbstractAsyncContextManager[Callable[[], None]]:
         """Wait for an answer to begin, with a word to the watcher; see `waiting.first_token`."""
@@ -450,9 +424,7 @@ class Run:
         """Store what a call brought and tell the watcher."""
         self._hides = 0
         self._calls.append(call := Call(tool, parsed(arguments), result))
-        if result.is_error:
-            same = tool, json.dumps(call.arguments, sort_keys=True, default=str), result.text
-            self._failed.setdefault(same, set()).add(self.steps)
+        self._same.add(call)
         self._material |= dict.fromkeys(result.material)
         self._vouched |= dict.fromkeys(result.vouched)
         self._tool_notes |= {note_id: (how, tool) for note_id, how in result.found}
@@ -474,10 +446,7 @@ class Run:
 
     async def _refuse(self, call_id: str, tool: str, text: str) -> ToolResult:
         """Answer a call that does not run, store that and tell the watcher."""
-        result = ToolResult(
-            text=text, is_error=True, summary=text.split("\n", 1)[0][:_SUMMARY_CHARS], duration_ms=0
-        )
-        return await self._record_call(call_id, tool, None, result)
+        return await self._record_call(call_id, tool, None, _result(text, is_error=True))
 
     def _context(self) -> ToolContext:
         """The context of the next call, with all material and all of the user's own words that the
@@ -548,6 +517,12 @@ class Run:
             )
         )
         await self.notify_if_unstored()
+
+
+def _result(text: str, *, is_error: bool = False) -> ToolResult:
+    """What a call gives that no tool has run."""
+    summary = next(iter(text.splitlines()), "")[:_SUMMARY_CHARS]
+    return ToolResult(text=text, is_error=is_error, summary=summary, duration_ms=0)
 
 
 def _finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished:

@@ -1,6 +1,12 @@
-"""Notices that a model writes the same again and again, or nothing but white space."""
+"""Notices that a model writes or calls the same again and again, or writes only white space."""
 
+import json
 from typing import Final
+
+from wire.errors import Code
+
+from guest.agent.receipts.saving import Call
+from guest.errors import BudgetError
 
 _TIMES: Final = 10
 _TIMES_AT_WILL: Final = 60
@@ -14,6 +20,8 @@ _RUN_CHARS: Final = 12_000
 """How much may be made of anything shorter."""
 _UNIT_MAX_CHARS: Final = 1_000
 _BLANK_CHARS: Final = 2_000
+_CALLS_MAX: Final = 3
+_WAITS_MS: Final = 1_000
 _PROBE: Final = 24
 _STRIDE: Final = 64
 _ENDS: Final = str.maketrans("!?…。！？", "......")
@@ -71,6 +79,39 @@ class Repetition:
         turned = (unit[at:] + unit[:at] for at in range(len(unit)))
         at_will = self._fences % 2 or any(each.strip(".") in self._asked for each in turned)
         return _TIMES_AT_WILL if at_will else _TIMES
+
+
+class SameCalls:
+    """Reads the calls of one turn."""
+
+    def __init__(self) -> None:
+        self._made: set[tuple[str, str, str, bool]] = set()
+        self._times: dict[tuple[str, str, str, bool], int] = {}
+
+    def add(self, call: Call) -> None:
+        """Count a call that has ended, unless it has waited for something, as one that polls."""
+        result = call.result
+        if result.is_error or result.duration_ms < _WAITS_MS:
+            arguments = json.dumps(call.arguments, sort_keys=True, default=str)
+            self._made.add((call.tool, arguments, result.text, result.is_error))
+
+    def end_answer(self) -> None:
+        """End the calls of one answer.
+
+        Raises `BudgetError` if one of them has failed alike in three answers, or has brought the
+        same in three answers in a row.
+        """
+        times = {same: self._times.get(same, 0) + 1 for same in self._made}
+        failed = {same: count for same, count in self._times.items() if same[3]}
+        self._times, self._made = failed | times, set()
+        for (tool, _, _, is_error), count in times.items():
+            if count >= _CALLS_MAX:
+                made = f"{'failing ' * is_error}call of {tool} {_CALLS_MAX} times"
+                raise BudgetError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"the model made the same {made}{'' if is_error else ', with the same result'}",
+                    resolution="ask in other words, or choose another model",
+                )
 
 
 def _plain(text: str) -> str:

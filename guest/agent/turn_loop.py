@@ -44,7 +44,7 @@ from guest.agent.prompt.builder import (
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
 from guest.agent.receipts.ledger import to_message
-from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
+from guest.agent.receipts.second_chance import STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused, TellPlainly
 from guest.agent.structured_output import HoldToForm
@@ -310,7 +310,7 @@ class TurnLoop:
             run.ask_once_more()
             try:
                 _, run.usage = await self._ask(
-                    run, choice, prepared, fitting, facts, messages, unless=NOTHING_TO_ADD
+                    run, choice, prepared, fitting, facts, messages, again=True
                 )
             except BudgetError as error:  # the model has answered: the turn has not failed
                 log.info("the model is not asked once more: %s", error.brief)
@@ -335,15 +335,14 @@ class TurnLoop:
         prompt: str,
         messages: Sequence[ModelMessage],
         *,
-        unless: str = "",
+        again: bool = False,
     ) -> tuple[list[ModelMessage], RunUsage]:
         """Ask the model until it has answered; returns the conversation since then, and the usage.
 
-        With `unless` it is asked once more, for a few steps; an answer equal to `unless` is
-        ignored.
+        If it is asked `again`, it has a few steps, and none of the client's tools.
         """
         most = self._settings.max_steps
-        limits = UsageLimits(request_limit=min(most, run.steps + STEPS_MAX) if unless else most)
+        limits = UsageLimits(request_limit=min(most, run.steps + STEPS_MAX) if again else most)
         rules = prepared.sections.rules
         reader = ReadAnswers(run, self._pipeline, rules, choice.label, self._opening)
         async with self._agent.iter(
@@ -353,7 +352,7 @@ class TurnLoop:
             message_history=messages,
             instructions=prepared.instructions,
             deps=run,
-            toolsets=[ClientToolset(() if unless else run.request.client.tools)],
+            toolsets=[ClientToolset(() if again else run.request.client.tools)],
             usage=run.usage,
             capabilities=[
                 run.tools,
@@ -379,7 +378,7 @@ class TurnLoop:
                             node.stream(conversation.ctx) as stream,
                         ):
                             reading = reader.begin()
-                            await run.stream_answer(stream, reading, begun=begun, unless=unless)
+                            await run.stream_answer(stream, reading, begun=begun)
                         step.counts |= _tokens(before, conversation.usage)
                     run.steps, run.usage = conversation.usage.requests, conversation.usage
                 elif Agent.is_call_tools_node(node):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from guest.agent.call_origin import Words
 from guest.agent.repetition import Repetition
 from guest.agent.text_calls import TextCall, may_be_calls, parse
-from tests.unit.guest.agent.test_thinking_text import split
+from tests.unit.guest.agent.test_thinking_text import in_pieces, split
 
 OFFERED = ("file_read", "shell_exec", "remember")
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -68,8 +68,8 @@ def test_any_text_is_borne_and_split_alike_in_all_pieces(text: str, size: int) -
     Words([text], [text]).hold("file_read", {"path": text}, ())
 
     repetition = Repetition("")
-    for at in range(0, len(text), size):
-        repetition.add(text[at : at + size])
+    for piece in in_pieces(text, size):
+        repetition.add(piece)
     assert split(text, size) == split(text, len(text) + 1)
 
 

@@ -326,11 +326,12 @@ async def test_a_turn_id_is_never_used_twice() -> None:
 # Budgets
 
 
-async def test_the_step_budget_ends_the_turn() -> None:
-    async def script(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        yield calls(("look", {}))
+async def looking(seen: list[ModelMessage], _: AgentInfo) -> AsyncIterator[Any]:
+    yield calls(("look", {"text": str(len(seen))}))
 
-    house = House(script, tool("look", nothing), max_steps=3)
+
+async def test_the_step_budget_ends_the_turn() -> None:
+    house = House(looking, tool("look", nothing, arguments=Text), max_steps=3)
     outcome = await house.say()
     assert isinstance(outcome, gateway_pb2.TurnFailed)
     assert outcome.code == "resource_exhausted"
@@ -341,10 +342,7 @@ async def test_the_step_budget_ends_the_turn() -> None:
 
 
 async def test_a_request_that_could_exceed_the_token_budget_is_not_sent() -> None:
-    async def script(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        yield calls(("look", {}))
-
-    house = House(script, tool("look", nothing), max_tokens=1_000)
+    house = House(looking, tool("look", nothing, arguments=Text), max_tokens=1_000)
     outcome = await house.say()
     assert isinstance(outcome, gateway_pb2.TurnFailed)
     assert outcome.code == "resource_exhausted"

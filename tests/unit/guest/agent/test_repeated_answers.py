@@ -9,8 +9,9 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from wire.v1 import gateway_pb2
 
-from guest.agent.repetition import Repetition
-from guest.tools.base import ToolContext
+from guest.agent.receipts.saving import Call
+from guest.agent.repetition import Repetition, SameCalls
+from guest.tools.base import ToolContext, ToolResult
 from tests.support.agent.turn_fakes import Text, tool
 from tests.unit.guest.agent.test_loop import House, calls, nothing, steps
 
@@ -102,6 +103,20 @@ async def test_the_same_failing_call_ends_a_turn_the_third_time() -> None:
     assert outcome.message == "the model made the same failing call of look 3 times"
     assert len(house.seen) == 3
     assert house.store.roles() == ["user"] + ["assistant", "tool"] * 3
+
+
+async def test_the_same_call_with_the_same_result_ends_a_turn_but_for_one_that_waits() -> None:
+    call, other = calls(("look", {"text": "a"})), calls(("look", {"text": "b"}))
+    house = House(steps(*[call] * 20), tool("look", nothing, arguments=Text))
+    failed: Any = await house.say()
+    assert failed.message == "the model made the same call of look 3 times, with the same result"
+    house = House(steps(call, call, other, call, "Done."), tool("look", nothing, arguments=Text))
+    outcome: Any = await house.say()
+    assert outcome.text == "Done."
+    same = SameCalls()
+    for _ in range(9):
+        same.add(Call("poll", {}, ToolResult("nothing new", False, "", duration_ms=2_000)))
+        same.end_answer()
 
 
 async def test_other_calls_other_failures_and_calls_of_one_answer_do_not() -> None:

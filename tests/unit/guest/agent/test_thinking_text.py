@@ -34,17 +34,18 @@ CASES = [
 
 def split(text: str, size: int, *, opened: bool = False) -> tuple[str, str]:
     thinking = Thinking(opened=opened)
-    answer = thought = ""
-    pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    found = [each for piece in pieces for each in thinking.add(piece)]
+    parts = {"text": "", "thought": ""}
+    found = [each for piece in in_pieces(text, size) for each in thinking.add(piece)]
     for kind, part in [*found, *thinking.finish()]:
         if kind == "unopened":
-            answer, thought = "", thought + answer
-        elif kind == "text":
-            answer += part
+            parts = {"text": "", "thought": "".join(parts.values())}
         else:
-            thought += part
-    return answer, thought
+            parts[kind] += part
+    return parts["text"], parts["thought"]
+
+
+def in_pieces(text: str, size: int = 3) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 @pytest.mark.parametrize(("written", "answer", "thought"), CASES)
@@ -59,10 +60,6 @@ def test_of_a_model_whose_template_opens_it_all_is_thinking_up_to_the_end() -> N
     assert split("hm\n</think>\n\nTea.", 3, opened=True) == ("Tea.", "hm\n")
     assert split("<think>hm</think>Tea.", 3, opened=True) == ("Tea.", "hm")
     assert split("Tea, without thinking.", 3, opened=True) == ("Tea, without thinking.", "")
-
-
-def in_pieces(text: str) -> list[str]:
-    return [text[at : at + 3] for at in range(0, len(text), 3)]
 
 
 def sent(house: House) -> str:

@@ -293,9 +293,8 @@ def look() -> dict[int, Any]:
 
 
 async def test_every_request_of_a_turn_fits_also_after_many_results() -> None:
-    house = House(
-        5000, [*(look() for _ in range(9)), "done"], *("long result " * 250 for _ in "123456789")
-    )
+    results = [f"long result {n} " * 250 for n in "123456789"]
+    house = House(5000, [*(look() for _ in results), "done"], *results)
     house.memory.results = (hit("the user likes green tea"),)
     outcome = await house.say("look nine times")
     assert isinstance(outcome, gateway_pb2.TurnCompleted), outcome
@@ -307,7 +306,7 @@ async def test_every_request_of_a_turn_fits_also_after_many_results() -> None:
     assert prompts(last) == ["look nine times"]
     assert len(outputs(last)) == 9
     assert outputs(last)[0].endswith("[… shortened to fit the window]")
-    assert outputs(last)[-1] == json.dumps("long result " * 250)
+    assert outputs(last)[-1] == json.dumps(results[-1])
     kept = house.store.events["s1"]
     assert all("shortened to fit" not in event.payload for event in kept)
 
