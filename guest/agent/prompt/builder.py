@@ -301,7 +301,6 @@ class ContextBuilder:
         turns = self._word_by_word(events, latest)
         messages = begun(history.to_messages(turns))
         messages += history.unanswered(messages)
-        before_now = shown_beside(messages)
         sections = Sections(
             rules=instructions(self._settings.instructions, self._offered),
             client=from_client(request.client.instructions),
@@ -317,27 +316,22 @@ class ContextBuilder:
                 sections.handoff,
                 sections.working,
                 sections.summary,
-                *before_now,
+                *shown_beside(messages),
             ),
             (text_of(part) for message in messages for part in message.parts),
         )
         relevant = self._relevant.tell(found, shown, context.time_zone)
         of_summary = (_SUMMARY_SOURCE,) if latest.summary and latest.summary.material else ()
         told = bool(request.client.instructions or request.client.material)
-        if placed := before(request):
-            messages.append(ModelRequest(parts=[UserPromptPart(placed)]))
-        if files := attached(request):
-            pictures = [
-                BinaryContent(image, media_type=each.media_type)
-                for each in request.attachments
-                if (image := each.image)
-            ]
-            named = self._redact(context.session_id, files)
-            messages.append(
-                ModelRequest(parts=[UserPromptPart([named, *pictures] if pictures else named)])
-            )
-        if line := announced(request):
-            messages.append(ModelRequest(parts=[UserPromptPart(line)]))
+        pictures = [
+            BinaryContent(image, media_type=each.media_type)
+            for each in request.attachments
+            if (image := each.image)
+        ]
+        files = self._redact(context.session_id, attached(request))
+        given = before(request), [files, *pictures] if pictures else files, announced(request)
+        if parts := [UserPromptPart(each) for each in given if each]:
+            messages.append(ModelRequest(parts=parts))
         sections = replace(sections, relevant=relevant.text)
         everything = "\n".join((request.text, sections.text, *shown.everything))
         if "[redacted:" in everything and SECRETS not in everything:

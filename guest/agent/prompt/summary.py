@@ -342,33 +342,29 @@ class Summaries:
         must not be asked, the most informative lines are picked.
         """
         lines = [*read(earlier), *spoken(events)]
-        usage = RunUsage()
-        model = self._model()
+        model, usage = self._model(), RunUsage()
         if not isinstance(model, OfflineModel):
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    text = await self._ask(model, lines, usage, capabilities)
+                    text, usage = await self._ask(model, lines, capabilities)
             except BudgetError as error:
-                log.info("the model is not asked for a summary: %s", error.brief)
-                self._failures[session_id] = error.brief
+                why = error.brief
             except Exception as error:
-                log.warning("lines are picked: the model did not summarise: %s", named(error))
-                self._failures[session_id] = f"the model did not make one: {named(error)}"
+                why = f"the model did not make one: {named(error)}"
             else:
                 if _LISTED.search(text):
                     return text, model.model_name, usage
-                log.warning("the model wrote no summary; lines are picked instead")
-                self._failures[session_id] = "the model wrote something else"
-        picked = pick(lines, self._window.summary)
-        return render(picked), EXTRACT, usage
+                why = "the model wrote something else"
+            log.warning("lines are picked instead of a summary: %s", why)
+            self._failures[session_id] = why
+        return render(pick(lines, self._window.summary)), EXTRACT, usage
 
     async def _ask(
         self,
         model: Model,
         lines: list[Sentence],
-        usage: RunUsage,
         capabilities: Sequence[AbstractCapability[Any]],
-    ) -> str:
+    ) -> tuple[str, RunUsage]:
         most = min(self._window.size // 2, max(self._part, _FIRST_PART) + self._window.summary)
         if tokens_of(render(lines)) > most:
             lines = pick(lines, most)
@@ -384,9 +380,10 @@ class Summaries:
             read_in = max(time.monotonic() - began, 0.001)  # it has begun to write
             self._part = int(tokens_of(given) * _PART_S / read_in)
             text = storable(await answer.get_output()).strip()
-        spent = answer.usage
-        usage.input_tokens, usage.output_tokens = spent.input_tokens, spent.output_tokens
-        return shortened(text, self._window.summary)
+        took = RunUsage(
+            input_tokens=answer.usage.input_tokens, output_tokens=answer.usage.output_tokens
+        )
+        return shortened(text, self._window.summary), took
 
     def _too_old(self, events: Sequence[Event], window: Window, excess: int) -> list[Event]:
         """The events of the turns to summarise now: whole turns that are stored."""
