@@ -35,7 +35,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 
 from guest.agent.models.errors import is_too_long
-from guest.agent.prompt.working_memory import marked
+from guest.agent.prompt.recall import marked
 from guest.agent.receipts.ledger import parsed
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.text_calls import WRITTEN_AS_TEXT

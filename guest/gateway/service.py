@@ -23,10 +23,9 @@ from guest.agent.turn import Answer, TurnRequest
 from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
-from guest.gateway.files import Files
+from guest.gateway.files import Files, Transfer
 from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions, Temporary, TemporarySessions
-from guest.gateway.transfer import Transfer
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords
 from guest.gateway.turns.registry import Turns

@@ -13,7 +13,7 @@ from wire.limits import RESERVE_SUFFIX
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import StorageError
-from guest.gateway.transfer import Transfer
+from guest.gateway.files import Transfer
 from guest.memory.factory import open_file
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig

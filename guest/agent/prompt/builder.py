@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
     ModelRequest,
+    UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import Model
@@ -26,10 +27,17 @@ from guest.agent.calls import begun
 from guest.agent.events import by_turn
 from guest.agent.incomplete import GO_ON
 from guest.agent.prompt.beside import Beside, shown_beside
-from guest.agent.prompt.recall import PromptContent, Relevant
+from guest.agent.prompt.recall import (
+    EMPTY,
+    WORKING,
+    PromptContent,
+    Relevant,
+    Working,
+    marked,
+    quoted,
+)
 from guest.agent.prompt.summary import Rolled, Summaries
 from guest.agent.prompt.window import Window, text_of
-from guest.agent.prompt.working_memory import EMPTY, WORKING, Working, marked, quoted
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.turn import ATTACHED, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
@@ -323,13 +331,13 @@ class ContextBuilder:
         relevant = self._relevant.tell(found, shown, context.time_zone)
         of_summary = (_SUMMARY_SOURCE,) if latest.summary and latest.summary.material else ()
         told = bool(request.client.instructions or request.client.material)
-        pictures = [
+        files: list[UserContent] = [self._redact(context.session_id, attached(request))]
+        files += [
             BinaryContent(image, media_type=each.media_type)
             for each in request.attachments
             if (image := each.image)
         ]
-        files = self._redact(context.session_id, attached(request))
-        given = before(request), [files, *pictures] if pictures else files, announced(request)
+        given = before(request), files if files[1:] else str(files[0]), announced(request)
         if parts := [UserPromptPart(each) for each in given if each]:
             messages.append(ModelRequest(parts=parts))
         sections = replace(sections, relevant=relevant.text)

@@ -28,8 +28,15 @@ from guest.egress_client import EgressClient
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
-from guest.tools.mcp.connection import Connection, ProgramConnection, size_of
-from guest.tools.mcp.http import FORGOTTEN, HTTP_ERROR, HttpConnection, first_of
+from guest.tools.mcp.connection import (
+    FORGOTTEN,
+    HTTP_ERROR,
+    Connection,
+    HttpConnection,
+    ProgramConnection,
+    first_of,
+    size_of,
+)
 from guest.tools.mcp.offer import ApprovedTools, digest, offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.shell.client import ShellClient
