@@ -43,6 +43,7 @@ from guest.agent.prompt.builder import (
 )
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
+from guest.agent.reading import Reading
 from guest.agent.receipts.ledger import to_message
 from guest.agent.receipts.second_chance import STEPS_MAX
 from guest.agent.recorder import Run
@@ -216,7 +217,7 @@ class TurnLoop:
         choice = self._models.choose(request.model)
         bill = self._meter.bill(request.context)
         agent: Agent[None, str] = Agent(name="oxydra", retries={"output": _EMPTY_ANSWERS})
-        said = ""
+        reading, said = Reading((), opened=choice.label in self._opening), ""
         try:
             async with (
                 asyncio.timeout(self._settings.turn_timeout_s),
@@ -229,10 +230,18 @@ class TurnLoop:
                 ) as stream,
             ):
                 async for text in stream.stream_text(delta=True, debounce_by=None):
-                    said += text
-                    await emit(pb.TextDelta(text=text))
+                    shown = reading.add(text)
+                    if reading.unopened:
+                        self._opening.add(choice.label)
+                        said, reading.unopened = "", False
+                    said += shown
+                    if shown:
+                        await emit(pb.TextDelta(text=shown))
                     if len(said) > incomplete.TEXT_MAX_CHARS:
                         break
+            if rest := reading.finish():
+                said += rest
+                await emit(pb.TextDelta(text=rest))
             response, usage = stream.response, stream.usage  # as they were counted
             done = _completed(said, usage, usage.requests, choice.answered_by(response), bill)
             reason = incomplete.reason_of(response, choice.provider)

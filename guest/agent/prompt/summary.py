@@ -25,6 +25,7 @@ from guest.agent.models.errors import named
 from guest.agent.models.offline import OfflineModel
 from guest.agent.models.providers import always
 from guest.agent.prompt.window import Window, of_messages
+from guest.agent.reading import thinking_apart
 from guest.errors import BudgetError, StorageError
 from guest.memory.conversations.sessions import SessionState
 from guest.memory.models import Event, Role
@@ -379,7 +380,7 @@ class Summaries:
         ) as answer:
             read_in = max(time.monotonic() - began, 0.001)  # it has begun to write
             self._part = int(tokens_of(given) * _PART_S / read_in)
-            text = storable(await answer.get_output()).strip()
+            text = storable(thinking_apart(await answer.get_output())[0]).strip()
         took = RunUsage(
             input_tokens=answer.usage.input_tokens, output_tokens=answer.usage.output_tokens
         )

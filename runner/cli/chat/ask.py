@@ -118,7 +118,7 @@ class _Answer:
         elif event.HasField("incomplete"):
             self._end_line()
             ended = event.incomplete
-            fix = ended.resolution if ended.reason == "filtered" else _GO_ON
+            fix = ended.resolution if ended.reason in ("filtered", "repeated") else _GO_ON
             self._tell(failure_lines(ended.message, self._mended(fix)))
             self._tell_receipts()
         elif event.HasField("completed"):

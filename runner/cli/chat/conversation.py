@@ -330,7 +330,7 @@ class Conversation:
                 await self._show_receipts(failed.receipts)
         elif event.HasField("incomplete"):
             ended = event.incomplete
-            fix = ended.resolution if ended.reason == "filtered" else _RETRY
+            fix = ended.resolution if ended.reason in ("filtered", "repeated") else _RETRY
             await self._screen.line(self.failure(ended.message, fix), Style.FAILURE)
             await self._show_receipts(ended.so_far.receipts)
             await self._show_cost(ended.so_far)

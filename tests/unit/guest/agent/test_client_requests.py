@@ -114,7 +114,7 @@ async def test_material_of_the_client_stays_before_its_message_and_nobody_vouche
 
 
 async def test_an_untraced_request_is_one_request_of_which_nothing_is_kept() -> None:
-    talk = Talk("A title")
+    talk = Talk("<think>hm</think>\n\nA title")
     context = ToolContext(CONTEXT.user_id, "", "t1", CONTEXT.channel)
     outcome = await talk.loop.answer_untraced(TurnRequest(context, "make a title"), talk.watcher)
     assert isinstance(outcome, pb.TurnCompleted)

@@ -191,7 +191,7 @@ async def test_the_model_is_given_all_that_is_new_and_what_it_takes_counts() -> 
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         seen.append((messages, info))
-        yield "The user said:\n- ships on Friday (note-1)"
+        yield "<think>\nSo.\n</think>\nThe user said:\n- ships on Friday (note-1)"
 
     state = FakeState()
     earlier = Summary(text="The user said:\n- likes tea", through=0, made_by="scripted")

@@ -167,14 +167,17 @@ def test_what_makes_no_sense_is_refused(
     assert done.out == ""
 
 
-def test_an_incomplete_answer_names_the_command_that_goes_on(
-    memory: FakeGateway, run_command: RunCommand
+@pytest.mark.parametrize(
+    ("reason", "fix"), [("length", 'ask --last "go on"'), ("repeated", "fix: ask otherwise")]
+)
+def test_an_incomplete_answer_names_the_command_that_goes_on_where_that_helps(
+    memory: FakeGateway, run_command: RunCommand, reason: str, fix: str
 ) -> None:
     half = gateway_pb2.TurnIncomplete(
-        reason="length", message="the answer is incomplete", resolution="ask it to go on"
+        reason=reason, message="the answer is incomplete", resolution="ask otherwise"
     )
     memory.script = says(text("Tea is at"), Event(incomplete=half))
     done = run_command("ask", "when is tea?")
     assert done.code == 1
-    assert 'ask --last "go on"' in done.err
+    assert fix in done.err
     assert "/retry" not in done.err
