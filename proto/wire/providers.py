@@ -96,11 +96,24 @@ AT_THE_ROOT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What these answer beside OpenAI's API below /v1, and no more harmful than that. At other
 addresses there they load and delete models."""
+_LARGER: Final = {
+    "ollama": "update Ollama, which cuts although it is asked not to",
+    "lmstudio": "lms load {model} --context-length 16384",
+}
 TRIALS: Final = ("tool", "answer")
 """What one request that tries a model waits for: that it has called a tool, or any answer."""
 OFFLINE: Final = "offline"
 """The provider that is built in and needs neither key nor network."""
 NAMES: Final = (OFFLINE, *PROVIDERS)
+
+
+def larger_window(label: str) -> str:
+    """What to do about a server that cuts requests to the model of a label, as "ollama:qwen3"."""
+    provider, _, model = label.partition(":")
+    start = 'start it with a larger window (an Ollama gets it from provider = "ollama")'
+    told = _LARGER.get(provider, start).format(model=model)
+    return f"{told}; or set [agent] context_window to what it takes"
+
 
 if TYPE_CHECKING:
     KeyedName = str

@@ -197,6 +197,28 @@ async def test_a_turn_with_ollama_goes_by_its_own_api_within_the_window_that_it_
     assert used.window == 10_500
 
 
+@pytest.mark.parametrize(
+    ("provider", "hint"),
+    [("lmstudio", "lms load m --context-length"), ("compatible", 'provider = "ollama"')],
+)
+async def test_a_server_that_cuts_without_a_word_is_told_of_with_what_helps(
+    provider: str, hint: str
+) -> None:
+    cut = wire.stream({"role": "assistant", "content": "Yes."}, usage=(1_500, 2, 0))
+    async with (
+        openai_server(*[cut] * 3) as server,
+        open_gateways(provider=provider, model="m", base_url=server.base_url) as gateways,
+    ):
+        alice = await gateways.serve("alice")
+        session = await alice.session()
+        turns = [await alice.say(session, f"{word} " * 4_000) for word in ("one", "two", "three")]
+    told = [[each.notice.text for each in turn if each.HasField("notice")] for turn in turns]
+    assert "without a word" in str(told[1])
+    assert hint in str(told[1])
+    assert "without a word" not in f"{told[0]}{told[2]}"
+    assert turns[2][-1].completed.text == "Yes."
+
+
 async def test_configured_instructions_follow_the_rules() -> None:
     async with talk(wire.says("ok"), instructions="Answer in verse.") as (alice, server):
         await alice.say("s", "hi")

@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from wire.errors import Code
+from wire.providers import larger_window
 
 from guest.agent import history
 from guest.agent.calls import begun
@@ -234,8 +235,7 @@ class FitToWindow(AbstractCapability[Any]):
         elif self._windows.is_cut(self._model, self._sent, read):
             await self._tell(
                 f"the server of {self._model} has read only {read:,} of about {self._sent:,} "
-                "tokens: it cuts the conversation without a word. Start it with a larger window "
-                "(Ollama: OLLAMA_CONTEXT_LENGTH=16384 ollama serve), or set context_window to it"
+                "tokens: it cuts the conversation without a word; " + larger_window(self._model)
             )
         return response
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from wire.errors import Code, WireError
+from wire.providers import larger_window
 from wire.v1 import gateway_pb2
 
 from runner.cli.chat.calls import receipt_line, short_ids
@@ -138,9 +139,8 @@ def _remarks(found: gateway_pb2.TurnContext) -> Iterator[str]:
         yield f"{one_line(found.model) or 'the provider'} has counted {found.counted:,}"
     if whole > _SUSPICIOUS_MIN and 0 < found.counted * _SUSPICIOUS < whole:
         yield (
-            "far less than was sent: the server may cut what its window does not hold. With "
-            f"Ollama, start it with OLLAMA_CONTEXT_LENGTH={found.window}, or set context_window to "
-            "what the server takes"
+            "far less than was sent: the server may cut what its window does not hold; "
+            + larger_window(one_line(found.model))
         )
     if found.window < found.window_set:
         yield (

@@ -14,7 +14,7 @@ import typer
 from pydantic import ValidationError
 from wire.egress.loopback import handed, is_loopback
 from wire.errors import Code, WireError
-from wire.providers import OFFLINE, PROVIDERS
+from wire.providers import AT_THE_ROOT, OFFLINE, PROVIDERS
 from wire.settings import KEY_SETTINGS, AgentSettings, Key, problems
 
 from runner.cli.agent import as_used_last, ask_host, host_runs, tier_in_use
@@ -132,7 +132,7 @@ def _set_up(options: Options, choice: Choice, *, test: bool) -> bool:
     path = _file(options)
     changes = _changes(options, choice)
     if choice.provider != OFFLINE:
-        changes |= _handed_over(_draft(options, path, changes), options.user_id, choice.base_url)
+        changes |= _handed_over(_draft(options, path, changes), options.user_id, choice)
         if not test:
             typer.echo("not tested", err=True)
         elif not _test(options, _draft(options, path, changes), choice):
@@ -152,16 +152,17 @@ def _draft(options: Options, path: Path, changes: Mapping[Key, object]) -> Confi
     return config.model_copy(update={"tier": tier_in_use(options, config)})
 
 
-def _handed_over(config: Config, user_id: str, url: str) -> dict[Key, object]:
+def _handed_over(config: Config, user_id: str, choice: Choice) -> dict[Key, object]:
     """The setting that lets egress reach a server on this machine's loopback, where its guest has a
     loopback of its own and the person wants that."""
-    listed = config.for_user(user_id).egress.host_loopback
+    listed, url = config.for_user(user_id).egress.host_loopback, choice.base_url
     hands_over = is_loopback(urlsplit(url).hostname or "") and sys.stdin.isatty()
     if not hands_over or handed(url, listed) or not handed(url, [url]):
         return {}
     if not driver_for(config).capabilities.host_loopback:
         return {}
-    question = f"Let the agent's egress reach {url} on this machine? Only this address and path"
+    only = ", ".join(("this address and path", *AT_THE_ROOT.get(choice.provider, ())))
+    question = f"Let the agent's egress reach {url} on this machine? Only {only}"
     if not typer.confirm(question, default=True, err=True):
         return {}
     return {("egress", "host_loopback"): [*listed, url]}

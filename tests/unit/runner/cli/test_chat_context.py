@@ -109,7 +109,7 @@ async def test_what_the_request_took_of_the_window(gateway: FakeGateway) -> None
     assert lines[5] == "free          2,000  " + "·" * 8
     assert lines[6] == "6,000 of 8,000 tokens (75 %), by estimate"
     assert lines[7] == "openai:m has counted 2,500"
-    assert "OLLAMA_CONTEXT_LENGTH=8000" in lines[8]
+    assert 'an Ollama gets it from provider = "ollama"' in lines[8]
     assert "the model's own window is 128,000" in lines[9]
 
 

@@ -135,8 +135,8 @@ function Size({ found }) {
       ${count(whole)} of ${count(window)} tokens${counted ? `; the provider counted ${count(counted)}` : ""}.
     </p>
     ${counted > 0 && whole > 3000 && counted * 2 < whole &&
-    html`<p class="bad">The model server seems to have cut off a part of it. With Ollama, start the server with
-      OLLAMA_CONTEXT_LENGTH=${window}, or set context_window to what the server can take.</p>`}
+    html`<p class="bad">The model server seems to have cut off a part of it. Load the model with a larger context
+      (for an Ollama, choose Ollama as the provider in the settings), or set context_window to what the server can take.</p>`}
     ${window < set &&
     html`<p class="muted">The model can take less than the setting context_window (${count(set)}). Set it to ${count(window)}.</p>`}
     ${window >= set && known > 0 && known !== window &&
