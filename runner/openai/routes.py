@@ -20,13 +20,15 @@ from runner.client.gateway import GatewayClient
 from runner.client.turn import error_of
 from runner.openai import conversations
 from runner.openai.chat import ChatWriter
-from runner.openai.errors import BadRequest, body_of, status_of
 from runner.openai.requests import (
     OWN_MODEL,
     Asked,
+    BadRequest,
+    body_of,
     chat_request,
     json_object,
     responses_request,
+    status_of,
 )
 from runner.openai.responses import ResponseWriter, seconds
 from runner.openai.turns import Answering, Answers, ResponseRef, unknown

@@ -7,8 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runner.openai.conversations import key_of
-from runner.openai.errors import BadRequest, body_of
-from runner.openai.requests import Asked, chat_request, json_object, responses_request
+from runner.openai.requests import (
+    Asked,
+    BadRequest,
+    body_of,
+    chat_request,
+    json_object,
+    responses_request,
+)
 
 _NAMES = st.sampled_from(
     """

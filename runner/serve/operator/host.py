@@ -29,9 +29,8 @@ from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, is_running
 from runner.serve.login.authenticator import Authenticator
 from runner.serve.login.links import Links
-from runner.serve.operator.fields import Asked, number_in, text_in, user_in
 from runner.serve.operator.people import People
-from runner.serve.operator.record import OperatorRecord
+from runner.serve.operator.record import Asked, OperatorRecord, number_in, text_in, user_in
 from runner.serve.operator.samples import Samples
 from runner.serve.operator.settings import SettingsApi, SettingsFile
 from runner.workspace.workspace import Workspace

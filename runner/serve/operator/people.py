@@ -14,7 +14,7 @@ from runner.config.users import check_servers, known_users
 from runner.errors import HostError
 from runner.host.removal import belongings, remove
 from runner.serve.login.links import Links
-from runner.serve.operator.fields import Asked, text_in, user_in
+from runner.serve.operator.record import Asked, text_in, user_in
 from runner.tiers.drivers import tier_of
 from runner.workspace.configuration_file import Changes
 from runner.workspace.workspace import Workspace

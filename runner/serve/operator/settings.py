@@ -22,7 +22,7 @@ from runner.config.users import known_users
 from runner.doctor.provider import try_as_agent
 from runner.host.runtime import LastStart, is_running
 from runner.providers.servers import Server, local_servers, server_at
-from runner.serve.operator.fields import Asked, text_in, user_in
+from runner.serve.operator.record import Asked, text_in, user_in
 from runner.tiers.drivers import driver_for
 from runner.workspace.configuration_file import Changes
 from runner.workspace.keys import key_source, read_api_key, store_key

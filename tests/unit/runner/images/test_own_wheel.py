@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import TierError
-from runner.images.own_wheel import packed_again
+from runner.images.wheels import packed_again
 
 KEPT = {
     "runner/__init__.py": "",

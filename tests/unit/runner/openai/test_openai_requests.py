@@ -9,8 +9,7 @@ from wire.errors import Code, WireError
 
 from runner.access.exchange import kept_alive, while_there
 from runner.openai.conversations import Conversations, Known, as_context, key_of, plain
-from runner.openai.errors import BadRequest
-from runner.openai.requests import CallRef, Exchange, chat_request, responses_request
+from runner.openai.requests import BadRequest, CallRef, Exchange, chat_request, responses_request
 
 TURN = "turn-12345678-1234-1234-1234-123456789abc"
 
