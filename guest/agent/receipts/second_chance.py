@@ -10,6 +10,7 @@ import unicodedata
 from typing import Final
 
 from guest.agent.receipts.ledger import Ledger
+from guest.tools.memory.provenance import TOO
 
 NOTHING_TO_ADD: Final = "OK"
 """What the model answers to a false alarm; it is neither shown nor stored."""
@@ -37,6 +38,9 @@ def _plain(text: str) -> str:
     characters."""
     text = re.sub("(?<=[a-zA-Z])[\u0300-\u036f]+", "", unicodedata.normalize("NFD", text))
     return unicodedata.normalize("NFC", text).translate(_SIMPLIFIED)
+
+
+_TOO: Final = re.compile(rf"{_plain(TOO)}|(?<!\w)(?:also|aussi|ook),? |也", re.IGNORECASE)
 
 
 def _any(alternatives: str) -> str:
@@ -197,6 +201,7 @@ def _sentences(text: str) -> list[str]:
 def _is_request(sentence: str) -> bool:
     if _is_question(sentence) and _MODAL.search(sentence) is None:
         return False
+    sentence = _TOO.sub("", sentence)
     return bool(_BEGINS.match(sentence[:_CROP_CHARS]) or _ENDS.search(sentence[-_CROP_CHARS:]))
 
 

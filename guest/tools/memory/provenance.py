@@ -9,8 +9,8 @@ Without material there is nobody to plant a sentence, and most of the words are 
 without spaces, pairs of characters.
 
 Requests to remember that cannot be mistaken are known in the languages of the guide. "Remember that
-…" at the beginning gives the words; "save this" and its like, as a whole sentence, points at what
-was read or said.
+…" and "save this: …" at the beginning give the words; "save this" and its like, as a whole
+sentence, points at what was read or said. Each may have "too" in it.
 """
 
 import re
@@ -44,6 +44,12 @@ _BEGINNINGS: Final = (
 )
 """How a message begins whose words are to be kept."""
 
+TOO: Final = (
+    r"(?:,? (?:too|also|as well|auch|noch|ebenfalls|aussi|également|también|además|anche|pure"
+    r"|também|ook|eveneens|też|także|również|тоже|также|ещё|еще|и)(?!\w))"
+)
+"""What may stand before each space and colon of a request, and behind it."""
+
 _THIS: Final = r"(?:this|that|it)(?: information)?"
 _POINTING: Final = (
     rf"(?:(?:learn from {_THIS},? and )?(?:save|store|remember) {_THIS}"
@@ -63,8 +69,8 @@ _POINTING: Final = (
     r"(?:(?:zapisz|zapamiętaj|zachowaj) (?:to|tę informację|te informacje)"
     r"|ucz się z tego i zapisz)",
     r"(?:(?:сохрани|запомни|запиши)(?:те)? (?:это|эту информацию))",
-    r"(?:(?:保存|记住|记下)(?:这个|这些|这些信息|一下这个)|把(?:这个|这些|它)(?:保存|记)(?:下来|住)?|学习并保存)",
-    r"(?:(?:これ|それ|この情報)を(?:保存して|覚えて(?:おいて)?|記録して)(?:ください)?)",
+    r"(?:(?:保存|记住|记下)(?:这个|这些|这些信息|一下这个)|把(?:这个|这些|它)也?(?:保存|记)(?:下来|住)?|学习并保存)",
+    r"(?:(?:これ|それ|この情報)[をも](?:保存して|覚えて(?:おいて)?|記録して)(?:ください)?)",
 )
 """The whole sentence that points at what was read or said."""
 
@@ -73,13 +79,23 @@ _COURTESY: Final = (
     r"|пожалуйста|请|ok(?:ay)?|oh|hey|hi|thanks|danke|merci|gracias|grazie|obrigad[oa]|dank je"
     r"|dzięki|спасибо|谢谢|ありがとう)[,.!:]?\s*"
 )
-_AND: Final = "(?:and |then |und |et |y |e |en |и )?"
+_AND: Final = (
+    r"(?:(?:and|then|also|und|außerdem|auch|et|aussi|y|también|además|e|anche|também|en|ook|też|także"
+    r"|и|также|ещё|еще),? |(?:也|还|还有|另外|あと|それと)[,，、]?)*"
+)
+
+
+def _any(patterns: tuple[str, ...]) -> str:
+    return f"(?:{'|'.join(patterns)})".replace(" ", f"{TOO}*,? ").replace(r"\s*", rf"{TOO}*\s*")
+
+
 BEGINNING: Final = re.compile(
-    rf"\W*{_AND}(?:{_COURTESY})?(?:{'|'.join(_BEGINNINGS)})\s*", re.IGNORECASE
+    rf"\W*{_AND}(?:{_COURTESY})?{_AND}(?:{_any(_BEGINNINGS)}|{_any(_POINTING)}{TOO}*\s*[:：])\s*",
+    re.IGNORECASE,
 )
 POINTS: Final = re.compile(
     rf"(?P<before>(?:.*(?P<mark>[.!?…,;。！？，、\n]))?)\s*{_AND}"
-    rf"(?:{_COURTESY})?(?:{'|'.join(_POINTING)})(?:,?\s*{_COURTESY})?[\s.!。！]*",
+    rf"(?:{_COURTESY})?{_AND}{_any(_POINTING)}{TOO}*(?:,?\s*{_COURTESY})?[\s.!。！]*",
     re.IGNORECASE | re.DOTALL,
 )
 
