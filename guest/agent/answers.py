@@ -31,12 +31,11 @@ from guest.agent.models.errors import EmptyAnswer
 from guest.agent.prompt import window
 from guest.agent.reading import Reading, thinking_apart
 from guest.agent.recorder import Run
-from guest.agent.text_calls import WRITTEN_AS_TEXT, TextCall, parse
+from guest.agent.text_calls import NOT_RUN, WRITTEN_AS_TEXT, TextCall, parse
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool
 from guest.tools.pipeline import ToolPipeline
 
-_NOT_RUN: Final = "(The model wrote a call of {tools} as text. It was not run: {why}.)"
 _REAL: Final = "this model makes its calls properly otherwise; ask again"
 _READ: Final = (
     "it stands in what was read, and not in your words; say in your own words what is to be done"
@@ -110,7 +109,7 @@ class ReadAnswers(AbstractCapability[Any]):
             if why := await self._why_not(calls, request, response):
                 tools = " and ".join(dict.fromkeys(call.name for call in calls))
                 return replace(
-                    response, parts=[*others, TextPart(_NOT_RUN.format(tools=tools, why=why))]
+                    response, parts=[*others, TextPart(NOT_RUN.format(tools=tools, why=why))]
                 )
             return replace(response, parts=[*others, *map(_part, calls)])
         if response.tool_calls or text.strip():

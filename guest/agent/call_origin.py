@@ -55,7 +55,7 @@ class Words:
             _plain(value)
             for name in set(free).intersection(arguments)
             for value in _leaves(arguments[name])
-            if not _in(value, self._own)
+            if not _ID.fullmatch(value) and not _in(value, self._own)
         ]
         long = [text for text in wanted if len(text) >= _LONG_CHARS]
         if any(value in text for value in long for text in self._others):

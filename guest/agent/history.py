@@ -34,6 +34,7 @@ from wire.tools import MEMORY_TOOLS
 from guest.agent import calls
 from guest.agent.events import ATTACHMENTS, TOLD, by_turn
 from guest.agent.models.roles import NO_ANSWER
+from guest.agent.text_calls import NOT_RUN
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
 from guest.memory.models import Event, Role
 from guest.tools.base import ToolResult
@@ -49,6 +50,7 @@ _WRITTEN: Final[dict[Role, tuple[type[ModelRequestPart | ModelResponsePart], ...
 """What a turn stores for each role. Nothing else is read back: an event may come from an
 imported file, which could contain a system prompt or a URL to fetch."""
 
+_NOT_RUN: Final = NOT_RUN.split("{")[0]
 _TITLE_CHARS = 60
 _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
@@ -135,6 +137,8 @@ def _is_written(part: ModelRequestPart | ModelResponsePart, role: Role) -> bool:
     plain = not isinstance(part, UserPromptPart | ToolReturnPart) or isinstance(part.content, str)
     if isinstance(part, ThinkingPart) and not (part.id or part.signature):
         return False  # thinking in tags: a template forgets that of earlier turns, too
+    if isinstance(part, TextPart) and part.content.startswith(_NOT_RUN):
+        return False
     return plain and isinstance(part, _WRITTEN[role])
 
 

@@ -249,7 +249,7 @@ def _plainly(message: ModelMessage) -> ModelMessage:
         if isinstance(part, ToolCallPart)
         else UserPromptPart(
             f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n{marked(part.model_response_str())}\n"
-            "Call another tool if one is needed; else answer the user."
+            "Answer the user with this result, or call the next tool if more is asked for."
         )
         if isinstance(part, ToolReturnPart)
         else part

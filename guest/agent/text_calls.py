@@ -25,6 +25,8 @@ _PARAMETER: Final = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", 
 """How Llama and Qwen3-Coder write a call: with JSON, or with parameters in tags of their own."""
 _HEAD_CHARS: Final = 200
 _JSON: Final = json.JSONDecoder()
+NOT_RUN: Final = "(The model wrote a call of {tools} as text. It was not run: {why}.)"
+"""What a person sees instead. A model does not see it again: it would answer so from then on."""
 WRITTEN_AS_TEXT: Final = {"written_as": "text"}
 """The mark of calls that a model has written as text. Their ids are changed on their way."""
 

@@ -402,7 +402,7 @@ SMALL_WINDOW: Final = 16_000
 SMALL: Final[Mapping[str, float]] = {
     "max_output_tokens": 1_024,
     "summary_min_turns": 1,
-    "temperature": 0.2,
+    "temperature": 0.0,
     "turn_timeout_s": 1_800.0,
 }
 """The profile for small models: below which window it counts by itself, and settings of it."""

@@ -279,3 +279,19 @@ async def test_everyday_work_goes_on_in_the_turns_after_a_file_was_read(world: W
         "keep in mind that Rex is 4", write("memory_save", content="Rex is 4 years old.")
     )
     assert "Rex is 4 years old." in await world.alice.texts()
+
+
+async def test_a_note_that_was_found_is_changed(world: World) -> None:
+    """An id names what is there already, as a path does."""
+
+    def write(name: str, **arguments: str) -> str:
+        return json.dumps({"name": name, "arguments": arguments})
+
+    await world.turn("keep in mind that Rex is 4", write("memory_save", content="Rex is 4"))
+    found = (await world.alice.notes())[0].note_id
+    await world.turn(
+        "Rex is 5 now, correct that",
+        write("memory_search", query="Rex"),
+        write("memory_update", note_id=found, content="Rex is 5 now"),
+    )
+    assert await world.alice.texts() == ["Rex is 5 now"]

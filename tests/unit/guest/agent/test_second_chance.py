@@ -64,6 +64,65 @@ def test_what_nobody_asks_for_is_never_saved_by_the_runtime() -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Save this too please: the attic key is under the mat", None),
+        ("Store that as well: my blood type is A", "my blood type is A"),
+        ("Also, please remember that we fly on 4 May", "we fly on 4 May"),
+        ("Und merk dir auch noch: der Keller ist feucht", "der Keller ist feucht"),
+        ("Bitte speichere auch das: PIN 4711", "PIN 4711"),
+        ("Merk dir ebenfalls, dass Ute vegan lebt", "Ute vegan lebt"),
+        ("Souviens-toi également que Luc est pompier", "Luc est pompier"),
+        ("Retiens ça aussi : le bus passe à huit heures", "le bus passe à huit heures"),
+        ("Además recuerda que Pilar es zurda", "Pilar es zurda"),
+        ("Y guarda también eso: talla 40", "talla 40"),
+        ("Ricordati anche che il gas si paga a marzo", "il gas si paga a marzo"),
+        ("Salve isso também: o wifi é casa42", "o wifi é casa42"),
+        ("Bewaar dat ook: de code is 8", "de code is 8"),
+        ("Zapamiętaj także, że Ola ma kota", "Ola ma kota"),
+        ("Запиши это тоже: обед в час", "обед в час"),
+        ("还有，记住：她姓王", "她姓王"),
+        ("それも保存してください：部屋は三階", "部屋は三階"),
+        ("Store that too.", ""),
+        ("Guarda esto también.", ""),
+        ("Bewaar dit ook.", ""),
+    ],
+)
+def test_a_request_with_too_in_it_is_one_like_any_other(message: str, words: str | None) -> None:
+    request = request_in(message)
+    assert (request and request.words) == words
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Note this as well: the pump needs oil",
+        "Keep this, too: row 7, seat 12",
+        "Make a note of this also: he snores",
+        "Notiere auch: Filter wechseln",
+        "Note aussi que je pars lundi",
+        "Apunta también que salgo el lunes",
+    ],
+)
+def test_a_request_with_too_in_it_is_asked_about(message: str) -> None:
+    assert asks(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "I saved that, too.",
+        "Also, save the file as b.txt.",
+        "Do you remember that song, too?",
+        "What else is in there?",
+    ],
+)
+def test_too_alone_is_no_request(message: str) -> None:
+    assert request_in(message) is None
+    assert not asks(message)
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         "I've saved that.",

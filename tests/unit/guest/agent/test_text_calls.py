@@ -195,6 +195,15 @@ async def test_after_reading_a_change_is_not_made_where_nobody_is_asked() -> Non
     assert "arguments" not in "".join(house.store.texts("assistant"))
 
 
+async def test_what_was_not_run_is_not_shown_to_the_model_again() -> None:
+    """It would answer with the same sentence from then on."""
+    house = Kept('{"name": "read", "arguments": {}}', OTHER, "Hello")
+    await house.say("read the page")
+    await house.say("hello", "t2")
+    assert "It was not run" in "".join(house.store.texts("assistant"))
+    assert "It was not run" not in house.sent()
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_after_reading_a_person_is_asked_and_once(allowed: bool) -> None:
     house, asked = Kept('{"name": "read", "arguments": {}}', OTHER, "Done."), list[Any]()
