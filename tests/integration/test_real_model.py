@@ -7,16 +7,22 @@ whatever a model does is tested, and nothing about its answers.
 import contextlib
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
+from tool_snapshot import all_tools
 from wire.errors import Code
-from wire.tools import TOOLS
+from wire.tools import CORE, TOOLS, offered
 from wire.v1 import gateway_pb2 as pb
 
 from bench.try_model import Relay
+from guest.agent.deferred import search_tool
+from guest.agent.prompt.builder import instructions
+from guest.agent.toolset import definition
 from tests.support.gateway.gateways import Client, hashing, open_gateways
 from tests.support.servers.llama import CHATML, LARGER, SMALLEST, llama
 
@@ -24,8 +30,10 @@ pytestmark = [pytest.mark.llama, pytest.mark.timeout(1800)]
 
 _WINDOW: Final = 8192
 _ANSWER: Final = 40
-_EQUAL_CALLS: Final = 3
-"""A turn ends when a call has failed so often in the same way."""
+_SHARE: Final = 1400
+"""How many tokens rules and core tools may take."""
+_EQUAL_CALLS: Final = 4
+"""A turn of six steps ends when a call has brought the same three times in a row."""
 
 _MESSAGES: Final = (
     "hello",
@@ -100,9 +108,9 @@ def _ends_well(text: str, events: list[pb.TurnEvent]) -> None:
 
 
 def _is_call(answer: str) -> bool:
-    """Whether the answer is nothing but a call of one of our tools, as JSON."""
+    """Whether the answer is nothing but a call of one of our tools, as JSON, in a fence or tags."""
     with contextlib.suppress(ValueError):
-        said = json.loads(answer)
+        said = json.loads(re.sub(r"```\w*|</?tool_calls?>", "", answer))
         return isinstance(said, dict) and said.get("name") in TOOLS
     return False
 
@@ -120,6 +128,33 @@ async def _receipts_are_true(alice: Client, events: list[pb.TurnEvent], saved: s
         elif receipt.action == "updated":
             assert (await alice.note(receipt.note_id)).version >= receipt.version
     assert {note.note_id for note in await alice.notes(limit=100)} == saved, receipts
+
+
+async def test_the_rules_and_the_twelve_core_tools_take_few_tokens_of_a_request() -> None:
+    """Counted by a model's own tokenizer; docs/design/2026-11-27-twelve-tools.md."""
+    tools = [each for each in all_tools() if each.name in offered((), ())]
+    core = [definition(each) for each in tools if each.name in CORE] + search_tool(tools)
+    assert len(core) == 12
+    told = {"rules": instructions("", [each.name for each in tools])} | {
+        each.name: json.dumps(
+            {
+                "type": "function",
+                "function": {
+                    "name": each.name,
+                    "description": each.description,
+                    "parameters": each.parameters_json_schema,
+                },
+            }
+        )
+        for each in core
+    }
+    counted = {}
+    async with llama(SMALLEST, 512) as address, httpx.AsyncClient() as client:
+        for name, text in told.items():
+            url = f"{address.removesuffix('/v1')}/tokenize"
+            answer = await client.post(url, json={"content": text}, timeout=60)
+            counted[name] = len(answer.json()["tokens"])
+    assert _SHARE * 0.8 < sum(counted.values()) <= _SHARE, counted
 
 
 async def test_what_holds_in_turns_of_the_smallest_model(chance: random.Random) -> None:
