@@ -180,7 +180,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
         peers[Party.EGRESS] = config.egress
         _close_later(stack, "egress", config.egress.close)
     no_shell = config.shell.unavailable_reason
-    build = partial(build_model, no_shell_reason=no_shell, egress=config.egress)
+    build = partial(build_model, no_shell_reason=no_shell, egress=config.egress, in_vm=config.in_vm)
     keys = {name: "" if why else NO_KEY for name, why in config.upstreams.items()}
     models = Models(agent, keys, build=build)
     if not models.certain:

@@ -76,6 +76,11 @@ class GuestConfig:
     witnessed: bool = False
 
     @property
+    def in_vm(self) -> bool:
+        """Whether this guest has a kernel and a memory of its own."""
+        return self.tier == "micro_vm"
+
+    @property
     def redacted(self) -> tuple[str, ...]:
         """The secrets that must appear in no log, event, tool result or file.
 

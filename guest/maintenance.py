@@ -56,9 +56,8 @@ async def do(config: GuestConfig, job: MaintenanceJob) -> None:
             from guest.agent.models.providers import try_model
 
             began = time.monotonic()
-            await try_model(
-                config.settings.agent, NO_KEY, until=job.try_model.until, egress=config.egress
-            )
+            agent, until = config.settings.agent, job.try_model.until
+            await try_model(agent, NO_KEY, until=until, egress=config.egress, in_vm=config.in_vm)
             result = {"took_s": time.monotonic() - began}
         case _:
             raise GuestError(

@@ -52,9 +52,9 @@ class OllamaModel(OpenAIModel):
     """A model of Ollama. `base_url` is the root of its API, or the /v1 or /api there."""
 
     def __init__(
-        self, settings: AgentSettings, profile: ModelProfile, *, api_key: str, **asked: Any
+        self, settings: AgentSettings, profile: ModelProfile, *, api_key: str, **given: Any
     ) -> None:
-        self._server = _Server(settings, api_key=api_key or "none", **asked)
+        self._server = _Server(settings, api_key=api_key or "none", **given)
         provider = OllamaProvider(openai_client=self._server)
         super().__init__(settings.model, provider=provider, profile=profile)
 
@@ -83,10 +83,11 @@ class _Facts(BaseModel):
 
 
 class _Server(AsyncOpenAI):
-    """Ollama, as OpenAI's client asks it."""
+    """Ollama, as OpenAI's client asks it; `in_vm`: from a machine with a memory of its own."""
 
-    def __init__(self, settings: AgentSettings, **given: Any) -> None:
+    def __init__(self, settings: AgentSettings, *, in_vm: bool, **given: Any) -> None:
         super().__init__(**given)
+        self._in_vm = in_vm
         self.window, self.window_is_final = 0, False
         self._root = re.sub(r"(?<!/)(/v1|/api)?/*$", "", str(self.base_url))
         self._settings = settings
@@ -99,7 +100,7 @@ class _Server(AsyncOpenAI):
         if not self._num_ctx:
             url, body = f"{self._root}/api/show", {"model": model}
             facts = await _facts(super().post(url, cast_to=raw, body=body))
-            self._num_ctx = self.window = _size(facts, self._settings)
+            self._num_ctx = self.window = _size(facts, self._settings, in_vm=self._in_vm)
             self._fixed = {"keep_alive": KEEP_ALIVE, **_thinking(facts, self._settings)}
             log.info("the window of %s: %d tokens", model, self.window)
         if anew and self._has_answered and not self.window_is_final:
@@ -198,7 +199,7 @@ def _counted(value: object) -> int:
     return value if isinstance(value, int) and 0 < value < _COUNT_MAX else 0
 
 
-def _size(facts: _Facts, settings: AgentSettings) -> int:
+def _size(facts: _Facts, settings: AgentSettings, *, in_vm: bool) -> int:
     """The window to ask for: the one of the settings if somebody has set it, else as much as a
     share of this machine's memory holds, in powers of two. Never more than the model takes."""
     most = min(facts.figure("context_length") or _COUNT_MAX, settings.context_window)
@@ -208,7 +209,7 @@ def _size(facts: _Facts, settings: AgentSettings) -> int:
     heads = facts.figure("attention.head_count") or 1
     width = facts.figure("attention.key_length") or facts.figure("embedding_length") // heads
     stored = facts.figure("attention.head_count_kv") * width * facts.figure("block_count")
-    if not stored or not is_loopback(httpx2.URL(settings.url).host):
+    if in_vm or not stored or not is_loopback(httpx2.URL(settings.url).host):
         return min(most, UNKNOWN)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     fits = memory // _SHARE_OF_MEMORY // (stored * 4)  # a key and a value of two bytes

@@ -53,12 +53,14 @@ def build_model(
     *,
     no_shell_reason: str = "",
     egress: EgressClient | None = None,
+    in_vm: bool = False,
 ) -> "Model":
     """The configured model, asked through `egress`, which adds its key; without it directly.
 
     `api_key` is empty for a server without one. `no_shell_reason` is what the built-in model says
-    if it is told to run a command and there is no shell. Raises `GuestError` FAILED_PRECONDITION if
-    the key or the provider's package is missing.
+    if it is told to run a command and there is no shell. `in_vm` says that this guest has not the
+    memory of the machine where models run. Raises `GuestError` FAILED_PRECONDITION if the key or
+    the provider's package is missing.
     """
     if settings.provider == OFFLINE:
         from guest.agent.models.offline import OfflineModel
@@ -74,7 +76,8 @@ def build_model(
     try:
         url, client = _place(settings, api_key, egress)
         build = _BUILDERS[PROVIDERS[settings.provider].protocol]
-        return build(settings, base_url=url, api_key=api_key, http_client=client)
+        asked = {"in_vm": in_vm} if settings.provider == "ollama" else {}
+        return build(settings, base_url=url, api_key=api_key, http_client=client, **asked)
     except ImportError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -148,6 +151,7 @@ async def try_model(
     *,
     until: str = "tool",
     egress: EgressClient | None = None,
+    in_vm: bool = False,
 ) -> None:
     """Ask the model to call a tool, over a stream, as turns do, until it has, or has answered at
     all (see `TRIALS`): through `egress`, or without it directly.
@@ -170,7 +174,7 @@ async def try_model(
         async with (
             asyncio.timeout(_TRIAL_S),
             model_request_stream(
-                build_model(settings, api_key, egress=egress),
+                build_model(settings, api_key, egress=egress, in_vm=in_vm),
                 [ModelRequest.user_text_prompt(_QUESTION)],
                 model_settings=request_settings(settings),
                 model_request_parameters=ModelRequestParameters(function_tools=[tool]),

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from pydantic_ai.exceptions import FallbackExceptionGroup, ModelHTTPError
 from wire.errors import Code
+from wire.identity import Party, Peer
 from wire.installation import adding
 from wire.settings import AgentSettings
 
 from guest.agent.models.errors import from_model, is_too_long
 from guest.agent.models.providers import build_model
+from guest.egress_client import NO_KEY, EgressClient
 from guest.errors import GuestError
+from tests.support import parties
 
 
 def test_without_a_provider_the_built_in_model_answers() -> None:
@@ -120,3 +123,13 @@ def test_a_request_that_is_too_long_is_known_by_many_servers_words(
     failure = from_model(error, "openai", "small")
     assert failure is not None
     assert ("too long" in failure.message) == expected
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama", "anthropic"])
+def test_how_long_an_answer_through_egress_may_take_is_a_matter_of_turns_alone(
+    provider: str,
+) -> None:
+    peer = Peer("unix:/none", Party.EGRESS, "t0ken", parties.identity(Party.AGENT))
+    settings = AgentSettings.model_construct(provider=provider, model="m")
+    model: Any = build_model(settings, NO_KEY, egress=EgressClient(peer))
+    assert model.client.timeout.read is None

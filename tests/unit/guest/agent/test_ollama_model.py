@@ -157,6 +157,12 @@ async def test_the_window_is_what_model_memory_and_settings_allow(
         assert await model_of(server, **chosen).window() == window
 
 
+async def test_the_memory_of_a_virtual_machine_is_not_the_one_where_the_model_runs() -> None:
+    with serving(fake.ollama(tag("m", "tools", **LARGE))) as server:
+        model: Any = build_model(settings(server), in_vm=True)
+        assert await model.window() == UNKNOWN
+
+
 async def test_a_model_that_runs_elsewhere_takes_no_memory_here() -> None:
     cloud = tag("m", "tools", at="https://ollama.com", context_length=262_144)
     with serving(fake.ollama(cloud)) as server:
