@@ -13,6 +13,7 @@ from guest.gateway import convert, validation
 from guest.gateway.validation import CHANNEL, REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
 from guest.memory.models import Filter, Hit, Only, Origin
+from guest.memory.period import begins
 from guest.memory.search.context_block import one_line
 from guest.tools.memory.answers import about_similar, marks
 from guest.tools.redaction.placeholders import placeholder_in
@@ -213,8 +214,8 @@ def _filter(request: pb.ListNotesRequest | pb.SearchNotesRequest) -> Filter:
         material_only=request.material_only,
         session_id=request.session_id,
         channel=request.origin_channel,
-        since=request.since,
-        before=request.before,
+        since=begins(request.since),
+        before=begins(request.before),
     )
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import date
 from functools import cache, partial
 from typing import Any, Final, TypeVar, get_args
 
@@ -30,6 +29,7 @@ from guest.agent.answer_form import AnswerForm
 from guest.agent.turn import ClientTool, FromClient
 from guest.errors import GuestError
 from guest.memory.models import NOTE_TYPES
+from guest.memory.period import checked_day
 from guest.memory.usage import By
 
 MODEL_PATTERN: Final = r"[!-~]{1,200}"
@@ -207,11 +207,9 @@ def tags(field: str, values: Sequence[str]) -> None:
 
 def _day(field: str, value: str) -> None:
     try:
-        if date.fromisoformat(value).isoformat() == value:
-            return
-    except ValueError:
-        pass
-    raise _bad(field, f"{_seen(value)} is not a day such as 2026-11-22")
+        checked_day(value)
+    except ValueError as error:
+        raise _bad(field, str(error)) from None
 
 
 CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 LIST_MAX: Final = 1000
 SEARCH_MAX: Final = 50
+NOTHING_THEN: Final = "nothing is from that time: these results are from any time"
 
 
 class Memory:
@@ -218,13 +220,16 @@ class Memory:
         include_conversation: bool = False,
         only: Only = Only(),  # noqa: B008 - it cannot change
         weak: bool = False,
+        or_anytime: bool = False,
     ) -> SearchOutcome:
         """The notes that answer `query` best, each once, by its best passage.
 
         Any text is a valid query. `tags` limits the search to notes that have all of them; `only`
         limits it further. `include_conversation` also searches the user's conversations. The
         outcome's warnings say what is missing. With `weak`, a search that finds nothing gives the
-        nearest notes, at most three, if they are not quite unlike the query.
+        nearest notes, at most three, if they are not quite unlike the query. With
+        `or_anytime`, where nothing is from the time that `only` names, the results are from any
+        time, and a warning says so.
         """
         validation.check_range("top_k", top_k, SEARCH_MAX)
         validation.check_fraction("min_confidence", only.min_confidence)
@@ -233,9 +238,17 @@ class Memory:
         checked = validation.checked_tags(tags)
         await self.wait_while_loading()
         with watch.step("memory", operation="search"):
-            return await self._search.search(
+            found = await self._search.search(
                 query, top_k, checked, include_conversation, only, weak
             )
+            anytime = replace(only, chosen=only.chosen.at_any_time)
+            if found.results or not or_anytime or anytime == only:
+                return found
+            found = await self._search.search(
+                query, top_k, checked, include_conversation, anytime, weak
+            )
+            silent = "" if include_conversation else "; conversations were not searched"
+            return replace(found, warnings=(NOTHING_THEN + silent, *found.warnings))
 
     @property
     def quota(self) -> Quota:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -248,8 +248,9 @@ class Filter:
     """Which notes their owner wants to see, by type, tag, origin and age; an empty field filters
     nothing.
 
-    `since` and `before` are days in UTC, such as 2026-11-22: the first day on which a note was last
-    written, and the day before which it was. `session_id` and `channel` belong to the origin.
+    `since` and `before` are moments in UTC as they are stored: when a note was last written, or
+    something said, at the earliest, and before when. `session_id` and `channel` belong to the
+    origin.
     """
 
     type: str = ""
@@ -260,6 +261,11 @@ class Filter:
     channel: str = ""
     since: str = ""
     before: str = ""
+
+    @property
+    def at_any_time(self) -> "Filter":
+        """The same without `since` and `before`."""
+        return replace(self, since="", before="")
 
     def conditions(self) -> tuple[str, tuple[str, ...]]:
         """SQL to append to other conditions on `notes`, and its arguments."""

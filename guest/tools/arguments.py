@@ -244,8 +244,8 @@ def _sentence(
         similar = difflib.get_close_matches(field, schema, n=1)
         hint = f"did you mean {similar[0]}? " if similar else ""
         return f"unknown field {_shown(field, scrub)}: {hint}accepted fields are {_fields(tool)}"
-    accepted = _accepted(schema.get(str(location[0]), {}))
-    blank = "not blank, " if kind == "value_error" else ""
+    accepted = _accepted(of := schema.get(str(location[0]), {}))
+    blank = "not blank, " if kind == "value_error" and "format" not in of else ""
     return f"{field}: got {_shown(seen, scrub)}; accepted is {blank}{accepted}"
 
 
@@ -259,6 +259,8 @@ def _accepted(schema: dict[str, Any]) -> str:
     match schema.get("type"):
         case "string" if "pattern" in schema:
             return f"text of the form {schema['pattern'].strip('^$')}"
+        case "string" if schema.get("format") == "date":
+            return "a day such as 2026-11-22"
         case "string":
             least, most = schema.get("minLength", 0), schema.get("maxLength")
             return f"text of {least} to {most} characters" if most else "text"

@@ -18,6 +18,8 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
             "query": "",
             "top_k": "1 to 20",
             "include_conversation": "also what was said in earlier conversations",
+            "since": "first day, YYYY-MM-DD",
+            "until": "last day",
         },
     ),
     "memory_save": ("Keeps a new fact.", {"content": "one fact, in a full sentence"}),
@@ -48,7 +50,10 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
         "Marks something remembered as replaced; nothing is erased. Remember what holds now first.",
         {"memory_id": "from recall", "reason": "", "replacement_id": "of what holds now"},
     ),
-    "search_memory": ("Finds keyed and plain notes.", {"query": ""}),
+    "search_memory": (
+        "Finds keyed and plain notes.",
+        {"query": "", "since": "first day, YYYY-MM-DD", "until": "last day"},
+    ),
     "write_memory": (
         "Keeps a note under a fixed key of its own, for what changes often.",
         {"key": "for example project-plan", "content": "", "mode": ""},

@@ -16,7 +16,7 @@ from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids
-from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
+from guest.memory.models import FIXED, Filter, Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, neighbours, results
 from guest.memory.search.context_terms import weighed
 from guest.memory.search.ranking import (
@@ -81,9 +81,13 @@ def _without(why: str) -> str:
 
 
 class Question:
-    """A query. `text` is the query in a form that can be embedded."""
+    """A query. `text` is the query in a form that can be embedded; `chosen` may name a time."""
 
-    def __init__(self, query: str, vectorizer: Vectorizer, timeout_s: float) -> None:
+    def __init__(
+        self, query: str, vectorizer: Vectorizer, timeout_s: float, chosen: Filter
+    ) -> None:
+        self.chosen = chosen
+        self.dated = chosen.at_any_time != chosen
         storable = query.encode("utf-8", "replace").decode().replace("\0", " ")
         self.text = storable[:QUERY_MAX_CHARS]
         self._vectorizer = vectorizer
@@ -186,10 +190,10 @@ class Search:
         weak: bool = False,
     ) -> SearchOutcome:
         """See `Memory.search`."""
-        question = Question(query, self._vectorizer, self._patience.query_vector_s)
+        question = Question(query, self._vectorizer, self._patience.query_vector_s, only.chosen)
         warnings: list[str] = []
         narrowed = results.narrows(tags, only)
-        among = await self.allowed(tags, only) if narrowed else None
+        among = await self.allowed(tags, only) if narrowed or question.dated else None
         spoken = include_conversation and not narrowed
         if include_conversation and narrowed:
             warnings.append(
@@ -198,6 +202,8 @@ class Search:
         while True:
             evidence = await self._evidence_of(question, among, spoken, warnings)
             ranked = rank(evidence, self._weights)
+            if question.dated:
+                ranked = itertools.chain(ranked, _newest(evidence))
             recency = Recency.of_now(self._recency_weight)
             reranking = await question.reranking(self._patience.rerank_s)
             wanted = reranking.needed(top_k)
@@ -324,9 +330,11 @@ class Search:
         self, question: Question, terms: Sequence[str], warnings: list[str]
     ) -> Evidence:
         """Evidence for conversations; if that fails, none and a warning."""
-        namespace = self._user.conversations
+        namespace, among = self._user.conversations, None
         try:
-            return await self._evidence("conversation_fts", namespace, question, terms)
+            if question.dated:
+                among = await results.said(self._place.database, namespace, question.chosen)
+            return await self._evidence("conversation_fts", namespace, question, terms, among)
         except Exception as error:
             warnings.append(_conversation_failed(error))
             return Evidence(keyword.NO_MATCHES, None)
@@ -426,6 +434,14 @@ class Search:
             except Exception as error:
                 warnings.append(_conversation_failed(error))
         return found
+
+
+def _newest(evidence: Sequence[Evidence]) -> Iterator[Ranked]:
+    """Every passage of the time that is chosen, the newest first: they say what there was, however
+    little of a question such as "What did I say yesterday?" they have."""
+    for part, each in enumerate(evidence):
+        for chunk_id in sorted(() if each.only is None else each.only.tolist(), reverse=True):
+            yield Ranked(part, chunk_id, 0.0, "weak")
 
 
 def _pages(ranked: Iterator[Ranked], limit: int) -> Iterator[list[Ranked]]:

@@ -85,6 +85,14 @@ SELECT json_group_array(chunks.chunk_id)
 """  # noqa: S608
 
 
+_SAID: Final = """
+SELECT json_group_array(chunks.chunk_id)
+    FROM conversation_events AS event CROSS JOIN chunks USING (session_id, sequence)
+    WHERE chunks.namespace = ?1 AND event.created_at >= ?2
+        AND (?3 = '' OR event.created_at < ?3)
+"""
+
+
 class Candidate(NamedTuple):
     """A passage that may be shown. `entry` identifies the note, or the passage itself in a
     conversation. `hit` makes the result from its score and its passage: only a few are shown."""
@@ -104,9 +112,10 @@ class Candidate(NamedTuple):
 
 
 def narrows(tags: Sequence[str], only: Only) -> bool:
-    """Whether a filter may exclude most notes. Conversations have no tags, type or confidence,
-    so they are then not searched."""
-    return bool(tags or only.types) or only.min_confidence > 0 or only.chosen != Filter()
+    """Whether a filter is for notes alone. Conversations have no tags, type or confidence, so
+    they are then not searched."""
+    chosen = only.chosen.at_any_time != Filter()
+    return bool(tags or only.types) or only.min_confidence > 0 or chosen
 
 
 async def notes(
@@ -227,4 +236,10 @@ async def allowed(database: Database, namespace: str, tags: Sequence[str], only:
             *arguments,
         ),
     )
+    return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)
+
+
+async def said(database: Database, namespace: str, chosen: Filter) -> Ids:
+    """The passages of conversations from the time that `chosen` names."""
+    result = await database.execute(_SAID, (namespace, chosen.since, chosen.before))
     return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)

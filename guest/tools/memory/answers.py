@@ -16,6 +16,7 @@ from guest.errors import ToolError
 from guest.memory.memory import Memory
 from guest.memory.models import (
     AskedBy,
+    Filter,
     Hit,
     MemoryAction,
     MemoryFull,
@@ -26,6 +27,7 @@ from guest.memory.models import (
     SearchOutcome,
 )
 from guest.memory.notes.contradiction import contradictions
+from guest.memory.period import Period
 from guest.memory.search.context_block import one_line, source_of
 from guest.tools.base import (
     Arguments,
@@ -134,6 +136,14 @@ def search_answer(found: SearchOutcome, names: str, time_zone: str) -> ToolOutpu
         vouched=said_by_user(found.results),
         found=found_in(found.results),
     )
+
+
+def on_days(since: str, until: str, context: ToolContext) -> Filter:
+    """The filter for the days from `since` to `until`, where the user is."""
+    try:
+        return Period.of(since, until).limits(context.time_zone)
+    except ValueError as error:
+        raise ToolError(str(error)) from None
 
 
 def found_in(results: Iterable[Hit]) -> Found:

@@ -21,6 +21,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Note, NoteNotFound, Only, StaleVersion
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.notes.repository import SHORT_CHARS
+from guest.memory.period import checked_day
 from guest.memory.search.context_block import render
 from guest.tools.base import Arguments, MemoryChange, Reply, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
@@ -29,6 +30,7 @@ from guest.tools.memory.answers import (
     for_user,
     found_in,
     not_found,
+    on_days,
     reads,
     receipt,
     refusing_what_is_full,
@@ -63,6 +65,9 @@ Content = Annotated[
 NoteId = Annotated[
     str, Field(max_length=NOTE_ID_MAX_CHARS, description="A note_id from memory_search.")
 ]
+_Day = Annotated[str, AfterValidator(checked_day), Field(json_schema_extra={"format": "date"})]
+Since = Annotated[_Day, Field(description="Only from this day on, YYYY-MM-DD.")]
+Until = Annotated[_Day, Field(description="Only until this day, and on it.")]
 
 
 class SearchArguments(Arguments):
@@ -81,6 +86,8 @@ class SearchArguments(Arguments):
     this_conversation: bool = Field(
         default=False, description="Only what was said in this conversation, and no notes."
     )
+    since: Since = ""
+    until: Until = ""
 
 
 class SaveArguments(Arguments):
@@ -208,8 +215,10 @@ class _MemoryTools:
                 asked_in=context.turn_id,
                 asked=context.asked,
                 this_conversation=arguments.this_conversation,
+                chosen=on_days(arguments.since, arguments.until, context),
             ),
             weak=True,
+            or_anytime=True,
         )
         answer = search_answer(found, FOUND, context.time_zone)
         if arguments.tags and not found.results:

@@ -16,6 +16,7 @@ from guest.tools.memory.answers import (
     for_user,
     marks,
     material_of,
+    on_days,
     reads,
     receipt,
     refusing_what_is_full,
@@ -24,7 +25,7 @@ from guest.tools.memory.answers import (
     writes,
     written,
 )
-from guest.tools.memory.notes import Content, NotBlank
+from guest.tools.memory.notes import Content, NotBlank, Since, Until
 from guest.tools.memory.provenance import origin_of
 
 _SHOWN: Final = "note_id key text score tags updated_at"
@@ -44,6 +45,8 @@ class SearchMemoryArguments(Arguments):
         Field(description="How many results at most, 1 to 50; beyond counts as these."),
         AfterValidator(lambda limit: min(max(limit, 1), _LIMIT_MAX)),
     ] = 10
+    since: Since = ""
+    until: Until = ""
 
 
 class WriteMemoryArguments(Arguments):
@@ -137,8 +140,12 @@ class _WorkingTools:
         found = await self._memory.search(
             arguments.query,
             top_k=arguments.limit,
-            only=Only(session_id=context.session_id),
+            only=Only(
+                session_id=context.session_id,
+                chosen=on_days(arguments.since, arguments.until, context),
+            ),
             weak=True,
+            or_anytime=True,
         )
         return search_answer(found, _SHOWN, context.time_zone)
 

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from guest.memory.memory import NOTHING_THEN
 from tests.support.tools.memory_tools import ALICE, Tools, all_tools
 
 ASKED = "where did I park the bicycle"
@@ -64,3 +66,21 @@ async def test_with_tags_it_is_said_that_conversations_are_not_searched(tools: T
     search: dict[str, Any] = {"query": ASKED, "include_conversation": True, "tags": ["bike"]}
     (note,) = await tools.notes("memory_search", **search)
     assert note.startswith("conversations were not searched: they have no tags")
+
+
+async def test_days_limit_a_search_to_what_was_said_then(tools: Tools) -> None:
+    await say(tools, "s-old", "t1", "I park the bicycle at the harbour")
+    await tools.ok("memory_save", content="The bicycle is red")
+    today = datetime.now().astimezone().date().isoformat()
+    assert len(await found(tools, include_conversation=True, since=today, until=today)) == 2
+    assert await found(tools, since=today) == ["The bicycle is red"]
+    (note,) = await tools.notes("memory_search", query=ASKED, until="2020-01-01")
+    assert note == f"{NOTHING_THEN}; conversations were not searched"
+    results = await tools.ok("search_memory", query="bicycle", since=today, until=today)
+    assert [each["text"] for each in results] == ["The bicycle is red"]
+    for tool in ("memory_search", "search_memory"):
+        refused = await tools.refusal(tool, query=ASKED, since="yesterday")
+        assert "since" in refused
+        assert "got 'yesterday'; accepted is a day such as 2026-11-22" in refused
+        refused = await tools.refusal(tool, query=ASKED, since=today, until="2020-01-01")
+        assert f"until: 2020-01-01 is before since, {today}" in refused
