@@ -34,9 +34,8 @@ from guest.memory.storage.availability import WatchedDatabase, is_away
 from guest.memory.storage.base import Database
 from guest.memory.storage.changes import Background
 from guest.memory.storage.erasure import Eraser
-from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.local import LocalDatabase, RamDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
-from guest.memory.storage.ram import RamDatabase
 
 if TYPE_CHECKING:
     from guest.memory.storage.remote import RemoteDatabase

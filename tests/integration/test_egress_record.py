@@ -16,11 +16,10 @@ from wire.v1 import egress_pb2 as pb
 from wire.v1 import egress_pb2_grpc, gateway_pb2
 
 from egress import watch as watching
-from egress.admission import questions
+from egress.admission import admission as deciding
 from egress.admission import record as recording
-from egress.admission.admission import Admission
+from egress.admission.admission import OPEN_MAX, Admission, Questions
 from egress.admission.allowance import Allowance
-from egress.admission.questions import Questions
 from egress.admission.record import Caller, Record
 from egress.configuration import State
 from egress.server import Control
@@ -399,7 +398,7 @@ async def test_a_client_that_gives_up_and_tries_again_finds_the_same_question(ho
 async def test_a_question_that_nobody_waits_for_is_withdrawn(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "LINGER_S", 0.05)
+    monkeypatch.setattr(deciding, "LINGER_S", 0.05)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(house.questions.ask(SHELL, ATTEMPT, ASK), 0.2)
     async with asyncio.timeout(30):
@@ -414,11 +413,11 @@ async def test_many_questions_of_one_session_do_not_flood_a_person(house: House)
         caller = Caller("shell", session, "turn-1")
         return asyncio.create_task(house.questions.ask(caller, ATTEMPT, verdict))
 
-    waiting = [asking(number) for number in range(questions.OPEN_MAX)]
+    waiting = [asking(number) for number in range(OPEN_MAX)]
     await asyncio.sleep(0)
     assert "other questions" in (await asking(99)).reason
     other = asking(1, "session-2")
-    for _ in range(questions.OPEN_MAX + 1):
+    for _ in range(OPEN_MAX + 1):
         house.answers.put_nowait(gateway_pb2.AskReply(approved=False, by="expiry"))
     for each in (*waiting, other):
         assert (await each).reason == "a person was asked and did not answer in time"

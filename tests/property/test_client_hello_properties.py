@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egress.proxy.client_hello import HELLO_MAX, ClientHello, HelloReader
+from egress.proxy.tunnel import HELLO_MAX, ClientHello, HelloReader
 from tests.support.egress.hellos import extension, hello, in_records, server_name
 
 REAL = hello("files.example.org")

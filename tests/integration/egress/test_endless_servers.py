@@ -8,7 +8,7 @@ import pytest
 from wire.v1 import egress_pb2 as pb
 
 from egress.outbound.dialing import INFORMATIONAL_MAX
-from egress.proxy.client_hello import HELLO_MAX, HelloReader
+from egress.proxy.tunnel import HELLO_MAX, HelloReader
 from tests.support.egress.hellos import extension, hello, in_records
 from tests.support.egress.program import Egress
 

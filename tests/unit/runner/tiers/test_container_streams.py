@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.tiers.base import LaunchSpec
-from runner.tiers.container.streams import Streams
+from runner.tiers.container.containers import Streams
 from runner.workspace.mounts import Role
 
 
