@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -31,6 +29,7 @@ from guest.agent.models.errors import EmptyAnswer
 from guest.agent.prompt import window
 from guest.agent.reading import Reading, thinking_apart
 from guest.agent.recorder import Run
+from guest.agent.requests import RequestHooks
 from guest.agent.text_calls import NOT_RUN, WRITTEN_AS_TEXT, TextCall, parse
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool
@@ -48,7 +47,7 @@ _ASKED: Final = (
 )
 
 
-class ReadAnswers(AbstractCapability[Any]):
+class ReadAnswers(RequestHooks):
     """For the requests of one turn to a model.
 
     Args:
@@ -74,28 +73,17 @@ class ReadAnswers(AbstractCapability[Any]):
         """Reads the answer that comes next."""
         return Reading(self._offered, opened=self._label in self._opening)
 
-    async def prepare_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
-        request_context: ModelRequestContext,
-    ) -> ModelRequestContext:
-        sent = request_context.model_request_parameters.function_tools
+    async def prepare(self, request: ModelRequestContext) -> None:
+        sent = request.model_request_parameters.function_tools
         offered = {*(tool.name for tool in sent), *self._tools}  # deferred ones may be called, too
         asked = self._run.request.text.casefold()
         named = any("_" in name and name.casefold() in asked for name in offered)
         wants_text = self._run.form or "json" in asked or named
         self._offered = frozenset(() if wants_text else offered)
-        return request_context
 
-    async def after_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        *,
-        request_context: ModelRequestContext,
-        response: ModelResponse,
-    ) -> ModelResponse:
-        read = await self._read(response, request_context)
-        return checked(read, request_context.messages, self._run.refusals)
+    async def read(self, request: ModelRequestContext, response: ModelResponse) -> ModelResponse:
+        read = await self._read(response, request)
+        return checked(read, request.messages, self._run.refusals)
 
     async def _read(self, response: ModelResponse, request: ModelRequestContext) -> ModelResponse:
         response = replace(response, parts=self._split(response.parts))

@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from pydantic_ai import ModelAPIError, RetryModelRequest, RunContext
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai import ModelAPIError, RetryModelRequest
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
     ModelAuthenticationError,
@@ -38,6 +37,7 @@ from guest.agent.models.errors import is_too_long
 from guest.agent.prompt.recall import marked
 from guest.agent.receipts.ledger import parsed
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
+from guest.agent.requests import RequestHooks
 from guest.agent.text_calls import WRITTEN_AS_TEXT
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Arguments, Tool
@@ -58,7 +58,7 @@ Refused = set[tuple[str, type[Arguments]]]
 """By a model's label the arguments of tools that its provider has refused."""
 
 
-class LeaveOutRefused(AbstractCapability[Any]):
+class LeaveOutRefused(RequestHooks):
     """For the requests of one turn to the model `label`.
 
     Args:
@@ -89,30 +89,19 @@ class LeaveOutRefused(AbstractCapability[Any]):
         self._sent: list[str] = []
         self._untold = ""
 
-    async def prepare_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
-        request_context: ModelRequestContext,
-    ) -> ModelRequestContext:
-        parameters = request_context.model_request_parameters
+    async def prepare(self, request: ModelRequestContext) -> None:
+        parameters = request.model_request_parameters
         offered = [each for each in parameters.function_tools if each.name not in self._out]
         self._sent = [each.name for each in offered]
-        request_context.model_request_parameters = replace(parameters, function_tools=offered)
-        return request_context
+        request.model_request_parameters = replace(parameters, function_tools=offered)
 
-    async def on_model_request_error(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the error
-        *,
-        request_context: ModelRequestContext,
-        error: Exception,
-    ) -> ModelResponse:
+    async def mend(self, request: ModelRequestContext, error: Exception) -> None:
         foreign = [name for name in self._sent if name in self._foreign]
         said = _refusal(error)
         if not foreign or not said:
             raise error
         named = [name for name in foreign if name in _named(said, self._sent)]
-        if named and request_context.attempt < _ATTEMPTS_MAX:
+        if named and request.attempt < _ATTEMPTS_MAX:
             self._refused |= {(self._label, self._foreign[name]) for name in named}
             await self._tell(f"{self._label} refuses {', '.join(named)}, which is left out")
         else:
@@ -124,13 +113,7 @@ class LeaveOutRefused(AbstractCapability[Any]):
         self._out |= set(named)
         raise RetryModelRequest from error
 
-    async def after_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        *,
-        request_context: ModelRequestContext,  # noqa: ARG002
-        response: ModelResponse,
-    ) -> ModelResponse:
+    async def read(self, _: ModelRequestContext, response: ModelResponse) -> ModelResponse:
         if self._untold:
             await self._tell(self._untold)
             self._untold = ""
@@ -164,7 +147,7 @@ def _named(said: str, sent: list[str]) -> set[str]:
 
 
 @dataclass
-class _Rewriting(AbstractCapability[Any]):
+class _Rewriting(RequestHooks):
     """Sends the model `label` rewritten messages, once its provider has refused them as they are.
 
     Args:
@@ -180,23 +163,12 @@ class _Rewriting(AbstractCapability[Any]):
     words: re.Pattern[str]
     learn: Callable[[], Awaitable[None]]
 
-    async def prepare_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        request_context: ModelRequestContext,
-    ) -> ModelRequestContext:
+    async def prepare(self, request: ModelRequestContext) -> None:
         if self.label in self.known:
-            request_context.messages = [*map(self.rewritten, request_context.messages)]
-        return request_context
+            request.messages = [*map(self.rewritten, request.messages)]
 
-    async def on_model_request_error(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        *,
-        request_context: ModelRequestContext,
-        error: Exception,
-    ) -> ModelResponse:
-        changes = any(self.rewritten(each) != each for each in request_context.messages)
+    async def mend(self, request: ModelRequestContext, error: Exception) -> None:
+        changes = any(self.rewritten(each) != each for each in request.messages)
         if self.label in self.known or not changes or not any(map(self._is_refusal, _each(error))):
             raise error
         await self.learn()
@@ -234,13 +206,11 @@ class TellPlainly(_Rewriting):
 
         super().__init__(label, plain, _plainly, _ROLE_WORDS, learn)
 
-    async def prepare_model_request(
-        self, ctx: RunContext[Any], request_context: ModelRequestContext
-    ) -> ModelRequestContext:
-        parts = (part for message in request_context.messages for part in message.parts)
+    async def prepare(self, request: ModelRequestContext) -> None:
+        parts = (part for message in request.messages for part in message.parts)
         if any(getattr(part, "provider_details", None) == WRITTEN_AS_TEXT for part in parts):
             await self.learn()
-        return await super().prepare_model_request(ctx, request_context)
+        await super().prepare(request)
 
 
 def _plainly(message: ModelMessage) -> ModelMessage:

@@ -10,10 +10,9 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from pydantic_ai import ModelRetry, RunContext
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai import ModelRetry
 from pydantic_ai.messages import InstructionPart, ModelResponse, TextPart
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.output import OutputObjectDefinition
@@ -23,6 +22,7 @@ from wire.errors import Code
 from guest.agent import history, incomplete
 from guest.agent.answer_form import AnswerForm, bare
 from guest.agent.meter import candidates
+from guest.agent.requests import RequestHooks
 from guest.errors import GuestError
 
 _TOLD: Final = (
@@ -32,7 +32,7 @@ _TOLD: Final = (
 _AGAIN: Final = "A program reads your answer, and cannot use it: {fault}. Answer as it demands."
 
 
-class HoldToForm(AbstractCapability[Any]):
+class HoldToForm(RequestHooks):
     """Has the answers of one turn made as `form` demands, which may be another one later in it.
 
     Args:
@@ -49,25 +49,21 @@ class HoldToForm(AbstractCapability[Any]):
         self._refused = refused
         self._again = False
 
-    async def prepare_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
-        request_context: ModelRequestContext,
-    ) -> ModelRequestContext:
+    async def prepare(self, request: ModelRequestContext) -> None:
         form = self._form()
         if form.must_call:
-            settings = {**(request_context.model_settings or {}), "tool_choice": [*form.must_call]}
+            settings = {**(request.model_settings or {}), "tool_choice": [*form.must_call]}
             if settings.get("thinking"):  # Anthropic refuses the two together
                 settings["thinking"] = False
-            request_context.model_settings = cast(ModelSettings, settings)
+            request.model_settings = cast(ModelSettings, settings)
         if form.schema is None:
-            return request_context
-        parameters = request_context.model_request_parameters
+            return
+        parameters = request.model_request_parameters
         told = InstructionPart(f"{_TOLD}\n{json.dumps(form.schema, ensure_ascii=False)}")
         parameters = replace(
             parameters, instruction_parts=[*(parameters.instruction_parts or ()), told]
         )
-        models = candidates(request_context.model)
+        models = candidates(request.model)
         beside = all(map(_beside_tools, models)) and bool(form.schema.get("properties"))
         alone = self._again and not form.must_call and all(map(_has_native, models))
         if beside or alone:
@@ -76,16 +72,9 @@ class HoldToForm(AbstractCapability[Any]):
             parameters = replace(
                 parameters, output_mode="native", output_object=output, function_tools=tools
             )
-        request_context.model_request_parameters = parameters
-        return request_context
+        request.model_request_parameters = parameters
 
-    async def after_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        *,
-        request_context: ModelRequestContext,  # noqa: ARG002
-        response: ModelResponse,
-    ) -> ModelResponse:
+    async def read(self, _: ModelRequestContext, response: ModelResponse) -> ModelResponse:
         form = self._form()
         if not form or incomplete.reason_of(response, self._provider):
             return response

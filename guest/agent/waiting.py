@@ -4,16 +4,15 @@ a long request slowly."""
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
-from pydantic_ai import ModelRetry, RetryModelRequest, RunContext
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai import ModelRetry, RetryModelRequest
 from pydantic_ai.models import ModelRequestContext
 from wire.errors import Code
 
 from guest.agent.failures import CONFIG
 from guest.agent.models.errors import is_loading, is_malformed_call
+from guest.agent.requests import RequestHooks
 from guest.errors import GuestError
 from guest.tools.clock import Clock, Pause
 
@@ -78,7 +77,7 @@ async def _later(tell: Callable[[], Awaitable[None]]) -> None:
     await tell()
 
 
-class AwaitServer(AbstractCapability[Any]):
+class AwaitServer(RequestHooks):
     """Asks a server again that still loads its model, up to the limit for the first token, and once
     one that has failed. Has a model mend a call that its server could not read."""
 
@@ -87,20 +86,14 @@ class AwaitServer(AbstractCapability[Any]):
         self._tell = tell
         self._told = False
 
-    async def on_model_request_error(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the error
-        *,
-        request_context: ModelRequestContext,
-        error: Exception,
-    ) -> ModelResponse:
+    async def mend(self, request: ModelRequestContext, error: Exception) -> None:
         if is_malformed_call(error):
             raise ModelRetry(_MALFORMED) from error
-        if is_loading(error) and request_context.attempt < _ATTEMPTS_MAX:
+        if is_loading(error) and request.attempt < _ATTEMPTS_MAX:
             if not self._told:
                 self._told = True
                 await self._tell(f"the server of {self._label} is still loading the model: waiting")
-        elif getattr(error, "status_code", 0) != 500 or request_context.attempt > 1:
+        elif getattr(error, "status_code", 0) != 500 or request.attempt > 1:
             raise error
-        await asyncio.sleep(AGAIN_S * request_context.attempt)
+        await asyncio.sleep(AGAIN_S * request.attempt)
         raise RetryModelRequest from error

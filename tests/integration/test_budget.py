@@ -22,7 +22,9 @@ CAP = 0.10
 PRICE = PriceSettings(input=5.0, cached_input=1.0, output=10.0)
 TAKEN = (2_000, 200, 1_000)
 COST = (1_000 * 5.0 + 1_000 * 1.0 + 200 * 10.0) / 1e6
-LOOPING = wire.calls(("c1", "memory_search", '{"query": "x"}'), usage=TAKEN)
+LOOPING = [
+    wire.calls(("c1", "memory_search", f'{{"query": "{n}"}}'), usage=TAKEN) for n in range(100, 160)
+]
 
 
 @asynccontextmanager
@@ -56,7 +58,7 @@ async def usage(alice: Client, **asked: Any) -> pb.GetUsageReply:
 
 
 async def test_five_turns_at_once_and_a_restart_stay_within_a_day(tmp_path: Path) -> None:
-    async with openai_server(LOOPING) as server:
+    async with openai_server(*LOOPING) as server:
         settings: dict[str, Any] = {"budget": BudgetSettings(day_usd=CAP), "max_steps": 100}
         async with guest(server, tmp_path, sessions=5, **settings) as alice:
             failed = await asyncio.gather(*(failure(alice, f"s{n}") for n in range(5)))
@@ -98,7 +100,7 @@ async def test_five_turns_at_once_and_a_restart_stay_within_a_day(tmp_path: Path
 async def test_a_looping_model_stays_within(setting: str, most: float, tmp_path: Path) -> None:
     budget = BudgetSettings.model_validate({setting: most})
     async with (
-        openai_server(LOOPING) as server,
+        openai_server(*LOOPING) as server,
         guest(server, tmp_path, sessions=2, budget=budget, max_steps=100) as alice,
     ):
         failed = await failure(alice)
