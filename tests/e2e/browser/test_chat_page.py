@@ -122,7 +122,7 @@ def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
     receipt = page.get_by_role("list", name="What this turn did to memory").get_by_role("listitem")
     expect(receipt).to_contain_text("Saved a note")
     expect(receipt).to_contain_text("“tea is at five”")
-    receipt.get_by_role("link").click()
+    receipt.get_by_role("link", name="undo or forget").click()
     expect(page.get_by_text("tea is at five").first).to_be_visible()
 
 

@@ -89,7 +89,7 @@ function Receipt({ receipt }) {
     <span aria-hidden="true">${done ? "✓" : "✗"}</span>
     ${done ? what : `${what}: ${receipt.outcome}`}
     ${words && html` <${ForeignText} text=${words} />`}
-    ${gone ? html` <span class="muted">${id}</span>` : id && html` <a href=${href("memory", receipt.note_id)}>${id}</a>`}
+    ${gone ? html` <span class="muted">${id}</span>` : id && html` <a href=${href("memory", receipt.note_id)}>${done ? `undo or forget ${id}` : id}</a>`}
     ${how && html`<span class="muted">, ${how}</span>`}
     ${receipt.asked_by === "runtime" && html`<span class="muted">, by the runtime</span>`}
     ${receipt.reason && html`<span class="muted">, ${receipt.reason}</span>`}

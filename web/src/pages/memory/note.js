@@ -60,7 +60,7 @@ export function NoteView({ user, noteId, onChanged, onGone, onTag }) {
         ${note.origin?.material &&
         html`<button type="button" onClick=${() => setDoing("vouch")}>Confirm</button>`}
         <button type="button" disabled=${isFirst} onClick=${() => setDoing("undo")}
-          title=${isFirst ? "It says what it said first" : ""}>
+          title=${isFirst ? "It says what it said first: forget it to undo the save" : ""}>
           ${note.superseded ? "Bring it back" : "Undo the last change"}</button>
         <button type="button" class="danger" onClick=${() => setDoing("forget")}>Forget</button>
       </p>
