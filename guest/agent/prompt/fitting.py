@@ -371,14 +371,10 @@ def _notes_within(notes: Sequence[str], most: int) -> str:
     lines = [f"\nNote: {note}".encode(errors="replace") for note in notes]
     share = most if sum(map(len, lines)) <= most else max(_NOTE_BYTES, most // len(lines))
     half = share // 2 - 2
-    kept = ""
-    for line in lines:
-        most -= min(len(line), share)
-        if most < 0:
-            break
-        ends = (line,) if len(line) <= share else (line[:half], line[-half:])
-        kept += "…".join(end.decode(errors="ignore") for end in ends)
-    return kept
+    cut = (
+        line if len(line) <= share else line[:half] + "…".encode() + line[-half:] for line in lines
+    )
+    return b"".join(cut)[:most].decode(errors="ignore")
 
 
 def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestError:
