@@ -15,13 +15,12 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.deferred import FIND_TOOLS, search_tool
+from guest.agent.deferred import FIND_TOOLS, brief, search_tool
 from guest.agent.history import storable
 from guest.agent.recorder import Run
 from guest.agent.turn import ClientTool
 from guest.tools.arguments import arguments_text, told
 from guest.tools.base import Safety, Tool, ToolResult
-from guest.tools.brief import brief
 from guest.tools.pipeline import ToolPipeline
 
 ARGUMENTS = "arguments"
