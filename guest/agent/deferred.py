@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 from wire.tools import CORE
 
+from guest.agent.requests import RequestHooks
 from guest.errors import StorageError
 from guest.memory.conversations.sessions import SessionState
 from guest.tools.base import Arguments, Tool
@@ -152,7 +151,7 @@ def search_tool(tools: Iterable[Tool]) -> list[ToolDefinition]:
     ]
 
 
-class FoundTools(AbstractCapability[Any]):
+class FoundTools(RequestHooks):
     """The tools that a session has found; offers them in the requests of one turn.
 
     Args:
@@ -171,13 +170,9 @@ class FoundTools(AbstractCapability[Any]):
         self._epoch = 0
         self._is_read = False
 
-    async def prepare_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the request
-        request_context: ModelRequestContext,
-    ) -> ModelRequestContext:
+    async def prepare(self, request: ModelRequestContext) -> None:
         await self._read()
-        parameters = request_context.model_request_parameters
+        parameters = request.model_request_parameters
         deferred = {each.name for each in self._tools()} - CORE
         others = {each.name: each for each in parameters.function_tools if each.name in deferred}
         tools = [each for each in parameters.function_tools if each.name not in deferred]
@@ -185,8 +180,7 @@ class FoundTools(AbstractCapability[Any]):
         room = max(0, OFFERED_MAX - len(tools))
         shown = sorted(found, key=self._used.__getitem__, reverse=True)[:room]
         tools += [others[name] for name in found if name in shown]
-        request_context.model_request_parameters = replace(parameters, function_tools=tools)
-        return request_context
+        request.model_request_parameters = replace(parameters, function_tools=tools)
 
     async def find(self, query: str) -> str:
         """Find the tools for `query`, offer them from now on, and tell of them."""

@@ -363,14 +363,6 @@ def contradict(view: View, match: re.Match[str]) -> Step | None:
     return _change(view, view.focus, match["text"])
 
 
-def update(view: View, match: re.Match[str]) -> Step:
-    return _write(view, match["note_id"], match["text"])
-
-
-def forget_note(view: View, match: re.Match[str]) -> Step:
-    return _delete(view, match["note_id"], "")
-
-
 def forget_that(view: View, _: re.Match[str]) -> Step:
     if view.focus is None:
         return TextPart("I do not know which note you mean. Say: forget NOTE-ID, or forget TOPIC")
@@ -497,14 +489,6 @@ def _checked(taken: Step, view: View, no_shell_reason: str) -> Step:
     return TextPart(f"I cannot do that: the tool {taken.tool_name} is switched off here.")
 
 
-def _help(_: View, __: re.Match[str]) -> Step:
-    return TextPart(f"{_INTRODUCTION}\n{_HELP}")
-
-
-def _greet(_: View, __: re.Match[str]) -> Step:
-    return TextPart(f"Hello. {_INTRODUCTION} Say help to see them.")
-
-
 def _calling(tool: str, failed: str, tell: Callable[[Outcome], str]) -> Handle:
     """Calls `tool` with what a command names."""
 
@@ -554,11 +538,14 @@ _NOTE_ID = r"(?P<note_id>note-[\w-]+)"
 _PATH = r"(?P<path>/[^\n]*|[^\s:]+)"
 
 COMMANDS = (
-    _command(r"\?|/?help\b.*|(?:list )?commands[.!?]*|what can (?:you|i) (?:do|say).*", _help),
+    _command(
+        r"\?|/?help\b.*|(?:list )?commands[.!?]*|what can (?:you|i) (?:do|say).*",
+        lambda *_: TextPart(f"{_INTRODUCTION}\n{_HELP}"),
+    ),
     _command(
         r"(?:hi|hello|hey|good (?:morning|afternoon|evening))(?: there)?[\s.,!]*"
         r"|(?:who|what) are you\b.*",
-        _greet,
+        lambda *_: TextPart(f"Hello. {_INTRODUCTION} Say help to see them."),
     ),
     _command(
         r"(?:what do you (?:know|remember) (?:about|of)|do you (?:remember|know)(?: about)?"
@@ -567,14 +554,20 @@ COMMANDS = (
     ),
     _command(r"(?:what|who)(?:'s|’s| is| are| was| were) (?P<topic>my .+)", recall),
     _command(rf"{_PLEASE}remember(?:\s+that\b|\s*:)?\s+(?P<text>\S.*)", remember),
-    _command(rf"{_PLEASE}update {_NOTE_ID}\s*:\s*(?P<text>\S.*)", update),
+    _command(
+        rf"{_PLEASE}update {_NOTE_ID}\s*:\s*(?P<text>\S.*)",
+        lambda view, match: _write(view, match["note_id"], match["text"]),
+    ),
     _command(
         rf"{_PLEASE}(?:correct|update|change) (?:that|it|this)(?: to)?\s*[:,]?\s+(?P<text>\S.*)"
         r"|correction\s*:\s*(?P<text2>\S.*)",
         correct,
     ),
     _command(r"no\s*[,:]\s*(?P<text>\S+\s+\S.*)", contradict),
-    _command(rf"{_PLEASE}(?:forget|delete)(?: note)? {_NOTE_ID}[\s.!]*", forget_note),
+    _command(
+        rf"{_PLEASE}(?:forget|delete)(?: note)? {_NOTE_ID}[\s.!]*",
+        lambda view, match: _delete(view, match["note_id"], ""),
+    ),
     _command(rf"{_PLEASE}forget (?:that|it|this)[\s.!]*", forget_that),
     _command(rf"{_PLEASE}forget(?: about| that)? (?P<topic>\S.*)", forget_topic),
     _command(

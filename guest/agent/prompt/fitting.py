@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_ai import RetryModelRequest, RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -33,6 +32,7 @@ from guest.agent.models.windows import Windows
 from guest.agent.prompt.beside import shown_beside, with_beside, without_beside, without_deleted
 from guest.agent.prompt.builder import Prepared, Sections
 from guest.agent.prompt.window import of_messages, of_part, of_tools
+from guest.agent.requests import RequestHooks
 from guest.errors import GuestError
 from guest.memory.search.tokens import bytes_within, tokens_of
 
@@ -76,7 +76,7 @@ class Sent:
         return self.rules + self.tools
 
 
-class FitToWindow(AbstractCapability[Any]):
+class FitToWindow(RequestHooks):
     """Cuts each request of one turn to the window, right before it is sent.
 
     Turns leave only once `condense` has summarised them: it takes what was prepared, the window,
@@ -197,14 +197,8 @@ class FitToWindow(AbstractCapability[Any]):
                     raise
                 window = min(self._configured, window * 5 // 4 + 1)
 
-    async def on_model_request_error(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - all is in the error
-        *,
-        request_context: ModelRequestContext,
-        error: Exception,
-    ) -> ModelResponse:
-        if not is_too_long(error) or request_context.attempt > _CUTS_MAX:
+    async def mend(self, request: ModelRequestContext, error: Exception) -> None:
+        if not is_too_long(error) or request.attempt > _CUTS_MAX:
             raise error
         window, asked = limits_in(error)
         fixed = self.sent.fixed if self.sent else 0
@@ -215,13 +209,7 @@ class FitToWindow(AbstractCapability[Any]):
         self._refused, self._window = error, fitting
         raise RetryModelRequest from error
 
-    async def after_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        *,
-        request_context: ModelRequestContext,  # noqa: ARG002
-        response: ModelResponse,
-    ) -> ModelResponse:
+    async def read(self, _: ModelRequestContext, response: ModelResponse) -> ModelResponse:
         read = response.usage.input_tokens
         if self._refused is not None:
             self._refused = None
