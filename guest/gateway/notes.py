@@ -7,6 +7,7 @@ from typing import Final
 
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
+from wire.zones import today
 
 from guest.errors import GuestError, StorageError
 from guest.gateway import convert, validation
@@ -15,6 +16,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Filter, Hit, Only, Origin
 from guest.memory.period import begins
 from guest.memory.search.context_block import one_line
+from guest.memory.when import read
 from guest.tools.memory.answers import about_similar, marks
 from guest.tools.redaction.placeholders import placeholder_in
 from guest.tools.redaction.scrubber import REDACTED
@@ -76,18 +78,25 @@ class Notes:
         return await largest_page(request.limit or _PAGE_DEFAULT, page, self._reply_max_bytes)
 
     async def search(self, request: pb.SearchNotesRequest) -> pb.SearchNotesReply:
-        only = Only(superseded=request.include_superseded, chosen=_filter(request))
+        chosen, period = _filter(request), None
+        if request.read_time and chosen == chosen.at_any_time:
+            period = read(request.query, today())
+        if period is not None:
+            then = period.limits("")
+            chosen = replace(chosen, since=then.since, before=then.before)
         found = await self._memory.search(
             request.query,
             top_k=request.top_k or _TOP_K_DEFAULT,
             tags=[*request.tags],
             include_conversation=request.include_conversation,
-            only=only,
+            only=Only(superseded=request.include_superseded, chosen=chosen),
             weak=True,
+            or_anytime=period is not None,
         )
         return pb.SearchNotesReply(
             notes=await self._results(found.results),
             warnings=map(one_line, (*found.all_warnings, *marks(found.results))),
+            period=str(period or ""),
         )
 
     async def get(self, request: pb.GetNoteRequest) -> pb.Note:

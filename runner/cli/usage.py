@@ -101,7 +101,7 @@ def remarks(total: gateway_pb2.UsageSum) -> list[str]:
     return found
 
 
-def first_day(since: str) -> str:
+def first_day(since: str, option: str = "--since") -> str:
     """The day that `2026-11-22` or `7d` names; empty for `all`."""
     if since == "all":
         return ""
@@ -110,7 +110,7 @@ def first_day(since: str) -> str:
             return (today() - timedelta(days=int(days[1]) - 1)).isoformat()
         return date.fromisoformat(since).isoformat()
     raise typer.BadParameter(
-        f"--since: {since!r} is not accepted; write a day such as 2026-11-22, 7d or all"
+        f"{option}: {since!r} is not accepted; write a day such as 2026-11-22, 7d or all"
     )
 
 

@@ -341,3 +341,23 @@ async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(
     first, second = seen
     assert (first.actor, first.asked) == ("agent", "remember that tea is at five")
     assert (second.actor, second.asked, second.session_id) == ("agent", "", "s")
+
+
+async def test_a_time_among_the_words_limits_a_search_that_reads_it(
+    alice: Client,
+) -> None:
+    await alice.save("tea is at five")
+    for query, period, count in (
+        ("what tea did I name today?", "since ", 1),
+        ("what tea did I name on 12 May 2020?", "from 12 May 2020", 1),
+        ("what tea may I drink?", "", 1),
+    ):
+        found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query=query, read_time=True))
+        assert found.period.startswith(period)
+        assert bool(found.period) == bool(period)
+        assert len(found.notes) == count
+        assert [each.startswith("nothing is from that time") for each in found.warnings] == (
+            [True] if "2020" in query else []
+        )
+    found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="tea on 12 May 2020"))
+    assert (found.period, len(found.notes)) == ("", 1)

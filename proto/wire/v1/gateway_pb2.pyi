@@ -2211,7 +2211,7 @@ class ListNotesRequest(_message.Message):
     origin_channel: _builtins.str
     """through which it was last written; empty: any"""
     since: _builtins.str
-    """the first day, UTC, on which it was last written, YYYY-MM-DD; empty: any"""
+    """the first day of the user on which it was last written, YYYY-MM-DD; empty: any"""
     before: _builtins.str
     """the day before which it was last written; empty: any"""
     for_model: _builtins.bool
@@ -2281,11 +2281,12 @@ class SearchNotesRequest(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     INCLUDE_SUPERSEDED_FIELD_NUMBER: _builtins.int
     FOR_MODEL_FIELD_NUMBER: _builtins.int
+    READ_TIME_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     top_k: _builtins.int
     include_conversation: _builtins.bool
     type: _builtins.str
-    """As in ListNotesRequest. With one of them, conversations are not searched."""
+    """As in ListNotesRequest. With one of them but since and before, conversations are not searched."""
     actor: _builtins.str
     material_only: _builtins.bool
     session_id: _builtins.str
@@ -2295,6 +2296,10 @@ class SearchNotesRequest(_message.Message):
     include_superseded: _builtins.bool
     for_model: _builtins.bool
     """see ListNotesRequest"""
+    read_time: _builtins.bool
+    """A time in the query, such as "yesterday" or "last March", limits the search where neither since
+    nor before does. Where nothing is from that time, the results are from any time.
+    """
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2313,10 +2318,11 @@ class SearchNotesRequest(_message.Message):
         before: _builtins.str = ...,
         include_superseded: _builtins.bool = ...,
         for_model: _builtins.bool = ...,
+        read_time: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "for_model", b"for_model", "include_conversation", b"include_conversation", "include_superseded", b"include_superseded", "material_only", b"material_only", "origin_channel", b"origin_channel", "query", b"query", "session_id", b"session_id", "since", b"since", "tags", b"tags", "top_k", b"top_k", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "for_model", b"for_model", "include_conversation", b"include_conversation", "include_superseded", b"include_superseded", "material_only", b"material_only", "origin_channel", b"origin_channel", "query", b"query", "read_time", b"read_time", "session_id", b"session_id", "since", b"since", "tags", b"tags", "top_k", b"top_k", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2328,6 +2334,9 @@ class SearchNotesReply(_message.Message):
 
     NOTES_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    period: _builtins.str
+    """the time that was read, such as "from 26 November 2026"; empty: none"""
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Note]: ...
     @_builtins.property
@@ -2337,10 +2346,11 @@ class SearchNotesReply(_message.Message):
         *,
         notes: _abc.Iterable[Global___Note] | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        period: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["notes", b"notes", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notes", b"notes", "period", b"period", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

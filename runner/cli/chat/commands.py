@@ -220,8 +220,10 @@ async def _memory(chat: Chat, query: str) -> None:
             resolution="/memory WORDS; `runner memory list` lists all notes",
         )
     reply = await chat.conversation.client.search_notes(
-        gateway_pb2.SearchNotesRequest(query=query, top_k=_FOUND_NOTES)
+        gateway_pb2.SearchNotesRequest(query=query, top_k=_FOUND_NOTES, read_time=True)
     )
+    if reply.period:
+        await chat.screen.status(f"{reply.period}; words in quotation marks are no time")
     for warning in reply.warnings:
         await chat.screen.status(f"warning: {one_line(warning)}")
     if reply.notes:

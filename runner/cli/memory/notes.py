@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from datetime import date, timedelta
 from typing import Annotated, Final, Literal, TypeVar
 
 import typer
@@ -37,6 +38,7 @@ from runner.cli.output import (
     print_table,
     to_the_second,
 )
+from runner.cli.usage import first_day
 from runner.client.gateway import GatewayClient
 
 LIMIT_MAX: Final = 100_000
@@ -70,17 +72,41 @@ def search(
     conversations: Annotated[
         bool, typer.Option("--conversations", help="Also what was said in conversations.")
     ] = False,
+    since: Annotated[
+        str,
+        typer.Option(
+            help="From this day on, such as 2026-11-22 or 7d; all: at any time, whatever the words "
+            "say.",
+            show_default=False,
+        ),
+    ] = "",
+    until: Annotated[str, typer.Option(help="Until this day, and on it.", show_default=False)] = "",
     json: AsJson = False,
 ) -> None:
-    """Find notes by meaning and by words, the best first."""
+    """Find notes by meaning and by words, the best first.
+
+    A time among the words, such as "yesterday" or "last March", limits the search.
+    """
+    last = first_day(until, "--until") if until else ""
     request = gateway_pb2.SearchNotesRequest(
-        query=" ".join(query), top_k=limit, tags=tag, include_conversation=conversations
+        query=" ".join(query),
+        top_k=limit,
+        tags=tag,
+        include_conversation=conversations,
+        since=first_day(since) if since else "",
+        before=(date.fromisoformat(min(last, "9999-12-30")) + timedelta(1)).isoformat()
+        if last
+        else "",
+        read_time=not (since or until),
     )
     reply = ask_agent(context.obj, lambda agent: agent.search_notes(request))
+    if reply.period:
+        typer.echo(f"{reply.period}; --since all searches any time", err=True)
     warn(reply.warnings)
     if json:
         hits = list(map(HITS.as_json, reply.notes))
-        print_json({"notes": hits, "warnings": list(reply.warnings)})
+        shown = {"notes": hits, "period": reply.period, "warnings": list(reply.warnings)}
+        print_json(shown)
     elif reply.notes:
         print_table(Rows(HITS, reply.notes))
     else:

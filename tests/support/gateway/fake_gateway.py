@@ -106,6 +106,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.log: list[Change] = []
         self.seen: list[Any] = []
         self.warnings: list[str] = []
+        self.reads_time = False
         self.refusal: WireError | None = None
         self.accepted = 0
         self.unreadable: WireError | None = None
@@ -238,7 +239,11 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def SearchNotes(self, request: Any, context: Any) -> gateway_pb2.SearchNotesReply:
         self.seen.append(request)
         found = [note for note in self.notes.values() if request.query in note.text]
-        return gateway_pb2.SearchNotesReply(notes=found[: request.top_k], warnings=self.warnings)
+        return gateway_pb2.SearchNotesReply(
+            notes=found[: request.top_k],
+            warnings=self.warnings,
+            period="from 26 November 2026" if request.read_time and self.reads_time else "",
+        )
 
     async def GetNote(self, request: Any, context: Any) -> Note:
         return self._note(request)

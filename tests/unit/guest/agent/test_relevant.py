@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,22 @@ async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(
         embedder.error = RuntimeError("gone")
         degraded = await finder.find(CONTEXT, question)
         assert "semantic search is unavailable" in degraded.problem
+
+
+async def test_what_is_of_the_day_that_the_message_names_comes_first() -> None:
+    """Even what fits little: it is what there was then."""
+    memory = FakeMemory([hit("tea"), hit("milk", score=0.0)])
+    found = await relevant(memory).find(CONTEXT, "what did I say on 12 May 2025?")
+    (_, only), (_, then) = memory.asked
+    assert only == Only(session_id="s1")
+    assert (then.chosen.since[:10], then.chosen.before[:10]) in (
+        ("2025-05-11", "2025-05-12"),
+        ("2025-05-12", "2025-05-13"),
+    )
+    assert found.period == "from 12 May 2025"
+    late = replace(found, results=(hit("coffee"),), then=(hit("milk", score=0.0),))
+    text = relevant(memory).tell(late, NOTHING).text
+    assert text.index("milk") < text.index("coffee")
+    assert text.endswith("(The first of these are from 12 May 2025, as the message says.)")
+    nothing = relevant(memory).tell(replace(found, results=(), then=()), NOTHING).text
+    assert nothing == "(Nothing in memory is from 12 May 2025.)"

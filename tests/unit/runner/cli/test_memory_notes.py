@@ -47,6 +47,30 @@ def test_a_search_for_programs(memory: FakeGateway, run_memory: RunCommand) -> N
     assert run_memory("search", "nowhere").out == "nothing found\n"
 
 
+def test_a_search_says_which_time_it_has_read_and_takes_days(
+    memory: FakeGateway, run_memory: RunCommand
+) -> None:
+    memory.holds("note-1", "yesterday", score=0.5)
+    memory.reads_time = True
+    done = run_memory("search", "yesterday", "--json")
+    assert done.err == "from 26 November 2026; --since all searches any time\n"
+    assert json.loads(done.out)["period"] == "from 26 November 2026"
+    for options, since, before in (
+        (("--since", "2026-11-01", "--until", "2026-11-30"), "2026-11-01", "2026-12-01"),
+        (("--since", "all"), "", ""),
+        (("--until", "2026-11-30"), "", "2026-12-01"),
+    ):
+        assert run_memory("search", "yesterday", *options).err == ""
+        asked = memory.seen[-1]
+        assert (asked.since, asked.before, asked.read_time) == (since, before, False)
+    for option in ("--since", "--until"):
+        done = run_memory("search", "yesterday", option, "monday")
+        assert done.code == 2
+        assert f"{option}: 'monday' is not accepted; write a day such as 2026-11-22" in " ".join(
+            done.err.replace("│", " ").split()
+        )
+
+
 def test_a_list_goes_from_page_to_page_and_says_that_it_goes_on(
     memory: FakeGateway, run_memory: RunCommand
 ) -> None:

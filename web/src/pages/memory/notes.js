@@ -129,11 +129,11 @@ function useNotes(user, filter) {
       const { signal } = running.current;
       try {
         const page = filter.query.trim()
-          ? await call(user, "SearchNotes", { ...requestOf(filter), top_k: RESULTS }, signal)
+          ? await call(user, "SearchNotes", { ...requestOf(filter), read_time: true, top_k: RESULTS }, signal)
           : await call(user, "ListNotes", { ...requestOf(filter), limit: PAGE, cursor }, signal);
-        const notes = [...before, ...(page.notes || [])];
-        const { next_cursor = "", warnings = [] } = page;
-        setState({ notes, warnings, cursor: next_cursor, loading: false, failed: null });
+        const { notes = [], next_cursor = "", warnings: told = [], period } = page;
+        const warnings = period ? [`${period}; words in quotation marks are no time`, ...told] : told;
+        setState({ notes: [...before, ...notes], warnings, cursor: next_cursor, loading: false, failed: null });
       } catch (error) {
         if (signal.aborted) return;
         const failed = /** @type {Failure} */ (error);
