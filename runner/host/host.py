@@ -33,7 +33,6 @@ from runner.config.tiers import tables
 from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError, packages
-from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.credentials import Credentials
 from runner.host.embedder import Embedder, EmbedderHome
@@ -48,6 +47,7 @@ from runner.host.guests import (
 from runner.host.launch import AGENT_COMMAND, Launchers
 from runner.host.loopback import HostLoopback
 from runner.host.recovery import RecoveryState
+from runner.host.removal import clear_leftovers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log

@@ -29,10 +29,10 @@ from runner.config.models import Config
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError, file_errors
 from runner.host.authority import Authority
-from runner.host.cleanup import clear_leftovers
 from runner.host.egress import Egress
 from runner.host.launch import AgentLauncher, EgressLauncher, Launchers
 from runner.host.loopback import HostLoopback
+from runner.host.removal import clear_leftovers
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log

@@ -1,5 +1,7 @@
-"""Everything that this machine holds of one user, and its removal."""
+"""Removing what an earlier run or a guest has left behind, and everything that this machine holds
+of one user."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,11 +15,55 @@ from wire.errors import Code, WireError
 from runner.audit.log import LogLocation
 from runner.config.models import Config
 from runner.errors import WorkspaceError
-from runner.host.cleanup import clear_leftovers
-from runner.host.runtime import LastStart, Runtime, host_lock
+from runner.host.runtime import LastStart, Runtime, host_lock, load_state
+from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for, tier_of
+from runner.workspace.beneath import clear
 from runner.workspace.database_file import resolve_db_path
 from runner.workspace.workspace import Workspace
+
+log = logging.getLogger(__name__)
+_GRACE_S: Final = 2.0
+"""Short, because such a guest should have ended with its runner already."""
+
+
+async def clear_leftovers(
+    runtime: Runtime, workspace: Workspace, driver: TierDriver, config: Config
+) -> list[str]:
+    """End the guests of an earlier runner and remove its files.
+
+    The caller holds the host's lock and the workspace, so what is found belongs to nobody.
+    `driver` is that of the tier that will be used; the guests may be of another tier. Returns
+    notices about what was found. Raises `TierError` if a guest cannot be ended, because two
+    agents must never share one database.
+    """
+    notices: list[str] = []
+    try:
+        handles = load_state(runtime.state)
+    except ValueError as error:
+        notices.append(f"the state of an earlier runner could not be read ({error})")
+        handles = ()
+    try:
+        for handle in handles:
+            same = handle.driver == driver.capabilities.tier
+            responsible = driver if same else driver_for(config, handle.driver)
+            if await responsible.recover(handle):
+                await responsible.stop(handle, _GRACE_S)
+                notices.append(f"an earlier runner was killed; its {handle.role} guest was ended")
+        notices += await driver.clear(workspace.user_id, workspace.path)
+        notices += workspace.settle()  # a guest that ran until now may have closed its directories
+    finally:  # or nothing would tell of them where one cannot be ended
+        for notice in notices:
+            log.warning("%s", notice)
+    ours = (runtime.state, runtime.token, runtime.identity, runtime.socket)
+    for path, home in (
+        *((path, runtime.directory) for path in ours),
+        *((path, workspace.path) for path in workspace.sockets),
+    ):
+        if notice := clear(path, home):
+            notices.append(notice)
+    return notices
+
 
 _BLOCK: Final = 512
 _SHOWN: Final = 3

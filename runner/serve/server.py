@@ -1,4 +1,8 @@
-"""`runner serve`: one HTTP server for all users of a `workspace_root`."""
+"""`runner serve`: one HTTP server for all users of a `workspace_root`.
+
+At `/mcp` it speaks the Model Context Protocol over streamable HTTP, for whoever is let in. There,
+every request stands for itself: there are no sessions to keep or to take over.
+"""
 
 import asyncio
 import contextlib
@@ -16,14 +20,18 @@ from pathlib import Path
 from typing import Final, Self
 
 import uvicorn
-from starlette.routing import Mount
-from starlette.types import ASGIApp, Receive, Scope, Send
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wire import locks
 from wire.egress import hosts
 from wire.errors import Code, WireError
 from wire.settings import ServeSettings
 
 from runner.access.callers import Callers
+from runner.access.exchange import read_object, whole
 from runner.access.sockets import (
     check_settings,
     clear_socket,
@@ -33,9 +41,11 @@ from runner.access.sockets import (
     read_pem,
 )
 from runner.access.tokens import Tokens
+from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.authority import names_in
+from runner.mcp.server import Context, build
 from runner.openai.routes import OpenAI
 from runner.serve.app import addresses_of, application
 from runner.serve.bridge import Bridge
@@ -44,12 +54,67 @@ from runner.serve.files import Files
 from runner.serve.login.authenticator import BY_ACCESS, BY_SOCKET, Authenticator
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions
-from runner.serve.mcp import Mcp
 from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
 from runner.serve.safety import Safety
 from runner.workspace.directories import descriptor, whole_file
+
+_BODY_BYTES: Final = 4 * 1024 * 1024
+
+
+class Mcp:
+    """Answers MCP clients while it is entered."""
+
+    def __init__(self, authenticator: Authenticator, callers: Callers) -> None:
+        self._authenticator = authenticator
+        self._callers = callers
+        self._sessions = StreamableHTTPSessionManager(build(self._agent), stateless=True)
+        self._ready = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def routes(self) -> list[Route]:
+        return [Route("/mcp", self)]
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._run())
+        await self._ready.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._running is not None:
+            await self._running
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        request.state.caller = self._authenticator.caller(request)
+        if request.method != "POST":
+            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+            return
+        async with self._callers.large(request.state.caller):
+            body = await whole(request, _BODY_BYTES)
+            await asyncio.to_thread(read_object, request, body)
+        unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def read() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await self._sessions.handle_request(scope, read, send)
+
+    def _agent(self, context: Context) -> GatewayClient:
+        assert isinstance(context.request, Request)
+        caller = context.request.state.caller
+        return GatewayClient(self._callers.agent(caller), caller.channel)
+
+    async def _run(self) -> None:
+        """In a task of its own, because the SDK's task group is left where it was entered."""
+        async with self._sessions.run():
+            self._ready.set()
+            await self._ended.wait()
+
 
 log = logging.getLogger(__name__)
 

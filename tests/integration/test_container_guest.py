@@ -24,7 +24,7 @@ from runner.tiers.base import Handle, LaunchSpec, Limits, Network
 from runner.tiers.container.containers import sweep_ended
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.container.names import ObjectNames
-from runner.tiers.output import LOG_BYTES_MAX
+from runner.tiers.running import LOG_BYTES_MAX
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 from tests.support.guests.engine import docker, owner, standin_images

@@ -105,7 +105,7 @@ async def _clear(config: Config, user_id: str) -> list[str]:
     runtime = Runtime.locate(config, user_id)
     if not runtime.directory.exists():
         return []
-    from runner.host.cleanup import clear_leftovers
+    from runner.host.removal import clear_leftovers
 
     if last := LastStart.load(runtime):
         config = config.model_copy(update={"tier": last.tier})

@@ -35,7 +35,7 @@ from runner.tiers.container.names import (
 from runner.tiers.container.networks import Networks, remove_networks, sweep_unused
 from runner.tiers.container.options import create_arguments
 from runner.tiers.container.ownership_probe import check_mounts, check_owner
-from runner.tiers.output import LOG_BYTES_MAX, OutputLog
+from runner.tiers.running import LOG_BYTES_MAX, OutputLog
 from runner.workspace.mounts import SERVED, Role
 
 _STREAM_TIMEOUT_S: Final = 10.0

@@ -46,7 +46,7 @@ from runner.tiers.kubernetes.watching import (
     was_out_of_memory,
     why_waiting,
 )
-from runner.tiers.output import OutputLog
+from runner.tiers.running import OutputLog
 from runner.workspace.mounts import SERVED, Role
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from wire.errors import Code
 from runner.errors import TierError
 from runner.tiers.kubernetes.cluster import UNREACHABLE, Cluster
 from runner.tiers.kubernetes.pods import CONTAINER
-from runner.tiers.output import OutputLog
+from runner.tiers.running import OutputLog
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,11 @@ from wire.installation import adding
 from runner.errors import TierError
 from runner.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec, Network
-from runner.tiers.output import OutputLog
 from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import HOW, Cgroup, ControlGroups
 from runner.tiers.process.network_isolation import NetworkIsolation
-from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
+from runner.tiers.running import OutputLog, RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import SERVED, Role
 
 _KILL_TIMEOUT_S: Final = 5.0

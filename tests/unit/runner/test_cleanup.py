@@ -10,7 +10,7 @@ from wire.errors import Code
 
 from runner.config.models import Config
 from runner.errors import TierError
-from runner.host.cleanup import clear_leftovers
+from runner.host.removal import clear_leftovers
 from runner.workspace.beneath import clear
 
 
