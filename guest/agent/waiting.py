@@ -3,7 +3,7 @@ a long request slowly."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 
 from pydantic_ai import ModelRetry, RetryModelRequest
@@ -43,21 +43,13 @@ async def first_token(
     limit_s = TIMES * turn_s
     waiting = Clock(limit_s)
     slow = asyncio.ensure_future(_later(tell))
-    has_begun = False
-
-    def begun() -> None:
-        nonlocal has_begun
-        if not has_begun:
-            has_begun = True
-            waiting.stop()
-            slow.cancel()
-            clock.go_on()
-
-    clock.stop()
     try:
         async with waiting:
-            with pause.stopping(waiting):
-                yield begun
+            with pause.stopping(waiting), ExitStack() as until_begun:
+                until_begun.enter_context(clock.stopped())
+                until_begun.callback(slow.cancel)
+                until_begun.callback(waiting.stop)
+                yield until_begun.close
     except TimeoutError as error:
         if not waiting.expired:
             raise
@@ -66,10 +58,6 @@ async def first_token(
             f"the model has not begun to answer within {limit_s:g} seconds",
             resolution=f"see whether its server works; or raise turn_timeout_s {CONFIG}",
         ) from error
-    finally:
-        if not has_begun:
-            slow.cancel()
-            clock.go_on()
 
 
 async def _later(tell: Callable[[], Awaitable[None]]) -> None:
