@@ -44,10 +44,11 @@ _BEGINNINGS: Final = (
 )
 """How a message begins whose words are to be kept."""
 
-TOO: Final = (
-    r"(?:,? (?:too|also|as well|auch|noch|ebenfalls|aussi|également|también|además|anche|pure"
-    r"|também|ook|eveneens|też|także|również|тоже|также|ещё|еще|и)(?!\w))"
+_ALSO: Final = (
+    r"too|also|as well|auch|noch|ebenfalls|aussi|également|también|además|anche|pure|também|ook"
+    r"|eveneens|też|także|również|тоже|также|ещё|еще|и"
 )
+TOO: Final = rf"(?:,? (?:{_ALSO})(?!\w))"
 """What may stand before each space and colon of a request, and behind it."""
 
 _THIS: Final = r"(?:this|that|it)(?: information)?"
@@ -80,8 +81,7 @@ _COURTESY: Final = (
     r"|dzięki|спасибо|谢谢|ありがとう)[,.!:]?\s*"
 )
 _AND: Final = (
-    r"(?:(?:and|then|also|und|außerdem|auch|et|aussi|y|también|además|e|anche|também|en|ook|też|także"
-    r"|и|также|ещё|еще),? |(?:也|还|还有|另外|あと|それと)[,，、]?)*"
+    rf"(?:(?:and|then|und|außerdem|et|y|e|en|{_ALSO}),? |(?:也|还|还有|另外|あと|それと)[,，、]?)*"
 )
 
 

@@ -27,7 +27,7 @@ def start(model: str, window: int, template: str) -> xllamacpp.Server:
     parameters.use_jinja = True
     parameters.chat_template = template
     parameters.n_parallel = 1
-    parameters.cpuparams.n_threads = 2
+    parameters.cpuparams.n_threads = 1  # two wait for each other on a machine with other work
     parameters.sampling.seed = 1
     parameters.warmup = False
     # Neither load the weights once more to see what fits, nor in another arrangement: two seconds.
