@@ -163,4 +163,4 @@ async def test_what_holds_in_turns_of_the_smallest_model(chance: random.Random) 
 
 @pytest.mark.long
 async def test_what_holds_in_turns_of_a_larger_model(chance: random.Random) -> None:
-    await _turns(LARGER, CHATML, 12, chance)
+    await _turns(LARGER, CHATML, 8, chance)
