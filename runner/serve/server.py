@@ -48,9 +48,8 @@ from runner.host.authority import names_in
 from runner.mcp.server import Context, build
 from runner.openai.routes import OpenAI
 from runner.serve.app import addresses_of, application
-from runner.serve.bridge import Bridge
+from runner.serve.bridge import Bridge, Files
 from runner.serve.connections import Crowd, Listener, raise_descriptors
-from runner.serve.files import Files
 from runner.serve.login.authenticator import BY_ACCESS, BY_SOCKET, Authenticator
 from runner.serve.login.links import Links
 from runner.serve.login.sessions import Sessions

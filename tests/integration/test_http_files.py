@@ -11,7 +11,7 @@ import pytest_asyncio
 from pydantic_ai.models.test import TestModel
 
 from runner.access.scopes import Scope
-from runner.serve.files import picture
+from runner.serve.bridge import picture
 from tests.support.gateway.http_agents import HttpAgents, open_http_agents
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
