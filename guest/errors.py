@@ -44,7 +44,8 @@ class EmbedderError(GuestError):
 
 
 class BudgetError(GuestError):
-    """A request to a model could exceed a budget, or would lead nowhere, and was not sent."""
+    """A request to a model could exceed a budget, is larger than the window or would lead nowhere,
+    and was not sent."""
 
 
 class ToolError(Exception):

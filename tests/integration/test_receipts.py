@@ -157,6 +157,14 @@ async def test_a_second_chance_that_fails_leaves_the_answer(tmp_path: Path, fail
         assert (await turns.answer("My birthday is in May.")).text == "I noted that."
 
 
+async def test_an_answer_too_long_to_ask_again_completes_the_turn(tmp_path: Path) -> None:
+    long = "I noted that. " + " ".join(map(str, range(35_000)))
+    async with scripted_turns(tmp_path, long, agent=AgentSettings(context_window=16_000)) as turns:
+        outcome = await turns.answer("My birthday is in May.")
+        assert isinstance(outcome, gateway_pb2.TurnCompleted), outcome
+        assert (outcome.text, len(turns.asked), told(outcome)) == (long, 1, [])
+
+
 async def test_a_second_chance_ends_after_a_few_steps(tmp_path: Path) -> None:
     search = calls(("memory_search", {"query": "tea"}))
     async with scripted_turns(tmp_path, "I noted that.", *([search] * 9)) as turns:

@@ -33,7 +33,7 @@ from guest.agent.prompt.beside import shown_beside, with_beside, without_beside,
 from guest.agent.prompt.builder import Prepared, Sections
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.agent.requests import RequestHooks
-from guest.errors import GuestError
+from guest.errors import BudgetError
 from guest.memory.search.tokens import bytes_within, tokens_of
 
 Condense = Callable[..., Awaitable[tuple[Prepared, RunUsage]]]
@@ -190,7 +190,7 @@ class FitToWindow(RequestHooks):
         while True:
             try:
                 return fit(request, self._asked, window, tools)
-            except GuestError:
+            except BudgetError:
                 if self._refused is not None and window >= min(self._sent, self._configured):
                     raise self._refused from None
                 if window >= self._configured:
@@ -262,8 +262,8 @@ class Request:
 def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     """Cut `request` so that it fits into `window` with `tools` tokens of tool definitions.
 
-    `asked` is the user's message of the running turn. Raises `GuestError` RESOURCE_EXHAUSTED if the
-    parts that must not be cut are too large.
+    `asked` is the user's message of the running turn. Raises `BudgetError` if the parts
+    that must not be cut are too large.
     """
     most = window - tools
     if request.size <= most:
@@ -365,7 +365,7 @@ def _notes_within(notes: Sequence[str], most: int) -> str:
     return b"".join(cut)[:most].decode(errors="ignore")
 
 
-def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestError:
+def _too_large(request: Request, asked: str, window: int, tools: int) -> BudgetError:
     said, rules = tokens_of(asked), tokens_of(request.sections.text)
     rest = max(0, request.size - said - rules)
     takes = {
@@ -375,7 +375,7 @@ def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestEr
         "ask for less in one turn": rest,
     }
     fix = max(takes, key=lambda less: takes[less])
-    return GuestError(
+    return BudgetError(
         Code.RESOURCE_EXHAUSTED,
         f"this turn does not fit into the model's window of {window:,} tokens: by estimate the "
         f"message takes {said:,}, the rules {rules:,}, the tools {tools:,} and what this turn did "
