@@ -36,7 +36,7 @@ from guest.agent.events import ATTACHMENTS, TOLD, by_turn
 from guest.agent.models.roles import NO_ANSWER
 from guest.agent.text_calls import NOT_RUN
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
-from guest.memory.models import Event, Role
+from guest.memory.models import LOCAL, Event, Role
 from guest.tools.base import ToolResult
 from guest.tools.results import data_of
 
@@ -170,11 +170,12 @@ def tool_message(
     is_error: bool,
     material: Sequence[str] = (),
     told: str = "",
+    local: Sequence[str] = (),
 ) -> ModelRequest:
     """A call's result; `material` names the material in it, `told` is the argument that says most
-    about the call."""
+    about the call, `local` are the notes in it that stay on this machine."""
     outcome: Literal["failed", "success"] = "failed" if is_error else "success"
-    marks = {"material": list(material), TOLD: told}
+    marks = {"material": list(material), TOLD: told, LOCAL: list(local)}
     metadata = {name: mark for name, mark in marks.items() if mark} or None
     part = ToolReturnPart(tool, text, call_id, outcome=outcome, metadata=metadata)
     return ModelRequest(parts=[part])

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from typing import Any
@@ -18,6 +18,7 @@ from guest.agent.deferred import FIND_TOOLS, FoundTools
 from guest.agent.events import INCOMPLETE, REQUEST
 from guest.agent.incomplete import Incomplete, Reason, Size
 from guest.agent.meter import Bill, countable
+from guest.agent.models.at_home import WITHHELD
 from guest.agent.prompt.builder import SECRETS
 from guest.agent.prompt.fitting import Sent
 from guest.agent.reading import Reading
@@ -28,7 +29,7 @@ from guest.agent.repetition import Repetition, SameCalls
 from guest.agent.turn import Answer, AskClient, Emit, TurnRequest
 from guest.errors import ToolError
 from guest.memory.conversations.store import Conversations
-from guest.memory.models import Event, Receipt
+from guest.memory.models import LOCAL, MARKED, Event, Receipt
 from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, Found, Reply, Tool, ToolContext, ToolResult
 from guest.tools.clock import Clock
@@ -36,6 +37,7 @@ from guest.tools.memory.provenance import dated
 from guest.tools.pipeline import ToolPipeline
 
 _SUMMARY_CHARS = 200
+_WITHHELD = "notes tagged local, and what came of them, were not sent: this model runs elsewhere"
 _BREAK = "\n\n"
 _IDS = re.compile(r"(?<![\w-])(?:note-)?([0-9a-f]{8}(?:-[0-9a-f-]{27})?)(?![\w-])", re.IGNORECASE)
 
@@ -114,6 +116,7 @@ class Run:
         self._reading = Reading(())
         self._allowed: list[str] = []
         self._same = SameCalls()
+        self._is_local = self._tells_of_home = False
 
     @property
     def unrecorded(self) -> str:
@@ -180,6 +183,14 @@ class Run:
         if not self._adds_nothing(pending.strip()):
             await self._stream_text(history.storable(pending))
 
+    async def answers_with(self, marks: Collection[str]) -> None:
+        """Note whether the next answer stays on this machine; say once if it is made without what
+        does."""
+        self._is_local = LOCAL in marks
+        if WITHHELD in marks and not self._tells_of_home:
+            self._tells_of_home = True
+            await self.notice(_WITHHELD)
+
     async def record_answer(self, response: ModelResponse) -> None:
         """Store a whole answer as it was shown."""
         self.ledger.next_reply()
@@ -204,7 +215,8 @@ class Run:
         said = self._take_unrecorded()
         if said:
             self._answers.append(said)
-            answer = replace(history.assistant_text(said), metadata={INCOMPLETE: self.cut})
+            marks = {INCOMPLETE: self.cut} | ({LOCAL: True} if self._is_local else {})
+            answer = replace(history.assistant_text(said), metadata=marks)
             await self._append_answer(answer, said)
         await self._changing.finish()
 
@@ -244,6 +256,7 @@ class Run:
         if not done and (request := saving.request_in(self.request.text)):
             self._saved_by_itself = True
             self.ledger.next_reply()
+            self._is_local |= any(MARKED in each.payload for each in self._earlier)
             saver = saving.Saver(self.ledger, self._offered, self._context)
             request = replace(request, words=dated(request.words, self.request.today))
             previous = history.previous_answer(self._earlier)
@@ -423,6 +436,8 @@ class Run:
     ) -> ToolResult:
         """Store what a call brought and tell the watcher."""
         self._hides = 0
+        if self._is_local:
+            result = replace(result, local=(*result.local, ""))
         self._calls.append(call := Call(tool, parsed(arguments), result))
         self._same.add(call)
         self._material |= dict.fromkeys(result.material)
@@ -434,6 +449,7 @@ class Run:
             is_error=result.is_error,
             material=result.material,
             told=self._told.pop(call_id, ""),
+            local=result.local,
         )
         await self._append("tool", history.event_text(tool, result), history.to_payload(message))
         await self._emit(_finished(call_id, tool, result))
@@ -457,6 +473,7 @@ class Run:
             vouched=tuple(self._vouched),
             material=tuple(self._material),
             reply=Reply(self._known(), self._deletes),
+            local=self._is_local,
         )
 
     def _known(self) -> frozenset[str]:

@@ -39,6 +39,7 @@ from guest.agent.receipts.ledger import parsed
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.requests import RequestHooks
 from guest.agent.text_calls import WRITTEN_AS_TEXT
+from guest.memory.search.context_block import marked_local
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Arguments, Tool
 
@@ -218,7 +219,8 @@ def _plainly(message: ModelMessage) -> ModelMessage:
         TextPart(json.dumps({"name": part.tool_name, "arguments": parsed(part.args)}))
         if isinstance(part, ToolCallPart)
         else UserPromptPart(
-            f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n{marked(part.model_response_str())}\n"
+            f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n"
+            f"{marked_local(marked(part.model_response_str()), part.metadata or ())}\n"
             "Answer the user with this result, or call the next tool if more is asked for."
         )
         if isinstance(part, ToolReturnPart)

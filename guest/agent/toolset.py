@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic_ai import RunContext, ToolFailed
+from pydantic_ai import RunContext, ToolFailed, ToolReturn
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from wire.v1 import gateway_pb2 as pb
@@ -19,6 +19,7 @@ from guest.agent.deferred import FIND_TOOLS, brief, search_tool
 from guest.agent.history import storable
 from guest.agent.recorder import Run
 from guest.agent.turn import ClientTool
+from guest.memory.models import LOCAL
 from guest.tools.arguments import arguments_text, told
 from guest.tools.base import Safety, Tool, ToolResult
 from guest.tools.pipeline import ToolPipeline
@@ -64,8 +65,10 @@ class _Toolset(AbstractToolset[Run]):
         tool_args: dict[str, Any],
         ctx: RunContext[Run],
         tool: ToolsetTool[Run],  # noqa: ARG002 - it is looked up by its name
-    ) -> str:
+    ) -> str | ToolReturn:
         result = await self.run(ctx.deps, ctx.tool_call_id or "", name, tool_args[ARGUMENTS])
+        if result.local:  # an error, too: a failure bears no mark
+            return ToolReturn(result.text, metadata={LOCAL: result.local})
         if result.is_error:
             raise ToolFailed(result.text)
         return result.text

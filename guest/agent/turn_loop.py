@@ -386,6 +386,7 @@ class TurnLoop:
                             run.first_token(self._settings.turn_timeout_s) as begun,
                             node.stream(conversation.ctx) as stream,
                         ):
+                            await run.answers_with(stream.response.metadata or ())
                             reading = reader.begin()
                             await run.stream_answer(stream, reading, begun=begun)
                         step.counts |= _tokens(before, conversation.usage)

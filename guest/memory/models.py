@@ -1,7 +1,8 @@
 """What memory is made of: notes, sessions, search results, settings, times and namespaces."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -232,6 +233,21 @@ class Hit:
 TAGS: Final = "json_each(iif(json_valid(notes.tags), notes.tags, '[]'))"
 """The tags of a note in SQL. Another program may have written anything there."""
 _TAGGED: Final = f"EXISTS (SELECT 1 FROM {TAGS} WHERE value = ?)"  # noqa: S608
+
+
+LOCAL: Final = "local"
+"""The tag of notes that stay on this machine, and the mark in the metadata of what came of them."""
+MARKED: Final = f'"{LOCAL}":'
+"""How the mark stands in what is stored, where texts have no such quotation marks."""
+STAYS_HERE: Final = f"""EXISTS (SELECT 1 FROM {TAGS}
+    WHERE lower(trim(value, char(9, 10, 13, 32, 160))) = '{LOCAL}')"""  # noqa: S608
+READ: Final[ContextVar[list[str]]] = ContextVar("READ")
+"""The ids of such notes that a call has read; empty ones for passages that came of them."""
+
+
+def stays_here(tags: Iterable[str]) -> bool:
+    """Whether what has these tags stays on this machine."""
+    return any(tag.strip().lower() == LOCAL for tag in tags)
 
 
 def tags_of(column: Any) -> tuple[str, ...]:

@@ -52,7 +52,8 @@ class ToolContext:
     `time_zone` is where the user is. `material` names the material that the model has read: virtual
     paths, commands, notes made from material. `link` is the source of what the runtime writes, if
     that is not material. `pause` tells whether a person is asked for the turn; clocks stand still
-    meanwhile. `reply` is None for a call from outside of a turn.
+    meanwhile. `reply` is None for a call from outside of a turn. With `local` the model has read
+    what stays on this machine.
     """
 
     user_id: str
@@ -67,6 +68,7 @@ class ToolContext:
     link: str = ""
     pause: Pause = field(default_factory=Pause, compare=False, repr=False)
     reply: Reply | None = field(default=None, compare=False, repr=False)
+    local: bool = False
 
 
 def _plain(schema: dict[str, Any]) -> None:
@@ -177,7 +179,8 @@ class ToolResult:
     `is_error` marks a message that the model can act on; `code` is its kind. `summary` is one line.
     `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts`, `found`, `printed`
     and the beginnings of `words` from the `ToolOutput`. `data_json` is the data of `text` as one
-    JSON object; empty for an error, and where it does not fit.
+    JSON object; empty for an error, and where it does not fit. `local` are the notes that it has
+    read and that stay on this machine.
     """
 
     text: str
@@ -186,6 +189,7 @@ class ToolResult:
     duration_ms: int
     material: tuple[str, ...] = ()
     code: Code | None = None
+    local: tuple[str, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     printed: str = ""
     vouched: tuple[str, ...] = ()

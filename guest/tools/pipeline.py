@@ -21,6 +21,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest import watch
 from guest.errors import GuestError, ToolError
+from guest.memory.models import READ
 from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 from guest.tools.clock import Clock
@@ -271,6 +272,8 @@ class ToolPipeline:
     ) -> ToolResult:
         began = time.monotonic()
         outcome, output = "failed", None
+        read: list[str] = []
+        READ.set(read)
         try:
             output, in_files = await self._run(ctx, name, arguments, approve, record)
             reader = self._reader(ctx, in_files=in_files)
@@ -283,7 +286,7 @@ class ToolPipeline:
             text = self._render.error(error, self._reader(ctx))
             summary = self._render.line(str(error))
             material = tuple(map(self._render.line, error.material))
-            return ToolResult(text, True, summary, _ms(began), material, error.code)
+            return ToolResult(text, True, summary, _ms(began), material, error.code, tuple(read))
         except WireError as error:
             log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))
             raise
@@ -307,6 +310,7 @@ class ToolPipeline:
         return ToolResult(
             *(rendered.text, False, summary, _ms(began), material),
             receipts=output.receipts,
+            local=tuple(read),
             printed=self._render.printed(output),
             vouched=output.vouched,
             data_json=rendered.data_json,

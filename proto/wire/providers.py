@@ -92,10 +92,11 @@ KEYED: Final = tuple(name for name, row in PROVIDERS.items() if row.url and row.
 """The providers that can answer beside the configured one, if they have a key."""
 AT_THE_ROOT: Final[Mapping[str, tuple[str, ...]]] = {
     "ollama": ("POST /api/chat", "POST /api/show", "GET /api/ps"),
-    "lmstudio": ("GET /api/v0/models",),
+    "lmstudio": ("GET /api/v0/models", "POST /api/show"),
+    **dict.fromkeys(("openai", COMPATIBLE), ("POST /api/show",)),
 }
 """What these answer beside OpenAI's API below /v1, and no more harmful than that. At other
-addresses there they load and delete models."""
+addresses there they load and delete models. Any may be an Ollama, and says what it passes on."""
 _LARGER: Final = {
     "ollama": "update Ollama, which cuts although it is asked not to",
     "lmstudio": "lms load {model} --context-length 16384",

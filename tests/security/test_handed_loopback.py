@@ -138,7 +138,7 @@ async def test_what_a_server_has_of_its_own_is_beside_its_v1_alone(
     path: str, provider: str
 ) -> None:
     own = AT_THE_ROOT.get(provider, ()) if path == "/v1" else ()
-    lines = ["POST /api/v0/models", "GET /api/v0/models/m", *sum(AT_THE_ROOT.values(), ())]
+    lines = ["POST /api/v0/models", "GET /api/v0/models/m", *{*sum(AT_THE_ROOT.values(), ())}]
     async with handed_over(path, provider=provider) as handed:
         for line in lines:
             answer = await handed.send(handed.head(f"{line} HTTP/1.1"))

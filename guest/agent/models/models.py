@@ -117,7 +117,10 @@ class Models:
             if provider != settings.provider:
                 settings = settings.model_copy(update={"provider": provider, "base_url": ""})
             settings = settings.model_copy(update={"model": name})
-            model = self._build(settings, self._keys.get(provider, ""))
+            from guest.agent.models.at_home import AtHome, is_home
+
+            is_here = provider == OFFLINE or is_home(settings.url)
+            model = AtHome(self._build(settings, self._keys.get(provider, "")), is_here=is_here)
             self._built[provider, name] = self._with_fallbacks(provider, name, model)
         return self._built[provider, name]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx2
-from openai import AsyncStream
+from openai import APIError, AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent
@@ -233,6 +233,18 @@ class OpenAIModel(OpenAIChatModel):
         listing = bounded_json(text.encode(), _LIST_VALUES_MAX)
         self.window_is_final = not studio or window_in(listing, self.model_name, _LOADED) > 0
         return window_in(listing, self.model_name)
+
+    async def passes_on(self) -> bool:
+        """Whether its server is, or may be, an Ollama that passes the model on to another one. Such
+        a model's name ends in "cloud", which counts where only chats get through to it."""
+        root = self.base_url.rstrip("/").removesuffix("/v1").removesuffix("/api")
+        asked: Any = {"body": {"model": self.model_name}, "options": {"max_retries": 0}}
+        try:
+            told = await AsyncOpenAI.post(self.client, f"{root}/api/show", cast_to=str, **asked)
+            return '"remote_host"' in told
+        except APIError as error:
+            is_none = self.system != "ollama" and 400 <= getattr(error, "status_code", 0) < 500
+            return not is_none or self.model_name.endswith("cloud")
 
     def prepare_messages(
         self,

@@ -81,6 +81,7 @@ class Windows:
 
     async def ask(self, label: str, model: object) -> None:
         """Ask the server of `model`, unless it has answered already. Never fails."""
+        model = getattr(model, "wrapped", model)
         async with self._asking:
             known = label in self._known and getattr(model, "window_is_final", True)
             if known or not isinstance(model, KnowsWindow):

@@ -13,9 +13,11 @@ from typing import Final, TypeVar
 from wire.branches import are_branches
 from wire.errors import WireError
 from wire.limits import QUERY_MAX_CHARS
+from wire.tools import TOOLS
 from wire.zones import local, zone
 
 from guest.agent.incomplete import GO_ON
+from guest.agent.reading import Reading
 from guest.agent.turn import Redact
 from guest.memory import models
 from guest.memory.indexing.embedder import Tell
@@ -23,7 +25,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import HANDOFF, SCRATCHPAD, Hit, Note, Only, SearchOutcome
 from guest.memory.notes.keyed import Activity, KeyedNotes
 from guest.memory.period import Period
-from guest.memory.search.context_block import one_line, render, shortened
+from guest.memory.search.context_block import marked_local, one_line, render, shortened
 from guest.memory.search.keyword import STOP_WORDS
 from guest.memory.search.tokens import tokens_of
 from guest.memory.when import read
@@ -239,7 +241,16 @@ class Relevant:
 
 
 def _fitting(hits: Iterable[Hit]) -> list[Hit]:
-    return [hit for hit in hits if hit.score >= _FLOOR and hit.key not in models.FIXED]
+    return [hit for hit in hits if hit.score >= _FLOOR and _tells_something(hit)]
+
+
+def _tells_something(hit: Hit) -> bool:
+    """Whether a hit is not shown anyway, and no answer that is nothing but thinking, or calls in
+    text, as older versions have stored them."""
+    if hit.note_id or not hit.text.startswith("assistant ("):
+        return hit.key not in models.FIXED
+    reading = Reading(TOOLS)
+    return bool(reading.add(_SPEAKER.sub("", hit.text, count=1)) + reading.finish())
 
 
 def _current_first(hits: Iterable[Hit]) -> list[Hit]:
@@ -359,7 +370,7 @@ class Working:
             where = redact(one_line(origin.link)) or "a tool"
             about += f", from what was read: {where}; not the user's words"
         text = quoted(redact(note.text), self._note_tokens)
-        return f"{heading.format(about=about)}\n{text}"
+        return marked_local(f"{heading.format(about=about)}\n{text}", note.tags)
 
 
 def _lines(activity: Sequence[Activity], where: str) -> str:

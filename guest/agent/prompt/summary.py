@@ -16,19 +16,19 @@ from pydantic_ai import Agent, UsageLimits
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
+from wire.providers import OFFLINE
 from wire.settings import AgentSettings
 
 from guest.agent import history
 from guest.agent.events import by_turn
 from guest.agent.history import storable
 from guest.agent.models.errors import named
-from guest.agent.models.offline import OfflineModel
 from guest.agent.models.providers import always
 from guest.agent.prompt.window import Window, of_messages
 from guest.agent.reading import thinking_apart
 from guest.errors import BudgetError, StorageError
 from guest.memory.conversations.sessions import SessionState
-from guest.memory.models import Event, Role
+from guest.memory.models import MARKED, Event, Role
 from guest.memory.search.context_block import one_line, shortened
 from guest.memory.search.tokens import tokens_of
 
@@ -337,14 +337,15 @@ class Summaries:
         capabilities: Sequence[AbstractCapability[Any]],
     ) -> tuple[str, str, RunUsage]:
         """Summarise `earlier` (may be empty) and `events` within the bound: the text, the name of
-        the model that wrote it, or "extract", and the usage.
+        the model that wrote it, or "extract", and the usage. What stays on this machine is left
+        out, because any model may write the next one.
 
         The model is asked with `capabilities`. Never fails: if the model fails, takes too long or
         must not be asked, the most informative lines are picked.
         """
-        lines = [*read(earlier), *spoken(events)]
+        lines = [*read(earlier), *spoken(each for each in events if MARKED not in each.payload)]
         model, usage = self._model(), RunUsage()
-        if not isinstance(model, OfflineModel):
+        if model.system != OFFLINE:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     text, usage = await self._ask(model, lines, capabilities)

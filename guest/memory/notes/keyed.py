@@ -1,5 +1,6 @@
 """Working memory: notes with a key, at most one per user and key."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -11,7 +12,7 @@ from wire.zones import begins
 
 from guest.errors import StorageError
 from guest.memory import validation
-from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion, at
+from guest.memory.models import FIXED, Change, Note, NoteNotFound, Origin, StaleVersion, at
 from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.changes import RETRIES
@@ -39,11 +40,14 @@ class KeyedNotes:
         self._notes = notes
         self._writer = writer
 
-    async def write(self, key: str, text: str, mode: Mode, origin: Origin) -> Note:
+    async def write(
+        self, key: str, text: str, mode: Mode, origin: Origin, tags: Sequence[str] = ()
+    ) -> Note:
         """Replace a note's text or append to it; creates the note if it does not exist.
 
         Concurrent appends are retried, so none is lost. Text marked as material stays marked after
-        an append. Raises `ValueError` with the limit if the text would be too long; `MemoryFull`,
+        an append. The note gets these tags beside its own, a fixed one that is replaced them alone.
+        Raises `ValueError` with the limit if the text would be too long; `MemoryFull`,
         `StorageError`.
         """
         validation.check_key(key)
@@ -55,7 +59,9 @@ class KeyedNotes:
                 full_text = f"{before.text}\n{text}"
                 _check_room(key, before.text, full_text)
                 made_by = _of_both(before.origin, origin)
-            draft = Draft(full_text, None, made_by, key=key, change=mode)
+            keeps = before is not None and (mode == "append" or key not in FIXED)
+            all_tags = (*(before.tags if before and keeps else ()), *tags)
+            draft = Draft(full_text, all_tags, made_by, key=key, change=mode)
             if before is None:
                 saved = await self._writer.save(draft)
                 if saved.created:

@@ -23,6 +23,8 @@ from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.words import index_text
 from guest.memory.models import (
     FIXED,
+    READ,
+    STAYS_HERE,
     Change,
     Details,
     Erasure,
@@ -35,6 +37,7 @@ from guest.memory.models import (
     Superseded,
     User,
     now,
+    stays_here,
 )
 from guest.memory.notes import receipts
 from guest.memory.notes.columns import (
@@ -136,12 +139,12 @@ UPDATE notes SET access_count = access_count + 1, accessed_at = ?
 _ACTIVITY: Final = f"""
 SELECT notes.ordered_at, notes.key, notes.change, notes.version FROM notes
     WHERE notes.namespace = ?1 AND notes.ordered_at >= ?2 AND notes.ordered_at < ?3
-        AND notes.key NOT IN {FIXED} AND notes.superseded_by IS NULL
+        AND notes.key NOT IN {FIXED} AND notes.superseded_by IS NULL AND NOT {STAYS_HERE}
 UNION ALL
 SELECT before.written_at, notes.key, before.change, before.version
     FROM note_versions AS before JOIN notes USING (namespace, note_id)
     WHERE before.namespace = ?1 AND before.written_at >= ?2 AND before.written_at < ?3
-        AND notes.key NOT IN {FIXED} AND notes.superseded_by IS NULL
+        AND notes.key NOT IN {FIXED} AND notes.superseded_by IS NULL AND NOT {STAYS_HERE}
 ORDER BY 1, 2, 4
 """  # noqa: S608
 _PASSAGES: Final = """
@@ -819,6 +822,8 @@ def note_of(row: Row) -> Note:
     """Read a note from a row that begins with `COLUMNS`."""
     note_id, *rest = cast("tuple[Any, ...]", row)
     said, kept = Versioned.of(rest[:VERSIONED_COUNT]), rest[VERSIONED_COUNT:]
+    if stays_here(said.tags):
+        READ.get([]).append(note_id)
     key, scope, created, updated, accesses, accessed, by, reason, at, embedded = kept[:10]
     return Note(
         *(note_id, said.content, tuple(said.tags), said.version, created, updated, said.source),

@@ -8,6 +8,7 @@ from typing import Final
 
 from guest.embedding.backends import Embedded
 from guest.errors import StorageError
+from guest.memory import models
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.models import Hit, Note, NoteNotFound, Origin, SaveOutcome, StaleVersion
 from guest.memory.notes.repository import Draft, NoteRepository
@@ -99,6 +100,8 @@ class NoteWriter:
                 await self._notes.check_quota(draft)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
+        if models.stays_here(updated.note.tags):  # it stands unmarked beside earlier messages
+            self.deleted.append(f"{draft.note_id} {updated.note.version}")
         if updated.outdated:
             self._eraser.erase_soon()
         embedded = await self._embed(draft, updated.passages)

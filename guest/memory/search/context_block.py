@@ -5,13 +5,13 @@ prompt.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from wire import zones
 
-from guest.memory.models import Hit
+from guest.memory.models import Hit, stays_here
 from guest.memory.search.tokens import bytes_within, tokens_of
 
 _LAST_WORD: Final = re.compile(r"[^\s\u0e00-\u0eff\u2e80-\U0010ffff]*\Z")
@@ -21,6 +21,10 @@ _SHORTENED: Final = " […]"
 _LEAST_TOKENS: Final = 20
 """A line shortened to less than this is left out: it would say nothing."""
 
+_MARK: Final = " ⌂"
+_LINES: Final = re.compile(rf"(?:^.*{_MARK}(?:\n|\Z))+", re.MULTILINE)
+STAYS: Final = "(What was here stays on this machine.)"
+"""What a model outside of this machine is sent instead."""
 _LINK_MAX_CHARS: Final = 200
 _SAID_BY: Final = {
     "user": "user said",
@@ -61,8 +65,20 @@ def render(results: Sequence[Hit], budget_tokens: int, time_zone: str = "") -> B
 
 
 def source_of(hit: Hit) -> str:
-    """The source of a hit: its link, else the note or session itself."""
-    return one_line(hit.link)[:_LINK_MAX_CHARS] or hit.note_id or f"session {hit.session_id}"
+    """The source of a hit: its link, else the note or session itself. It outlives the hit, so of
+    what stays on this machine it is no link."""
+    link = "" if stays_here(hit.tags) else one_line(hit.link)[:_LINK_MAX_CHARS]
+    return link or hit.note_id or f"session {hit.session_id}"
+
+
+def marked_local(text: str, tags: Iterable[str]) -> str:
+    """A text of the runtime on what has these tags, with a mark behind each line that stays."""
+    return text.replace("\n", f"{_MARK}\n") + _MARK if stays_here(tags) else text
+
+
+def outside(text: str) -> str:
+    """The text without the lines that stay on this machine."""
+    return _LINES.sub(f"{STAYS}\n", text)
 
 
 def one_line(text: str) -> str:
@@ -89,12 +105,12 @@ def shortened(text: str, max_tokens: int, mark: str = _SHORTENED) -> str:
 def _line(hit: Hit, max_tokens: int, time_zone: str) -> str:
     about = _about(hit, time_zone)
     head = f"- {about}: " if hit.note_id else f"- {about}, "
-    room = max_tokens - tokens_of(f"{head}\n")
+    room = max_tokens - tokens_of(marked_local(f"{head}\n", hit.tags))
     text = one_line(hit.text)
     if room < min(_LEAST_TOKENS, tokens_of(text)):
         return ""
     text = shortened(text, room)
-    return head + text if text else ""
+    return marked_local(head + text, hit.tags) if text else ""
 
 
 def _about(hit: Hit, time_zone: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 from wire.tools import MEMORY_TOOLS
 
+from guest.memory import models
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, TAGS, Filter, Hit, Only, tags_of
 from guest.memory.search.context_terms import PRECEDING, NeighbourTerms, worth_of_turn
@@ -48,7 +49,11 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
            WHEN event.role <> 'tool' THEN 0
            WHEN json_valid(event.payload) AND json_extract(event.payload, {_TOOL}) <> ''
                THEN COALESCE(json_array_length(event.payload, {_MATERIAL}), 0) > 0
-           ELSE 1 END, (
+           ELSE 1 END, instr(event.payload, '{models.MARKED}') > 0 OR EXISTS (
+               SELECT 1 FROM notes
+                   WHERE notes.namespace = ?8 AND notes.origin_session = event.session_id
+                       AND notes.origin_turn = event.turn_id
+                       AND {HAVE_NEIGHBOURS.format("notes")} AND {models.STAYS_HERE}), (
            SELECT group_concat(passage.chunk_id) FROM (
                SELECT session_id, sequence FROM conversation_events AS earlier
                    WHERE earlier.session_id = event.session_id
@@ -160,6 +165,8 @@ def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
 
 def _hit(score: float, passage: Ranked, **found: Any) -> Hit:
     meaning, words = round(passage.meaning, 4), round(passage.words, 4)
+    if models.stays_here(found["tags"]):
+        models.READ.get([]).append(found["note_id"])
     return Hit(
         score=round(score, 4), matched_by=passage.matched_by, meaning=meaning, words=words, **found
     )
@@ -172,6 +179,8 @@ async def conversation(
 
     Material is what a tool brought of its sources, as was stored with its call; a refused path is
     the runtime's own words. Where nothing says which tool it was, its output is material.
+
+    What came of a note tagged `local`, and turns in which one was saved, have that tag, too.
 
     What a memory tool reported is left out, and so is a call that failed: neither is evidence of
     anything, the notes are found by themselves, and a session that only saw such a report has not
@@ -187,11 +196,12 @@ async def conversation(
             only.this_conversation,
             _REPORTING,
             only.asked,
+            f"memory:{namespace.partition(':')[2]}",
         ),
     )
     found = {}
     for row in result.rows:
-        chunk_id, _, body, created, session_id, _, role, _, preceding = cast("tuple[Any, ...]", row)
+        chunk_id, _, body, created, session_id, _, role, *_, preceding = cast(Any, row)
         worth = worth_of_turn(body, by_user=role == "user")
         around = NeighbourTerms(session_id, _numbers(preceding), worth)
         hit = partial(_conversation_hit, row)
@@ -200,14 +210,14 @@ async def conversation(
 
 
 def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
-    _, context, body, created, session_id, sequence, _, material, _ = cast("tuple[Any, ...]", row)
+    _, context, body, created, session_id, sequence, _, material, stays, _ = cast(Any, row)
     return _hit(
         score,
         passage,
         note_id="",
         text=f"{context}: {body}",
         source="conversation",
-        tags=(),
+        tags=(models.LOCAL,) if stays else (),
         created_at=created,
         updated_at=created,
         version=0,

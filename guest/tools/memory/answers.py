@@ -25,6 +25,7 @@ from guest.memory.models import (
     Receipt,
     SaveOutcome,
     SearchOutcome,
+    stays_here,
 )
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.period import Period
@@ -44,6 +45,7 @@ from guest.tools.base import (
 
 _READ_TIMEOUT_S: Final = 15.0
 _WRITE_TIMEOUT_S: Final = 10.0
+_AT_HOME: Final = "tagged local, because it came of what stays on this machine"
 _MARKS_MAX_BYTES: Final = 3_000
 """Longer marks might be cut at the end of an answer."""
 
@@ -117,7 +119,7 @@ def _origin(entry: Hit | Note) -> Hit | Origin:
 def source(entry: Hit | Note) -> str:
     """The source of a text: its link, else the note or session itself."""
     if isinstance(entry, Note):
-        return one_line(entry.origin.link) or entry.note_id
+        return ("" if stays_here(entry.tags) else one_line(entry.origin.link)) or entry.note_id
     return source_of(entry)
 
 
@@ -262,6 +264,7 @@ def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:
         note.note_id,
         version=note.version,
         searchable="semantic" if note.embedded else "keyword",
+        reason=_AT_HOME if context.local and stays_here(note.tags) else "",
     )
 
 
@@ -278,6 +281,7 @@ def about_save(
     `data` has the message; `first` are remarks before all others."""
     note = saved.note
     held = () if saved.created else (note,)
+    reason = _AT_HOME if context.local and stays_here(note.tags) else ""
     return ToolOutput(
         data=data,
         notes=(*first, *marks(held), *about_similar(saved, text)),
@@ -288,7 +292,7 @@ def about_save(
             note.note_id,
             version=note.version,
             searchable=saved.searchable,
-            reason="" if saved.created else "it was there already",
+            reason=reason if saved.created else "it was there already",
         ),
         words=(note.text,),
         material=material_of((*held, *saved.similar)),

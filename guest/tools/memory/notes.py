@@ -41,7 +41,7 @@ from guest.tools.memory.answers import (
     writes,
     written,
 )
-from guest.tools.memory.provenance import origin_of
+from guest.tools.memory.provenance import origin_of, tags_in
 from guest.tools.results import FOUND
 
 NOTE_ID_MAX_CHARS = 64
@@ -246,8 +246,9 @@ class _MemoryTools:
 
     async def save(self, context: ToolContext, arguments: SaveArguments) -> ToolOutput:
         with refusing_what_is_full():
+            tags = tags_in(context, arguments.content, arguments.tags)
             saved = await self._memory.save(
-                arguments.content, arguments.tags, origin_of(context, arguments.content)
+                arguments.content, tags, origin_of(context, arguments.content)
             )
         message = f"Stored: [id: {saved.note.note_id}]"
         if not saved.created:
@@ -269,15 +270,16 @@ class _MemoryTools:
             note_id = before.note_id
             if arguments.version not in (None, before.version):
                 raise StaleVersion(before)
-            same_tags = arguments.tags is None or tuple(arguments.tags) == before.tags
-            if same_tags and says_already(before, arguments.content, origin):
+            given = before.tags if arguments.tags is None else arguments.tags
+            tags = tags_in(context, arguments.content, given, before.tags)
+            if tags == before.tags and says_already(before, arguments.content, origin):
                 return _unchanged(before)
             duplicate = await self._memory.notes.duplicate_of(before, arguments.content)
             with refusing_what_is_full():
                 updated = await self._memory.update(
                     note_id,
                     arguments.content,
-                    arguments.tags,
+                    None if tags == before.tags else tags,
                     origin,
                     expected_version=arguments.version,
                 )

@@ -15,16 +15,17 @@ sentence, points at what was read or said. Each may have "too" in it.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from functools import lru_cache, partial
 from itertools import groupby
 from typing import Final
 
+from wire.limits import TAGS_MAX
 from wire.text import shortened
 from wire.zones import zone
 
-from guest.memory.models import Origin
+from guest.memory.models import LOCAL, Origin, stays_here
 from guest.memory.search.keyword import STOP_WORDS
 from guest.tools.base import ToolContext
 
@@ -185,6 +186,16 @@ def origin_of(context: ToolContext, content: str) -> Origin:
         link=_joined(context.material) if material else "" if said else context.link,
         material=material,
     )
+
+
+def tags_in(
+    context: ToolContext, content: str, tags: Sequence[str] = (), before: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """These `tags` for the text `content`: with `local`, if it may have come of what stays on this
+    machine, and is no sentence that the user has just said. A model does not take that tag off."""
+    came = context.local and not _repeats(content, (context.asked,))
+    stays = came or (context.reply is not None and stays_here(before))
+    return (LOCAL, *tags)[:TAGS_MAX] if stays and not stays_here(tags) else tuple(tags)
 
 
 def _was_said(content: str, asked: str) -> bool:

@@ -36,7 +36,7 @@ from guest.tools.memory.answers import (
     writes,
 )
 from guest.tools.memory.notes import NOTE_ID_MAX_CHARS, NotBlank
-from guest.tools.memory.provenance import origin_of
+from guest.tools.memory.provenance import origin_of, tags_in
 from guest.tools.results import TOLD_DETAILS
 
 CONTENT_MAX_CHARS: Final = 2_000
@@ -154,11 +154,11 @@ class _TypedTools:
             scope_session=self._session(context) if self._scope == "session" else "",
         )
         told = arguments.content
-        if context.material:  # the rationale may be what was read, too
+        if context.material or context.local:  # the rationale may be what was read, too
             told = f"{told}\n{details.rationale}"
         with refusing_what_is_full():
             saved = await self._memory.save(
-                arguments.content, (), origin_of(context, told), details
+                *(arguments.content, tags_in(context, told), origin_of(context, told), details)
             )
         note = saved.note
         message = f"Stored: [id: {note.note_id}]"
@@ -207,11 +207,12 @@ class _TypedTools:
         replacement_id = arguments.replacement_id
         if replacement_id:
             replacement_id = await changeable(self._memory, context, replacement_id)
+        reason = "" if context.local else arguments.reason.strip()  # it has no tag of its own
         told = await self._memory.notes.get_many([memory_id])
         try:
             before = await self._memory.typed.supersede(
                 memory_id,
-                reason=arguments.reason.strip(),
+                reason=reason,
                 replacement_id=replacement_id,
                 session_id=self._session(context),
                 origin=origin_of(context, ""),
@@ -234,7 +235,7 @@ class _TypedTools:
                 "forgotten": True,
                 "memory_id": memory_id,
                 "message": message,
-                "reason": arguments.reason.strip() if before is None else before.reason,
+                "reason": reason if before is None else before.reason,
             },
             summary=message,
             receipts=receipt(

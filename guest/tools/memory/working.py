@@ -26,7 +26,7 @@ from guest.tools.memory.answers import (
     written,
 )
 from guest.tools.memory.notes import Content, NotBlank, Since, Until
-from guest.tools.memory.provenance import origin_of
+from guest.tools.memory.provenance import origin_of, tags_in
 
 _SHOWN: Final = "note_id key text score tags updated_at"
 _LIMIT_MAX: Final = 50
@@ -197,7 +197,7 @@ class _WorkingTools:
             return before, ()
         try:
             with refusing_what_is_full():
-                note = await keyed.write(key, text, mode, origin)
+                note = await keyed.write(key, text, mode, origin, tags_in(context, text))
         except ValueError as error:
             raise ToolError(f"not stored: {error}") from None
         return note, written(context, note)

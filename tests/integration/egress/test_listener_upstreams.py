@@ -65,6 +65,10 @@ async def test_ollamas_own_api_is_beside_v1(egress: Egress) -> None:
         await egress.configure(upstreams=[pb.EgressUpstream(name="ollama", url=f"{where}/v1")])
         answer = await egress.ask("/ollama/api/tags")
         assert answer.body == b"you sent  to /v1/api/tags"
+        await egress.configure(upstreams=[upstream(server.port)])
+        for method, found in (("POST", "/api/show"), ("GET", "/v1/api/show")):
+            answer = await egress.ask("/openai/api/show", method=method)
+            assert answer.body == f"you sent  to {found}".encode()
 
 
 async def test_an_upstream_proves_itself_by_its_own_authority(

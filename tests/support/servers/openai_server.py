@@ -38,10 +38,11 @@ def untimed(request: Request) -> list[dict[str, Any]]:
 class OpenAIServer:
     """Answers with `replies` in order, the last one for ever; `requests` is what it received, and
     `asked` is set once it received any. Its list of models, which is not counted, says `listing`
-    of its one model."""
+    of its one model. If it is an Ollama, it says `shown` of it."""
 
     replies: list[Reply]
     listing: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Any] = field(default_factory=dict)
     port: int = 0
     requests: list[Request] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -63,6 +64,12 @@ class OpenAIServer:
             if line.startswith("GET "):
                 listed = json.dumps({"data": [{"id": "test-model", **self.listing}]}).encode()
                 await raw("200 OK", "application/json", listed)(request, writer)
+                return
+            if request.path.endswith("/api/show"):
+                status = "200 OK" if self.shown else "404 Not Found"
+                await raw(status, "application/json", json.dumps(self.shown).encode())(
+                    request, writer
+                )
                 return
             self.requests.append(request)
             self.asked.set()

@@ -56,6 +56,31 @@ async def test_a_budget_of_nothing_asks_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "idle"),
+    [
+        ('```json\n{"name": "memory_save", "arguments": {"content": "tea"}}\n```', True),
+        ('<tool_call>{"name": "file_read", "arguments": {"path": "/sha', True),
+        ("<think>Hm.</think>", True),
+        ("<think>Hm.</think>You like tea.", False),
+    ],
+)
+def test_an_answer_that_was_a_call_in_text_or_thinking_is_not_recalled(
+    said: str, idle: bool
+) -> None:
+    when = "(2026-11-18, Wednesday 18 November)"
+    assert (told(hit(f"assistant {when}: {said}", **PASSAGE)) == []) is idle
+    assert len(told(hit(f"user {when}: {said}", **PASSAGE))) == 1
+
+
+def test_what_stays_on_this_machine_is_marked_within_the_budget() -> None:
+    hits = [hit(f"tea {n} {'x ' * 40}", f"note-{n}", tags=("local",) * (n % 2)) for n in range(9)]
+    section = relevant(FakeMemory(), 400).tell(SearchResult((*hits,)), NOTHING).text
+    _, *shown = section.splitlines()
+    assert [line.endswith("x ⌂") for line in shown[:2]] == [False, True]
+    assert tokens_of(section) <= 400
+
+
+@pytest.mark.parametrize(
     "said",
     [
         "Thanks, that is great!",
