@@ -247,6 +247,8 @@ class Memory:
             found = await self._search.search(
                 query, top_k, checked, include_conversation, anytime, weak
             )
+            if not found.results:
+                return found
             silent = "" if include_conversation else "; conversations were not searched"
             return replace(found, warnings=(NOTHING_THEN + silent, *found.warnings))
 

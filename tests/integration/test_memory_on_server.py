@@ -8,6 +8,7 @@ from tests.unit.guest.memory.test_keyed_notes import *
 from tests.unit.guest.memory.test_memory_concurrency import *
 from tests.unit.guest.memory.test_memory_search import *
 from tests.unit.guest.memory.test_quota import *
+from tests.unit.guest.memory.test_search_in_time import *
 from tests.unit.guest.memory.test_writing_systems import *
 
 pytestmark = [pytest.mark.sqld, pytest.mark.usefixtures("memory_on_a_server")]

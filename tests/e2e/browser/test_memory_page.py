@@ -277,3 +277,17 @@ def test_ten_thousand_notes_are_imported_and_scrolled_with_few_of_them_drawn(
     assert most < 100
     count = page.evaluate("document.querySelectorAll('*').length")
     assert count < 3_000
+
+
+def test_a_time_among_the_words_is_named_and_can_be_left_out(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/memory")
+    write(page, "the boiler hums in the cellar")
+    named = page.get_by_text("words in quotation marks are no time")
+    search = page.get_by_role("searchbox", name="Search the notes")
+    search.fill("which boiler hums, said on 12 May 2020")
+    expect(named).to_contain_text("from 12 May 2020")
+    expect(page.get_by_text("nothing is from that time")).to_be_visible()
+    expect(row(page, "the boiler hums")).to_be_visible()
+    search.fill('which boiler hums, said "on 12 May 2020"')
+    expect(named).to_have_count(0)
+    expect(row(page, "the boiler hums")).to_be_visible()
