@@ -53,10 +53,9 @@ def _readers(names: tuple[str, ...]) -> list[Callable[[Any], Any]]:
 def _column(read: Callable[[Any], Any], column: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values of one column. Texts and times are looked at all at once."""
     if read in (_text, sound_time) and {*map(type, column)} == {str}:
-        joined = "".join(column)
-        if read is _text and "\0" not in joined:
+        if read is _text and not any("\0" in value for value in column):
             return column
-        if _TIMES.fullmatch(joined) and {*map(len, column)} == {_TIME_CHARS}:
+        if {*map(len, column)} == {_TIME_CHARS} and _TIMES.fullmatch("".join(column)):
             return column
     unsound = {value: new for value in set(column) if (new := read(value)) != value}
     return tuple([unsound.get(value, value) for value in column]) if unsound else column
