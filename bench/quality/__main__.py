@@ -1,18 +1,32 @@
 """`make bench-quality`: recall and reciprocal rank of search, by kind of question.
 
 `ARGS="--half test"` measures on the half that nobody has tuned on, `ARGS="--model …"` with another
-embedding model, an id or a directory.
+embedding model, an id or a directory. `--locomo FILE` and `--longmemeval FILE` measure on a public
+corpus instead; `--results FILE` keeps what was found, and compares with what an earlier run has
+kept there.
 """
 
 import argparse
 import asyncio
+import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bench.quality import corpus
-from bench.quality.measure import Figures, Table, measure, scopes
+from bench.quality import corpus, public
+from bench.quality.measure import (
+    Figures,
+    Results,
+    Table,
+    answers,
+    figures_by_kind,
+    interval,
+    measure,
+    of_sessions,
+    recall,
+    scopes,
+)
 from bench.quality.model import InProcess
 from bench.quality.prompt import prompted
 from guest.embedding.weights import DEFAULT_MODEL
@@ -57,9 +71,48 @@ async def main(half: corpus.Half, model: str) -> None:
         )
 
 
+async def of_others(forms: public.Scopes, model: str, cache: Path | None, kept: Path | None) -> None:
+    """Print the figures of a public corpus, each form of it with the search that people use."""
+    embedder = await InProcess.load(model)
+    found: dict[str, Results] = {}
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxq-") as scratch:
+        for form, parts in forms.items():
+            path = Path(scratch) / f"{form}.db"
+            table = await answers(path, embedder, parts, ways=("hybrid",), cache=cache)
+            found[form] = [result for scope in parts for result in table[scope]["hybrid"]]
+    earlier = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    for form, results in found.items():
+        for level, of_level in (("turns", results), ("sessions", of_sessions(results))):
+            print(f"\n{form}, {level:9} questions      R@5   R@10    MRR")
+            for kind, figures in figures_by_kind(of_level).items():
+                print(f"  {kind:26}{figures.questions:6}  {_cells(figures)}")
+        if form in earlier:
+            differences = [
+                recall(question, names, 10) - recall(question, before, 10)
+                for (question, names), before in zip(results, earlier[form], strict=True)
+            ]
+            mean, low, high = (100 * value for value in interval(differences))
+            print(f"  R@10 of turns against {kept}: {mean:+.1f} [{low:+.1f}, {high:+.1f}]")
+    if kept is not None and not earlier:
+        names = {form: [names for _, names in results] for form, results in found.items()}
+        kept.write_text(json.dumps(names), encoding="utf-8")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="make bench-quality")
     parser.add_argument("--half", choices=corpus.HALVES, default=corpus.HALVES[0])
     parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--locomo", type=Path, metavar="FILE")
+    parser.add_argument("--longmemeval", type=Path, metavar="FILE")
+    parser.add_argument("--cache", type=Path, metavar="FILE.npz", help="keeps vectors for next time")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="of a ranking to compare with")
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.half, arguments.model))
+    if arguments.locomo or arguments.longmemeval:
+        forms = (
+            public.locomo(arguments.locomo)
+            if arguments.locomo
+            else public.longmemeval(arguments.longmemeval)
+        )
+        asyncio.run(of_others(forms, arguments.model, arguments.cache, arguments.results))
+    else:
+        asyncio.run(main(arguments.half, arguments.model))

@@ -12,7 +12,7 @@ somebody has seen measures nothing any more.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,7 +35,8 @@ _PAUSE: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Entry:
-    """A note, or one turn of a conversation: then it has a `role`."""
+    """A note, or one turn of a conversation: then it has a `role`. What stands for several answers
+    has their names, separated by spaces."""
 
     name: str
     written: datetime
@@ -62,12 +63,17 @@ class Part:
 
     @property
     def kinds(self) -> list[str]:
-        """Of its questions, in the order of `KINDS`."""
-        return [kind for kind in KINDS if any(each.kind == kind for each in self.questions)]
+        return kinds_of(self.questions)
 
     def as_notes(self) -> "Part":
         """The same where each turn was saved as a note of its session."""
         return Part([replace(entry, role="") for entry in self.entries], self.questions)
+
+
+def kinds_of(questions: Iterable[Question]) -> list[str]:
+    """The kinds of questions, in the order of `KINDS`; then others."""
+    found = {question.kind for question in questions}
+    return [*(kind for kind in KINDS if kind in found), *sorted(found.difference(KINDS))]
 
 
 def notes() -> Part:

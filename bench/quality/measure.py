@@ -1,9 +1,9 @@
 """Filling a real memory with the corpus and asking it everything."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Final, Literal
@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 from wire.settings import MemorySettings
 
-from bench.quality.corpus import TODAY, Entry, Half, Part, Question, chats, conversations, notes
+from bench.quality.corpus import (
+    TODAY,
+    Entry,
+    Half,
+    Part,
+    Question,
+    chats,
+    conversations,
+    kinds_of,
+    notes,
+)
 from guest.embedding.backends import Embedded, Embedder
 from guest.memory import models
 from guest.memory.factory import open_store
@@ -50,6 +60,11 @@ class Figures:
 Table = dict[str, dict[Way, dict[str, Figures]]]
 """Figures by scope, and by kind of question and "all"."""
 
+Results = Sequence[tuple[Question, Sequence[str]]]
+"""Questions, and the names of what was found for each."""
+Answers = dict[str, dict[Way, Results]]
+"""Results by scope."""
+
 
 def scopes(half: Half) -> dict[str, Part]:
     """What is asked of one memory each: the chats of a half, and the same where each turn was saved
@@ -77,12 +92,18 @@ class _Clock:
 
 
 class _Remembering:
-    """An embedder that is asked only once for every text, and for many at once."""
+    """An embedder that is asked only once for every text, and for many at once; with a `cache`,
+    also of earlier runs."""
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, cache: Path | None) -> None:
         self._embedder = embedder
+        self._cache = cache
         self._model_id = ""
         self._known: dict[str, Vector] = {}
+        if cache is not None and cache.exists():
+            with np.load(cache) as kept:
+                self._model_id = str(kept["model"])
+                self._known = dict(zip(kept["texts"].tolist(), kept["vectors"], strict=True))
 
     async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:  # noqa: ARG002
         unknown = sorted(set(texts) - self._known.keys(), key=len)
@@ -97,18 +118,42 @@ class _Remembering:
         return await self._embedder.state()
 
     async def close(self) -> None:
-        pass
+        if self._cache is not None:
+            np.savez(
+                self._cache,
+                model=self._model_id,
+                texts=np.array(list(self._known)),
+                vectors=np.stack(list(self._known.values())),
+            )
 
 
 async def measure(path: Path, embedder: Embedder, parts: Mapping[str, Part]) -> Table:
     """All figures of `parts`, by scope, with a database made at `path`."""
-    table: Table = {scope: {} for scope in parts}
+    found = await answers(path, embedder, parts)
+    return {
+        scope: {way: figures_by_kind(results) for way, results in ways.items()}
+        for scope, ways in found.items()
+    }
+
+
+async def answers(
+    path: Path,
+    embedder: Embedder,
+    parts: Mapping[str, Part],
+    *,
+    ways: Sequence[Way] = tuple(_WAYS),
+    cache: Path | None = None,
+) -> Answers:
+    """What is found for all questions of `parts`, with a database made at `path`. Vectors are kept
+    in `cache`."""
+    table: Answers = {scope: {} for scope in parts}
     with _stopped_clock() as clock:
         await _fill(path, parts, clock)
-        remembering = _Remembering(embedder)
+        remembering = _Remembering(embedder, cache)
         asked = [question.text for part in parts.values() for question in part.questions]
         await remembering.embed(asked, timeout=_EMBED_TIMEOUT_S)
-        for way, (semantic, keyword) in _WAYS.items():
+        for way in ways:
+            semantic, keyword = _WAYS[way]
             config = MemoryConfig(
                 str(path), MemorySettings(vector_weight=semantic, keyword_weight=keyword)
             )
@@ -120,6 +165,7 @@ async def measure(path: Path, embedder: Embedder, parts: Mapping[str, Part]) -> 
                     await _until_embedded(memory)
                 table[scope][way] = await _ask(memory, part)
             await store.close()
+        await remembering.close()
     return table
 
 
@@ -161,7 +207,7 @@ async def _until_embedded(memory: Memory) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _ask(memory: Memory, part: Part) -> dict[str, Figures]:
+async def _ask(memory: Memory, part: Part) -> Results:
     names = await names_of(memory, part)
     spoken = any(entry.role for entry in part.entries)
     results = []
@@ -169,10 +215,16 @@ async def _ask(memory: Memory, part: Part) -> dict[str, Figures]:
         found = await memory.search(question.text, top_k=_TOP_K, include_conversation=spoken)
         ranks = [names[_key(hit)] for hit in found.results]
         results.append((question, ranks))
-    figures = {"all": _figures(results)}
-    for kind in part.kinds:
-        figures[kind] = _figures([result for result in results if result[0].kind == kind])
-    return figures
+    return results
+
+
+def figures_by_kind(results: Results) -> dict[str, Figures]:
+    """The figures of each kind of question, in the order of `kinds_of`, and of all."""
+    by_kind = {
+        kind: _figures([result for result in results if result[0].kind == kind])
+        for kind in kinds_of(question for question, _ in results)
+    }
+    return {**by_kind, "all": _figures(results)}
 
 
 async def names_of(memory: Memory, part: Part) -> dict[str, str]:
@@ -191,17 +243,47 @@ def _key(hit: Hit) -> str:
     return hit.note_id or hit.created_at
 
 
-def _figures(results: Sequence[tuple[Question, Sequence[str]]]) -> Figures:
-    def recall(k: int) -> float:
-        shares = (len(q.answers.intersection(found[:k])) / len(q.answers) for q, found in results)
-        return sum(shares) / len(results)
+def recall(question: Question, found: Sequence[str], k: int) -> float:
+    """The share of the answers among the first `k` that were found."""
+    named = {name for names in found[:k] for name in names.split()}
+    return len(question.answers & named) / len(question.answers)
 
-    def reciprocal(question: Question, found: Sequence[str]) -> float:
-        places = (i for i, name in enumerate(found, 1) if name in question.answers)
-        return 1 / next(places, float("inf"))
 
-    mean_reciprocal = sum(reciprocal(*result) for result in results) / len(results)
-    return Figures(len(results), recall(5), recall(10), mean_reciprocal)
+def _reciprocal(question: Question, found: Sequence[str]) -> float:
+    places = (i for i, names in enumerate(found, 1) if question.answers.intersection(names.split()))
+    return 1 / next(places, float("inf"))
+
+
+def _figures(results: Results) -> Figures:
+    def mean(values: Iterable[float]) -> float:
+        return sum(values) / len(results)
+
+    return Figures(
+        len(results),
+        mean(recall(*result, 5) for result in results),
+        mean(recall(*result, 10) for result in results),
+        mean(_reciprocal(*result) for result in results),
+    )
+
+
+def of_sessions(results: Results) -> Results:
+    """The same for sessions: that of each answer, and those of what was found, each once. A name
+    begins with that of its session."""
+
+    def sessions(names: Iterable[str]) -> dict[str, None]:
+        return dict.fromkeys(name.rpartition("/")[0] for each in names for name in each.split())
+
+    return [
+        (replace(question, answers=frozenset(sessions(question.answers))), list(sessions(found)))
+        for question, found in results
+    ]
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of paired differences, and the ends of its 95 % interval."""
+    mean = float(np.mean(differences))
+    half = 1.96 * float(np.std(differences, ddof=1)) / len(differences) ** 0.5
+    return mean, mean - half, mean + half
 
 
 @contextmanager
