@@ -71,7 +71,9 @@ async def main(half: corpus.Half, model: str) -> None:
         )
 
 
-async def of_others(forms: public.Scopes, model: str, cache: Path | None, kept: Path | None) -> None:
+async def of_others(
+    forms: public.Scopes, model: str, cache: Path | None, kept: Path | None
+) -> None:
     """Print the figures of a public corpus, each form of it with the search that people use."""
     embedder = await InProcess.load(model)
     found: dict[str, Results] = {}
@@ -104,8 +106,8 @@ if __name__ == "__main__":
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--locomo", type=Path, metavar="FILE")
     parser.add_argument("--longmemeval", type=Path, metavar="FILE")
-    parser.add_argument("--cache", type=Path, metavar="FILE.npz", help="keeps vectors for next time")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="of a ranking to compare with")
+    parser.add_argument("--cache", type=Path, metavar="FILE.npz", help="keeps vectors")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="kept, or compared with")
     arguments = parser.parse_args()
     if arguments.locomo or arguments.longmemeval:
         forms = (

@@ -5,13 +5,14 @@ LoCoMo (`locomo10.json`) is ten long conversations of two people; LongMemEval
 chat each. Both name the turns that answer a question. They are not in this repository: LoCoMo may
 not be used commercially.
 
-Nothing is taken from the answers. A turn has no date in its text, as in a chat.
+A turn has no date in its text, as in a chat; a note or a fact, which stands for itself, has it.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,10 +34,9 @@ def locomo(path: Path) -> Scopes:
     for sample in json.loads(path.read_text(encoding="utf-8")):
         turns, facts = list(_turns(sample["conversation"])), list(_facts(sample))
         questions = list(_questions(sample["qa"], {turn.name for turn in turns}))
-        said = Part(turns, questions)
-        forms["conversation"][sample["sample_id"]] = said
-        forms["notes"][sample["sample_id"]] = said.as_notes()
-        forms["facts"][sample["sample_id"]] = Part(facts, questions)
+        noted = [_noted(turn) for turn in turns]
+        for form, entries in (("conversation", turns), ("notes", noted), ("facts", facts)):
+            forms[form][sample["sample_id"]] = Part(entries, questions)
     return forms
 
 
@@ -50,19 +50,28 @@ def _turns(conversation: Mapping[str, Any]) -> Iterator[Entry]:
             yield Entry(name, began + place * _PAUSE, text, role, session)
 
 
+def _noted(turn: Entry) -> Entry:
+    speaker, _, said = turn.text.partition(": ")
+    return replace(turn, role="", text=f"{speaker} ({_day(turn.written)}): {said}")
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.day} {moment:%B %Y}"
+
+
 def _facts(sample: Mapping[str, Any]) -> Iterator[Entry]:
     for session, began, _ in _sessions(sample["conversation"]):
         by_speaker = sample["observation"].get(f"{session}_observation", {})
         facts = [fact for facts in by_speaker.values() for fact in facts]
         for place, (text, turns) in enumerate(facts):
-            yield Entry(" ".join(_names(turns)), began + place * _PAUSE, text, "", session)
+            moment, dated = began + place * _PAUSE, f"{text} ({_day(began)})"
+            yield Entry(" ".join(_names(turns)), moment, dated, "", session)
 
 
 def _sessions(conversation: Mapping[str, Any]) -> Iterator[tuple[str, datetime, list[Any]]]:
     for name, turns in conversation.items():
         if re.fullmatch(r"session_\d+", name):
-            began = datetime.strptime(conversation[f"{name}_date_time"], "%I:%M %p on %d %B, %Y")
-            yield name, began.replace(tzinfo=UTC), turns
+            yield name, _moment(conversation[f"{name}_date_time"], "%I:%M %p on %d %B, %Y"), turns
 
 
 def _questions(asked: list[Any], turns: set[str]) -> Iterator[Question]:
@@ -72,7 +81,7 @@ def _questions(asked: list[Any], turns: set[str]) -> Iterator[Question]:
             yield Question(_KINDS[question["category"]], question["question"], answers)
 
 
-def _names(turns: Any) -> list[str]:  # noqa: ANN401 - an id, ids, or ids joined by semicolons
+def _names(turns: str | list[str]) -> list[str]:
     return [f"{int(session)}/{int(turn)}" for session, turn in _TURN.findall(str(turns))]
 
 
@@ -90,8 +99,7 @@ def longmemeval(path: Path) -> Scopes:
         entries: list[Entry] = []
         answers: set[str] = set()
         for number, (session, date, turns) in enumerate(sessions):
-            began = datetime.strptime(re.sub(r" \(\w+\)", "", date), "%Y/%m/%d %H:%M")
-            began = began.replace(tzinfo=UTC, microsecond=number)
+            began = _moment(date, "%Y/%m/%d (%a) %H:%M").replace(microsecond=number)
             for place, turn in enumerate(turns):
                 name = f"{session}/{place}"
                 moment = began + place * _PAUSE
@@ -103,3 +111,7 @@ def longmemeval(path: Path) -> Scopes:
             in_order = sorted(entries, key=lambda entry: entry.written)
             asked[sample["question_id"]] = Part(in_order, [question])
     return {"conversation": asked}
+
+
+def _moment(written: str, form: str) -> datetime:
+    return datetime.strptime(f"{written} +0000", f"{form} %z")
