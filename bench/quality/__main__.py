@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.quality import corpus, public
 from bench.quality.measure import (
     Figures,
-    Results,
+    Result,
     Table,
     answers,
     figures_by_kind,
@@ -74,14 +74,16 @@ async def main(half: corpus.Half, model: str) -> None:
 async def of_others(
     forms: public.Scopes, model: str, cache: Path | None, kept: Path | None
 ) -> None:
-    """Print the figures of a public corpus, each form of it with the search that people use."""
+    """Print the figures of a public corpus, each person's part in a memory of its own."""
     embedder = await InProcess.load(model)
-    found: dict[str, Results] = {}
+    found: dict[str, list[Result]] = {}
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxq-") as scratch:
         for form, parts in forms.items():
-            path = Path(scratch) / f"{form}.db"
-            table = await answers(path, embedder, parts, ways=("hybrid",), cache=cache)
-            found[form] = [result for scope in parts for result in table[scope]["hybrid"]]
+            found[form] = []
+            for owner, part in parts.items():
+                path = Path(scratch) / f"{form}-{owner}.db"
+                table = await answers(path, embedder, {owner: part}, ways=("hybrid",), cache=cache)
+                found[form] += table[owner]["hybrid"]
     earlier = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
     for form, results in found.items():
         for level, of_level in (("turns", results), ("sessions", of_sessions(results))):

@@ -60,8 +60,9 @@ class Figures:
 Table = dict[str, dict[Way, dict[str, Figures]]]
 """Figures by scope, and by kind of question and "all"."""
 
-Results = Sequence[tuple[Question, Sequence[str]]]
-"""Questions, and the names of what was found for each."""
+Result = tuple[Question, Sequence[str]]
+"""A question, and the names of what was found."""
+Results = Sequence[Result]
 Answers = dict[str, dict[Way, Results]]
 """Results by scope."""
 

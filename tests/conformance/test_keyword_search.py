@@ -60,7 +60,6 @@ async def test_scores_do_not_depend_on_how_many_are_given(
             patch.setattr(keyword, "MATCHES_MAX", LIMIT)
             few = await matches(filled, query)
         assert len(few.ids) == LIMIT < len(every.ids)
-        assert few.words == every.words == len(set(query.split()) - {"xylophone"})
         assert few.scores.tolist() == pytest.approx([exact[i] for i in few.ids.tolist()])
         assert few.scores[0] == pytest.approx(every.scores.max())
 

@@ -264,6 +264,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "make bench": _BY_HAND,
     "make bench-quality": _BY_HAND,
     'make bench-quality ARGS="--half test"': _BY_HAND,
+    'make bench-quality ARGS="--locomo FILE"': _BY_HAND,
     "make try-model BASE_URL=http://127.0.0.1:11434/v1 MODEL=qwen3:4b": _BY_HAND,
     'make try-model BASE_URL=http://127.0.0.1:8080/v1 MODEL=mine ARGS="--temperature 0"': _BY_HAND,
     "make faults": _BY_HAND,

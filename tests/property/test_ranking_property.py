@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.memory.indexing.vectors import ResidentVectors
-from guest.memory.search.context_terms import NeighbourTerms, weighed
+from guest.memory.search.context_terms import Standing, weighed
 from guest.memory.search.keyword import KeywordMatches
 from guest.memory.search.ranking import Evidence, Recency, Similarity, Weights, rank
 
@@ -28,7 +28,8 @@ def evidence(draw: st.DrawFn) -> Evidence:
     vectors.add(list(cosines), np.array(rows, np.float32).reshape(-1, 2))
     snapshot = vectors.snapshot()
     similarity = Similarity.measured(snapshot, np.array([[1, 0]], np.float32), 0.2)
-    return Evidence(words, draw(st.sampled_from((similarity, None))), None, draw(st.integers(0, 8)))
+    exact = draw(st.sets(st.integers(1, 40), max_size=3))
+    return Evidence(words, draw(st.sampled_from((similarity, None))), None, exact)
 
 
 @given(st.lists(evidence(), min_size=1, max_size=2), st.floats(0, 1), st.floats(0.01, 1))
@@ -43,27 +44,19 @@ def test_scores_fall_from_at_most_one_and_repeat(
     assert list(rank(parts, weights)) == ranked
 
 
-SURROUNDINGS = st.builds(
-    NeighbourTerms,
-    st.sampled_from(("", "a", "b")),
-    st.lists(st.integers(1, 40), max_size=3).map(tuple),
-    st.floats(0, 1),
-)
+STANDINGS = st.builds(Standing, st.sampled_from(("", "a", "b")), st.floats(0, 1))
 
 
 @given(st.lists(evidence(), min_size=1, max_size=2), st.data())
-def test_surroundings_keep_the_highest_score_of_each_part(
+def test_where_passages_stand_raises_none_above_the_best(
     parts: list[Evidence], data: st.DataObject
 ) -> None:
     ranked = list(rank(parts, Weights(0.5, 0.5, 0.2)))
-    around = [data.draw(SURROUNDINGS) for _ in ranked]
-    scores = weighed(ranked, around, parts)
-    assert weighed(ranked, around, parts) == scores
-    assert all(0 <= score <= 1 for score in scores)
-    for part in range(len(parts)):
-        before = [passage.score for passage in ranked if passage.part == part]
-        after = [s for s, passage in zip(scores, ranked, strict=True) if passage.part == part]
-        assert max(after, default=0.0) <= max(before, default=0.0) + 1e-9
+    standings = [data.draw(STANDINGS) for _ in ranked]
+    scores = weighed(ranked, standings)
+    assert weighed(ranked, standings) == scores
+    highest = max((passage.score for passage in ranked), default=0.0)
+    assert all(0 <= score <= highest + 1e-9 for score in scores)
 
 
 @given(SCORE, SCORE, MOMENT, MOMENT, st.floats(0, 1))

@@ -25,7 +25,7 @@ _PROBE: Final = "Which model is this?"
 _AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, Code.FAILED_PRECONDITION)
 
 _PENDING: Final = """
-SELECT chunks.chunk_id, chunks.namespace, chunks.context, chunks.body
+SELECT chunks.chunk_id, chunks.namespace, chunks.body
     FROM {chunks} LEFT JOIN chunks_vec USING (chunk_id)
     WHERE chunks.chunk_id > ?1 AND (chunks_vec.model_id IS NULL OR chunks_vec.model_id <> ?2)
     ORDER BY chunks.chunk_id LIMIT ?3
@@ -38,12 +38,7 @@ _OWN: Final = "json_each(?4) AS own CROSS JOIN chunks ON chunks.namespace = own.
 class _Passage:
     chunk_id: int
     namespace: str
-    context: str
-    body: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.context}: {self.body}" if self.context else self.body
+    text: str
 
 
 class Indexer:
@@ -231,7 +226,7 @@ class Indexer:
             own = json.dumps(sorted(self._namespaces))
             sql, wanted = _PENDING.format(chunks=_OWN), (*wanted, own)
         result = await self._database.execute(sql, wanted)
-        return [_Passage(*cast("tuple[int, str, str, str]", row)) for row in result.rows]
+        return [_Passage(*cast("tuple[int, str, str]", row)) for row in result.rows]
 
     async def _embed(self, passages: Sequence[_Passage]) -> int:
         """Embed and store; returns how many of `passages` need no further attempt."""

@@ -37,6 +37,14 @@ _WORD_SEPARATORS: Final = "\u200b\u200c"
 _OPTIONAL: Final = "\u0640\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f"
 """What alters a word's look alone: the stroke that lengthens Arabic words, and selectors."""
 
+_FIRST_SYMBOL: Final = "\u2600"
+"""From here on, symbols are emoji and the like, which are words."""
+
+_HUMP: Final = re.compile("[a-z][A-Z]")
+_HUMPS: Final = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_GROUPS: Final = re.compile(r"\+?[0-9]+(?:[-.,/'’\s][0-9]+)+")
+_AFTER_ZEROS: Final = re.compile(r"(?<![0-9])0+([1-9][0-9]+)")
+
 _IOTA_BELOW: Final = "\u0345"
 """A mark that becomes a letter in lower case."""
 
@@ -59,6 +67,8 @@ def _folded(character: str) -> str:
         return "i"
     if character in _WORD_SEPARATORS:
         return " "
+    if category == "So" and character >= _FIRST_SYMBOL:
+        return f" u{ord(character):x} "
     if character in _OPTIONAL or category in ("Cf", "Me"):
         return ""
     if category.startswith("M"):
@@ -86,11 +96,31 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", text).translate(_FOLDING))
 
 
+def parts_of(text: str) -> list[str]:
+    """What people also type for names and numbers of `text`: `user` and `id` for `userId`, `12480`
+    for `12,480`, `170` for `0170`, a telephone number without its country."""
+    humps = [
+        hump.lower()
+        for word in text.split()
+        if _HUMP.search(word)
+        for hump in _HUMPS.findall(word)
+        if len(hump) > 1
+    ]
+    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    numbers = _AFTER_ZEROS.findall(text)
+    for run in _GROUPS.findall(text):
+        groups = re.findall("[0-9]+", run)
+        joined = ["".join(groups), *(["".join(groups[1:])] if run[0] == "+" else ())]
+        numbers += [*joined, *(number.lstrip("0") for number in joined if number[0] == "0")]
+    return list(dict.fromkeys((*humps, *numbers)))
+
+
 def index_text(text: str) -> str:
     """What the full-text index needs instead of `text`; empty if that is `text` itself."""
-    if _PLAIN.fullmatch(text):
-        return ""
-    return " ".join(_RUN.sub(_segmented, fold(text)).split())
+    parts = parts_of(text)
+    if not _PLAIN.fullmatch(text):
+        return " ".join((*_RUN.sub(_segmented, fold(text)).split(), *parts))
+    return " ".join((text, *parts)) if parts else ""
 
 
 def search_terms(word: str) -> Iterator[str]:

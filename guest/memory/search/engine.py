@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -20,7 +20,6 @@ from guest.memory.models import FIXED, Filter, Hit, MemoryConfig, Only, SearchOu
 from guest.memory.search import keyword, neighbours, results
 from guest.memory.search.context_terms import weighed
 from guest.memory.search.ranking import (
-    FULL_KEYWORD_SHARE,
     NO_RECENCY,
     Evidence,
     Ranked,
@@ -142,12 +141,6 @@ _CANDIDATES: Final = 64
 """How many of the best passages are looked at with their surroundings and age."""
 
 _NOTES, _CONVERSATION = 0, 1
-
-_KEYWORD_SHARES: Final[Mapping[keyword.Index, float]] = {
-    "chunks_fts": FULL_KEYWORD_SHARE,
-    "conversation_fts": 0.5,
-}
-"""Where turns have their neighbours' words, too, a telling word stands in up to five passages."""
 
 
 class Searched(Protocol):
@@ -310,11 +303,12 @@ class Search:
         The keyword query starts first: the database runs it while this thread waits for the vector
         or multiplies.
         """
-        matches, similarity = await asyncio.gather(
+        matches, similarity, exact = await asyncio.gather(
             self._words(index, namespace, terms, among),
             self._meaning(namespace, question, among),
+            keyword.holders(self._place.database, index, namespace, question.text, among),
         )
-        return Evidence(matches, similarity, among, matches.words, _KEYWORD_SHARES[index])
+        return Evidence(matches, similarity, among, exact)
 
     async def _words(
         self, index: keyword.Index, namespace: str, terms: Sequence[str], among: Ids | None
@@ -411,7 +405,7 @@ class Search:
         scores = [passage.score for passage, _ in visible]
         if evidence:
             passages = [passage for passage, _ in visible]
-            scores = weighed(passages, [entry.around for _, entry in visible], evidence)
+            scores = weighed(passages, [entry.standing for _, entry in visible])
         scored = [
             (recency.adjusted(score, entry.updated_at), passage, entry)
             for score, (passage, entry) in zip(scores, visible, strict=True)

@@ -14,7 +14,7 @@ from typing import Final, Literal, cast
 import numpy as np
 
 from guest.memory.indexing.vectors import Ids, Scores
-from guest.memory.indexing.words import fold, search_terms
+from guest.memory.indexing.words import fold, parts_of, search_terms
 from guest.memory.storage.base import Database, Value
 
 _TERMS_MAX: Final = 64
@@ -36,6 +36,13 @@ STOP_WORDS: Final = frozenset(
 
 _ORDINAL: Final = re.compile(r"\b([0-9]{1,2})(?:st|nd|rd|th)\b")
 
+_NAMED: Final = re.compile(r"[0-9]|\w[@_.]\w|[a-z][A-Z]")
+_AROUND: Final = "\"'`.,;:!?()[]{}<>«»“”„‘’…"
+_REFERENCE_MIN_CHARS: Final = 4
+_REFERENCES_MAX: Final = 4
+_HOLDERS_MAX: Final = 3
+"""A reference that more passages hold does not tell which of them is meant."""
+
 Index = Literal["chunks_fts", "conversation_fts"]
 
 _FOUND: Final = """
@@ -53,10 +60,7 @@ _SCORE_UNIT: Final = 1e12
 passages contain scores as little as a millionth, so the unit is smaller."""
 
 _SEARCH: Final = """
-SELECT (SELECT COUNT(*) FROM json_each(?1)
-            WHERE EXISTS (SELECT 1 FROM {index} WHERE {index} MATCH value)),
-       json_group_array(id), json_group_array(score)
-    FROM ({found})
+SELECT json_group_array(id), json_group_array(score) FROM ({found})
 """
 _AMONG: Final = " AND +found.rowid IN (SELECT value FROM json_each(?3))"
 _OLDER: Final = " AND found.rowid < ?3"
@@ -81,7 +85,7 @@ WITH
                COALESCE(rare || ' AND ' || common, '""'),
                COALESCE(commons, '""')
         FROM joined)
-SELECT (SELECT COUNT(*) FROM words), json_group_array(id), json_group_array(score) FROM (
+SELECT json_group_array(id), json_group_array(score) FROM (
     SELECT * FROM ({only_rare}) UNION ALL
     SELECT * FROM ({rare_and_common}) UNION ALL
     SELECT * FROM ({commons}))
@@ -112,7 +116,7 @@ def statements(index: Index, limit: int) -> _Statements:
         )
 
     def search(condition: str = "") -> str:
-        return _SEARCH.format(index=index, found=found(_ANY_OF_THEM, condition))
+        return _SEARCH.format(found=found(_ANY_OF_THEM, condition))
 
     return _Statements(
         newest=search(),
@@ -129,12 +133,10 @@ def statements(index: Index, limit: int) -> _Statements:
 
 @dataclass(frozen=True)
 class KeywordMatches:
-    """Passages that contain words of the query, and their bm25; higher is better. `words` is how
-    many of the words occur in the index at all."""
+    """Passages that contain words of the query, and their bm25; higher is better."""
 
     ids: Ids
     scores: Scores
-    words: int = 0
 
 
 NO_MATCHES: Final = KeywordMatches(np.zeros(0, np.int64), np.zeros(0, np.float32))
@@ -146,10 +148,35 @@ def query_terms(query: str) -> list[str]:
     Stop words are dropped unless nothing else remains; "9th" is also looked up as "9". Any text is
     a valid query, since quoted words cannot be operators.
     """
-    words = dict.fromkeys(_ORDINAL.sub(r"\g<0> \g<1>", fold(query)).split())
+    words = dict.fromkeys(_ORDINAL.sub(r"\g<0> \g<1>", fold(query)).split() + parts_of(query))
     telling = [word for word in words if word not in STOP_WORDS] or words
     terms = dict.fromkeys(term for word in telling for term in search_terms(word))
     return list(terms)[:_TERMS_MAX]
+
+
+def references(query: str) -> list[list[str]]:
+    """What `query` names exactly: ids, numbers, addresses, names in code. Each as phrases for FTS5,
+    in all forms of it.
+
+    They have a digit, a sign between two characters, or a capital letter after a small one.
+    """
+    found = []
+    for word in (each.strip(_AROUND) for each in query.split()):
+        if _NAMED.search(word) and not _ORDINAL.fullmatch(word):
+            forms = (" ".join(fold(word).split()), *filter(str.isdigit, parts_of(word)))
+            found.append([f'"{form}"' for form in forms if len(form) >= _REFERENCE_MIN_CHARS])
+    return [phrases for phrases in found if phrases][:_REFERENCES_MAX]
+
+
+async def holders(
+    database: Database, index: Index, namespace: str, query: str, only: Ids | None = None
+) -> set[int]:
+    """The passages that are the only ones to hold a reference of `query`, or nearly so."""
+    found: set[int] = set()
+    for phrases in references(query):
+        ids = (await match(database, index, namespace, phrases, only)).ids.tolist()
+        found.update(ids if len(ids) <= _HOLDERS_MAX else ())
+    return found
 
 
 async def match(
@@ -175,9 +202,8 @@ async def match(
 
 async def _matches(database: Database, sql: str, args: Sequence[Value]) -> KeywordMatches:
     result = await database.execute(sql, args)
-    words, ids, scores = cast("tuple[int, str, str]", result.rows[0])
-    exact = (_numbers(scores) / _SCORE_UNIT).astype(np.float32)
-    return KeywordMatches(_numbers(ids), exact, words)
+    ids, scores = cast("tuple[str, str]", result.rows[0])
+    return KeywordMatches(_numbers(ids), (_numbers(scores) / _SCORE_UNIT).astype(np.float32))
 
 
 def _best(newest: KeywordMatches, older: KeywordMatches) -> KeywordMatches:
@@ -188,7 +214,7 @@ def _best(newest: KeywordMatches, older: KeywordMatches) -> KeywordMatches:
     order = np.lexsort((-scores, -ids))
     order = order[np.diff(ids[order], prepend=0) != 0]
     best = order[np.argsort(-scores[order], kind="stable")[:MATCHES_MAX]]
-    return KeywordMatches(ids[best], scores[best], newest.words)
+    return KeywordMatches(ids[best], scores[best])
 
 
 def _numbers(array: str) -> Ids:

@@ -16,12 +16,12 @@ import numpy as np
 from guest.memory.search.keyword import KeywordMatches
 from guest.memory.storage.base import Database
 
-_SPREADING: Final = 30
+_SPREADING: Final = 64
 """How many of the best matches count for their neighbours."""
 
 _REACH: Final = 2
-_SHARE: Final = 0.7
-_MOST: Final = 0.95
+_SHARE: Final = 0.4
+_MOST: Final = 0.6
 """A match adds this share of its bm25 to as many notes before it, and after it. All together add at
 most so much of the best of them, so that a note without any of the words stays behind it."""
 

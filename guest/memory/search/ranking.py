@@ -1,13 +1,12 @@
 """Ranks passages by keyword evidence, vector evidence and recency."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from guest.embedding.backends import Vectors
 from guest.memory.indexing.vectors import Ids, Nearest, Scores, Snapshot
@@ -56,9 +55,9 @@ SEMANTIC_MAX: Final = 256
 _AT_ONCE: Final = 64
 """How many ranked passages are made of arrays at once: few are asked for."""
 
-FULL_KEYWORD_SHARE: Final = 0.9
-"""If the best keyword match reaches this share of the possible score, keywords count fully. A
-question that shares only unimportant words with its answer has no real keyword match."""
+_SHARPNESS: Final = 2.0
+"""The power of a cosine as a share of the highest. Unrelated texts have a third of it, which must
+not count as a third of the meaning."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,6 @@ class Similarity:
         """The cosine of any passages; 0 for those without a vector."""
         return self.vectors.cosines_of(chunk_ids, self.queries)
 
-    @property
-    def passages(self) -> int:
-        return self.vectors.live + self.missing
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -119,30 +114,18 @@ class Weights:
 class Evidence:
     """The evidence for one namespace, limited to the passages in `only` if given.
 
-    `terms` is how many of the words looked for are known, `telling` the share of their possible
-    score from which on keywords count fully.
+    `exact` are the passages that alone hold a reference of the query (`keyword.references`).
     """
 
     keyword: KeywordMatches
     similarity: Similarity | None
     only: Ids | None = None
-    terms: int = 0
-    telling: float = FULL_KEYWORD_SHARE
-
-    @property
-    def full_bm25(self) -> float:
-        """The bm25 from which on keywords count fully beside vectors.
-
-        A word that occurs once, in a single passage, adds about the logarithm of the number of
-        passages.
-        """
-        passages = 0 if self.similarity is None else self.similarity.passages
-        return self.telling * self.terms * math.log(max(1.0, (passages - 0.5) / 1.5))
+    exact: Collection[int] = ()
 
 
 class Ranked(NamedTuple):
     """A ranked passage. `part` is the index of its evidence; `meaning` and `words` are as in
-    `Hit`; `nearest` is the cosine that counts fully, 0 where meaning does not count."""
+    `Hit`; `exact` as in its evidence."""
 
     part: int
     chunk_id: int
@@ -150,7 +133,7 @@ class Ranked(NamedTuple):
     matched_by: MatchedBy
     meaning: float = 0.0
     words: float = 0.0
-    nearest: float = 0.0
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,34 +147,29 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     """Rank the candidates of all parts, best first; scores lie in [0, 1].
 
     bm25 and cosine are each divided by their highest value and added by weight; every candidate has
-    its true value of both. bm25 is compared within a part and divided by at least `full_bm25`.
-    Cosines are compared within a part and the parts before it: a question asked earlier is most
-    similar to itself, and must not make the notes that answer it look unrelated. Ties go to the
-    earlier part, then to the newer passage.
+    its true value of both. Both are compared within a part and the parts before it: a question
+    asked earlier is most similar to itself, and must not make the notes that answer it look
+    unrelated. What is `exact` comes before all else. Ties go to the earlier part, then to the newer
+    passage.
     """
     candidates = [_candidates(part) for part in parts]
     semantic, keyword = _shares(parts, weights)
-    best_cosines = np.maximum.accumulate([float(c.cosine.max(initial=0)) for c in candidates])
-    words = np.concatenate(
-        [
-            _share_of(c.bm25, max(part.full_bm25, float(c.bm25.max(initial=0))))
-            for part, c in zip(parts, candidates, strict=True)
-        ]
-    )
-    scores = keyword * words + semantic * np.concatenate(
-        [_share_of(c.cosine, best) for c, best in zip(candidates, best_cosines, strict=True)]
-    )
+    words = _shares_of_best([c.bm25 for c in candidates])
+    nearness = _shares_of_best([c.cosine for c in candidates])
+    scores = keyword * words + semantic * nearness**_SHARPNESS
     ids = np.concatenate([c.ids for c in candidates])
     place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
     by_keyword = np.concatenate([c.bm25 for c in candidates]) > 0
     cosine = np.concatenate([c.cosine for c in candidates])
     by_meaning = (cosine >= weights.min_similarity) & (cosine > 0)
-    counting = best_cosines.tolist() if semantic else [0.0] * len(parts)
+    exact = np.isin(ids, [chunk_id for part in parts for chunk_id in part.exact])
+    if exact.any():
+        scores = (scores + exact) / 2
     order = np.lexsort((-ids, place, -scores))
     for start in range(0, len(order), _AT_ONCE):
         best = order[start : start + _AT_ONCE]
-        columns = (place, ids, scores, cosine, words, by_keyword, by_meaning)
-        for part, chunk_id, score, meaning, share, has_words, is_near in zip(
+        columns = (place, ids, scores, cosine, words, by_keyword, by_meaning, exact)
+        for part, chunk_id, score, meaning, share, has_words, is_near, is_exact in zip(
             *(column[best].tolist() for column in columns), strict=True
         ):
             yield Ranked(
@@ -201,7 +179,7 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
                 matched_by=_matched_by(has_words, is_near),
                 meaning=min(1.0, meaning),
                 words=share,
-                nearest=counting[part],
+                exact=is_exact,
             )
 
 
@@ -238,8 +216,11 @@ def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:
     return weights.semantic / total, weights.keyword / total
 
 
-def _share_of(values: Scores, highest: float) -> npt.NDArray[np.float32]:
-    return values / np.float32(highest) if highest > 0 else np.zeros_like(values)
+def _shares_of_best(parts: Sequence[Scores]) -> Scores:
+    """Each value as a share of the highest in its part and those before it."""
+    best = np.maximum.accumulate([values.max(initial=0) for values in parts])
+    shares = [v / most if most > 0 else v for v, most in zip(parts, best, strict=True)]
+    return np.concatenate(shares)
 
 
 def _matched_by(keyword: bool, meaning: bool) -> MatchedBy:

@@ -11,7 +11,7 @@ from wire.tools import MEMORY_TOOLS
 from guest.memory import models
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, TAGS, Filter, Hit, Only, tags_of
-from guest.memory.search.context_terms import PRECEDING, NeighbourTerms, worth_of_turn
+from guest.memory.search.context_terms import Standing, worth_of_turn
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
 from guest.memory.storage.base import Database, Row
@@ -23,16 +23,7 @@ SELECT chunks.chunk_id, notes.note_id,
        COALESCE(notes.key, ''), notes.type, notes.confidence, notes.origin_actor,
        notes.origin_link, notes.origin_material, notes.superseded_by IS NOT NULL,
        length(notes.content) > ?1,
-       iif({HAVE_NEIGHBOURS.format("notes")}, notes.origin_session, ''),
-       iif({HAVE_NEIGHBOURS.format("notes")}, (
-           SELECT group_concat(passage.chunk_id) FROM (
-               SELECT note_id FROM notes AS earlier
-                   WHERE earlier.namespace = ?3
-                       AND earlier.origin_session = notes.origin_session
-                       AND earlier.seq < notes.seq AND {HAVE_NEIGHBOURS.format("earlier")}
-                   ORDER BY earlier.seq DESC LIMIT {PRECEDING}) AS preceding
-               CROSS JOIN chunks AS passage
-                   ON passage.namespace = ?3 AND passage.note_id = preceding.note_id), NULL)
+       iif({HAVE_NEIGHBOURS.format("notes")}, notes.origin_session, '')
     FROM json_each(?2) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN notes ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
@@ -45,7 +36,7 @@ _MATERIAL: Final = "'$[0].parts[0].metadata.material'"
 _BLANKS: Final = "char(9, 10, 13, 32)"
 _CONVERSATION: Final = f"""
 SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.session_id,
-       event.sequence, event.role, CASE
+       event.sequence, CASE
            WHEN event.role <> 'tool' THEN 0
            WHEN json_valid(event.payload) AND json_extract(event.payload, {_TOOL}) <> ''
                THEN COALESCE(json_array_length(event.payload, {_MATERIAL}), 0) > 0
@@ -53,13 +44,7 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
                SELECT 1 FROM notes
                    WHERE notes.namespace = ?8 AND notes.origin_session = event.session_id
                        AND notes.origin_turn = event.turn_id
-                       AND {HAVE_NEIGHBOURS.format("notes")} AND {models.STAYS_HERE}), (
-           SELECT group_concat(passage.chunk_id) FROM (
-               SELECT session_id, sequence FROM conversation_events AS earlier
-                   WHERE earlier.session_id = event.session_id
-                       AND earlier.sequence < event.sequence AND earlier.role <> 'tool'
-                   ORDER BY earlier.sequence DESC LIMIT {PRECEDING}) AS preceding
-               CROSS JOIN chunks AS passage USING (session_id, sequence))
+                       AND {HAVE_NEIGHBOURS.format("notes")} AND {models.STAYS_HERE})
     FROM json_each(?1) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN conversation_events AS event USING (session_id, sequence)
@@ -107,7 +92,7 @@ class Candidate(NamedTuple):
     key: str
     body: str
     updated_at: str
-    around: NeighbourTerms
+    standing: Standing
     hit: Callable[[float, Ranked], Hit]
 
     @property
@@ -141,10 +126,9 @@ async def notes(
     found = {}
     for row in result.rows:
         chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
-        session_id, preceding = cast("tuple[str, str | None]", row[-2:])
-        around = NeighbourTerms(session_id, _numbers(preceding))
+        standing = Standing(cast(str, row[-1]))
         hit = partial(_note_hit, row)
-        found[chunk_id] = Candidate(note_id, note_id, key, text, updated, around, hit)
+        found[chunk_id] = Candidate(note_id, note_id, key, text, updated, standing, hit)
     return found
 
 
@@ -201,16 +185,15 @@ async def conversation(
     )
     found = {}
     for row in result.rows:
-        chunk_id, _, body, created, session_id, _, role, *_, preceding = cast(Any, row)
-        worth = worth_of_turn(body, by_user=role == "user")
-        around = NeighbourTerms(session_id, _numbers(preceding), worth)
+        chunk_id, _, body, created, session_id, *_ = cast("tuple[Any, ...]", row)
+        standing = Standing(f"conversation {session_id}", worth_of_turn(body))
         hit = partial(_conversation_hit, row)
-        found[chunk_id] = Candidate(f"passage {chunk_id}", "", "", body, created, around, hit)
+        found[chunk_id] = Candidate(f"passage {chunk_id}", "", "", body, created, standing, hit)
     return found
 
 
 def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
-    _, context, body, created, session_id, sequence, _, material, stays, _ = cast(Any, row)
+    _, context, body, created, session_id, sequence, material, stays = cast(Any, row)
     return _hit(
         score,
         passage,
@@ -225,10 +208,6 @@ def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
         session_id=session_id,
         sequence=sequence,
     )
-
-
-def _numbers(listed: str | None) -> tuple[int, ...]:
-    return tuple(map(int, listed.split(","))) if listed else ()
 
 
 async def allowed(database: Database, namespace: str, tags: Sequence[str], only: Only) -> Ids:

@@ -204,6 +204,6 @@ async def test_passages_get_vectors_soon_after(path: Path) -> None:
         await memory.conversations.create("s1")
         await append(memory.conversations, "physician")
         await embedded(memory, 1)
-        assert any(text.startswith("user (20") for text in embedder.texts)
+        assert "physician" in embedder.texts
         (hit,) = (await memory.search("doctor user", include_conversation=True)).results
         assert hit.matched_by == "both"

@@ -29,7 +29,6 @@ EXEMPT: Final = {
     "FROM chunks_fts_idx": "only for deletions: whether the index still holds deleted words",
     "FROM conversation_fts_idx": "the same, for forgotten sessions",
     "UPDATE chunks SET neighbours = fresh.neighbours": "no table, but the five turns it has found",
-    "AS preceding": "no table, but the two turns or notes before a passage",
     "WITH RECURSIVE chain": "no table, but the notes that replace each other",
 }
 """Statements that may scan, by a part of them, and why."""

@@ -1,7 +1,5 @@
 """How two kinds of evidence become one order."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -42,15 +40,15 @@ def scores(result: list[Ranked]) -> dict[int, float]:
 
 def test_each_kind_is_divided_by_its_highest_and_added_by_weight() -> None:
     result = ranked(Evidence(words(p1=8, p2=4), meaning(p1=0.3, p2=0.6, p3=0.45)))
-    assert scores(result) == {1: 0.75, 2: 0.75, 3: 0.375}
+    assert scores(result) == {2: 0.75, 1: 0.625, 3: 0.28125}
     uneven = Weights(semantic=3, keyword=1, min_similarity=0.2)
     result = ranked(Evidence(words(p1=8, p2=4), meaning(p1=0.3, p2=0.6)), weights=uneven)
-    assert scores(result) == {2: 0.875, 1: 0.625}
+    assert scores(result) == {2: 0.875, 1: 0.4375}
 
 
 def test_a_keyword_match_keeps_its_true_cosine_below_the_minimum() -> None:
     result = ranked(Evidence(words(p1=1), meaning(p1=0.1, p2=0.5)))
-    assert scores(result) == {1: 0.6, 2: 0.5}
+    assert scores(result) == {1: 0.52, 2: 0.5}
     assert [r.matched_by for r in result] == ["keyword", "semantic"]
 
 
@@ -80,12 +78,12 @@ def test_only_the_allowed_passages_are_ranked_and_compared() -> None:
     assert ranked(Evidence(words(p1=8), None, np.zeros(0, np.int64))) == []
 
 
-def test_cosines_are_compared_across_parts_and_words_within() -> None:
-    notes = Evidence(words(p1=2), meaning(p1=0.8))
-    conversation = Evidence(words(p2=20), meaning(p2=0.4))
+def test_words_and_cosines_are_compared_with_those_of_the_parts_before() -> None:
+    notes = Evidence(words(p1=20), meaning(p1=0.8))
+    conversation = Evidence(words(p2=10), meaning(p2=0.4))
     result = ranked(notes, conversation)
     assert [(r.part, r.chunk_id) for r in result] == [(0, 1), (1, 2)]
-    assert [r.score for r in result] == pytest.approx([1.0, 0.75])
+    assert [r.score for r in result] == pytest.approx([1.0, 0.375])
 
 
 def test_what_was_said_takes_nothing_from_the_notes_that_are_less_near() -> None:
@@ -94,7 +92,7 @@ def test_what_was_said_takes_nothing_from_the_notes_that_are_less_near() -> None
     asked_before = ranked(notes, Evidence(words(p2=20), meaning(p2=1.0, p3=0.4)))
     assert [r for r in asked_before if r.part == 0] == alone
     assert {r.chunk_id: r.score for r in asked_before if r.part == 1} == pytest.approx(
-        {2: 1.0, 3: 0.2}
+        {2: 1.0, 3: 0.08}
     )
 
 
@@ -126,13 +124,12 @@ def test_a_removed_passage_is_not_found_even_without_a_minimum() -> None:
     assert {r.chunk_id: r.matched_by for r in result} == {1: "keyword", 2: "semantic"}
 
 
-def test_words_count_fully_from_the_share_that_is_telling_in_their_part() -> None:
-    many = meaning(**{f"p{i}": 0.5 for i in range(1, 21)})
-    possible = math.log((20 - 0.5) / 1.5)
-    for share, telling, counted in ((0.3, 0.3, 1.0), (0.3, 0.6, 0.5), (0.9, 0.6, 1.0)):
-        found = words(p1=possible * share)
-        result = ranked(Evidence(found, many, terms=1, telling=telling))
-        assert result[0].words == pytest.approx(counted)
+def test_what_is_named_exactly_comes_before_all_else() -> None:
+    notes = Evidence(words(p1=8, p2=1), meaning(p1=0.9, p2=0.1, p3=0.9), exact={2})
+    first, *others = ranked(notes, Evidence(words(p4=9), meaning(p4=0.9)))
+    assert (first.chunk_id, first.exact) == (2, True)
+    assert all(each.score <= 0.5 <= first.score and not each.exact for each in others)
+    assert ranked(Evidence(words(p1=8), None, exact={9}))[0].score == 1.0
 
 
 @pytest.mark.parametrize(("semantic", "keyword"), [(0, 0), (-1, 1), (1, -0.1)])
