@@ -267,8 +267,8 @@ class MemorySettings(Section):
     keywords, and how many tokens of notes are added to each prompt."""
 
     db_path: Annotated[str, text('"auto" or a path of a file', min_length=1)] = "auto"
-    vector_weight: Fraction = 0.5
-    keyword_weight: Fraction = 0.5
+    vector_weight: Fraction = 0.6
+    keyword_weight: Fraction = 0.4
     min_similarity: Fraction = 0.2
     embed_wait_ms: Annotated[int, count(0, 10_000)] = 500
     recency_weight: Fraction = 0.05

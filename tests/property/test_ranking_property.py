@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.memory.indexing.vectors import ResidentVectors
-from guest.memory.search.context_terms import Standing, weighed
 from guest.memory.search.keyword import KeywordMatches
 from guest.memory.search.ranking import Evidence, Recency, Similarity, Weights, rank
+from guest.memory.search.standing import Standing, weighed
 
 TODAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCORE = st.floats(0, 1)

@@ -18,7 +18,6 @@ from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import FIXED, Filter, Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, neighbours, results
-from guest.memory.search.context_terms import weighed
 from guest.memory.search.ranking import (
     NO_RECENCY,
     Evidence,
@@ -29,6 +28,7 @@ from guest.memory.search.ranking import (
     crowded,
     rank,
 )
+from guest.memory.search.standing import weighed
 from guest.memory.storage.base import Database
 
 READ_AGAIN: Final = 30

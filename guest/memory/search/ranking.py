@@ -55,10 +55,6 @@ SEMANTIC_MAX: Final = 256
 _AT_ONCE: Final = 64
 """How many ranked passages are made of arrays at once: few are asked for."""
 
-_SHARPNESS: Final = 2.0
-"""The power of a cosine as a share of the highest. Unrelated texts have a third of it, which must
-not count as a third of the meaning."""
-
 
 @dataclass(frozen=True)
 class Similarity:
@@ -156,7 +152,7 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     semantic, keyword = _shares(parts, weights)
     words = _shares_of_best([c.bm25 for c in candidates])
     nearness = _shares_of_best([c.cosine for c in candidates])
-    scores = keyword * words + semantic * nearness**_SHARPNESS
+    scores = keyword * words + semantic * nearness
     ids = np.concatenate([c.ids for c in candidates])
     place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
     by_keyword = np.concatenate([c.bm25 for c in candidates]) > 0

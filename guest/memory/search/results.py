@@ -11,9 +11,9 @@ from wire.tools import MEMORY_TOOLS
 from guest.memory import models
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, TAGS, Filter, Hit, Only, tags_of
-from guest.memory.search.context_terms import Standing, worth_of_turn
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
+from guest.memory.search.standing import Standing, worth_of_turn
 from guest.memory.storage.base import Database, Row
 
 _NOTES: Final = f"""

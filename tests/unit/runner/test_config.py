@@ -51,7 +51,7 @@ def test_everything_works_without_any_file() -> None:
     assert config.tier == "container"
     assert config.agent.provider == "offline"
     assert config.memory.db_path == "auto"
-    assert (config.memory.vector_weight, config.memory.keyword_weight) == (0.5, 0.5)
+    assert (config.memory.vector_weight, config.memory.keyword_weight) == (0.6, 0.4)
     assert config.workspace_root.is_absolute()
 
 
@@ -62,7 +62,7 @@ def test_each_layer_has_the_last_word_over_the_one_below(tmp_path: Path) -> None
     assert config.log_level == "debug"
     assert config.memory.vector_weight == 0.3
     assert config.memory.min_similarity == 0.1
-    assert config.memory.keyword_weight == 0.5
+    assert config.memory.keyword_weight == 0.4
 
 
 def test_files_are_looked_for_in_order(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """What stands in a single passage and is named in a question is found, as people type it."""
 
+from pathlib import Path
+
 import pytest
 
 from guest.memory.memory import Memory
-from tests.support.memory.store import ORIGIN
+from tests.support.memory.store import ORIGIN, opened
 
 OTHERS = (
     "The booking of the ferry is in the blue folder, and the ticket too.",
@@ -30,12 +32,14 @@ OTHERS = (
     ],
 )
 async def test_a_name_or_number_is_found_in_other_forms(
-    memory: Memory, noted: str, asked: str
+    tmp_path: Path, noted: str, asked: str
 ) -> None:
-    for text in (*OTHERS, noted):
-        await memory.save(text, (), ORIGIN)
-    results = (await memory.search(asked)).results
-    assert results[0].text == noted
+    async with opened(tmp_path / "memory.db") as by_words:
+        for text in (*OTHERS, noted):
+            await by_words.save(text, (), ORIGIN)
+        results = (await by_words.search(asked)).results
+        assert results[0].text == noted
+        assert results[0].matched_by == "keyword"
 
 
 @pytest.mark.parametrize(
@@ -47,5 +51,3 @@ async def test_the_only_holder_of_what_is_named_is_first(memory: Memory, named: 
         await memory.save(text, (), ORIGIN)
     question = f"Whose booking and ticket of the ferry has the number or address {named}?"
     assert (await memory.search(question)).results[0].note_id == noted
-    for _ in range(3):
-        await memory.save(f"{named} again", (), ORIGIN)

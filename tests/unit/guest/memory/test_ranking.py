@@ -40,15 +40,15 @@ def scores(result: list[Ranked]) -> dict[int, float]:
 
 def test_each_kind_is_divided_by_its_highest_and_added_by_weight() -> None:
     result = ranked(Evidence(words(p1=8, p2=4), meaning(p1=0.3, p2=0.6, p3=0.45)))
-    assert scores(result) == {2: 0.75, 1: 0.625, 3: 0.28125}
+    assert scores(result) == {1: 0.75, 2: 0.75, 3: 0.375}
     uneven = Weights(semantic=3, keyword=1, min_similarity=0.2)
     result = ranked(Evidence(words(p1=8, p2=4), meaning(p1=0.3, p2=0.6)), weights=uneven)
-    assert scores(result) == {2: 0.875, 1: 0.4375}
+    assert scores(result) == {2: 0.875, 1: 0.625}
 
 
 def test_a_keyword_match_keeps_its_true_cosine_below_the_minimum() -> None:
     result = ranked(Evidence(words(p1=1), meaning(p1=0.1, p2=0.5)))
-    assert scores(result) == {1: 0.52, 2: 0.5}
+    assert scores(result) == {1: 0.6, 2: 0.5}
     assert [r.matched_by for r in result] == ["keyword", "semantic"]
 
 
@@ -83,7 +83,7 @@ def test_words_and_cosines_are_compared_with_those_of_the_parts_before() -> None
     conversation = Evidence(words(p2=10), meaning(p2=0.4))
     result = ranked(notes, conversation)
     assert [(r.part, r.chunk_id) for r in result] == [(0, 1), (1, 2)]
-    assert [r.score for r in result] == pytest.approx([1.0, 0.375])
+    assert [r.score for r in result] == pytest.approx([1.0, 0.5])
 
 
 def test_what_was_said_takes_nothing_from_the_notes_that_are_less_near() -> None:
@@ -92,7 +92,7 @@ def test_what_was_said_takes_nothing_from_the_notes_that_are_less_near() -> None
     asked_before = ranked(notes, Evidence(words(p2=20), meaning(p2=1.0, p3=0.4)))
     assert [r for r in asked_before if r.part == 0] == alone
     assert {r.chunk_id: r.score for r in asked_before if r.part == 1} == pytest.approx(
-        {2: 1.0, 3: 0.08}
+        {2: 1.0, 3: 0.2}
     )
 
 

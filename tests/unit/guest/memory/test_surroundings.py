@@ -2,8 +2,8 @@
 
 import pytest
 
-from guest.memory.search.context_terms import Standing, weighed, worth_of_turn
 from guest.memory.search.ranking import Ranked
+from guest.memory.search.standing import Standing, weighed, worth_of_turn
 
 LONG = "The second viewing of the house at Vale Street is on Friday, and I asked Mr Pym " * 2
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from guest.memory.search.ranking import Ranked
 
-_SESSION_SHARE: Final = 0.25
+_SESSION_SHARE: Final = 0.3
 """How far a passage rises to the best of its session."""
 
 _FULL_BYTES: Final = 120
