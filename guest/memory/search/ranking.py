@@ -52,6 +52,13 @@ NO_RECENCY: Final = Recency(0.0, datetime.max.replace(tzinfo=UTC))
 SEMANTIC_MAX: Final = 256
 """The most passages that become candidates by their vectors."""
 
+_SHARPNESS: Final = 1.5
+"""The power of a cosine as a share of the highest. Unrelated texts have a third of it, which must
+not count as a third of the meaning."""
+
+_ABOVE_ZERO: Final = 1e-30
+"""Where the highest value is 0, so are all shares of it."""
+
 _AT_ONCE: Final = 64
 """How many ranked passages are made of arrays at once: few are asked for."""
 
@@ -143,19 +150,25 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     """Rank the candidates of all parts, best first; scores lie in [0, 1].
 
     bm25 and cosine are each divided by their highest value and added by weight; every candidate has
-    its true value of both. Both are compared within a part and the parts before it: a question
+    its true value of both. Cosines are compared within a part and the parts before it: a question
     asked earlier is most similar to itself, and must not make the notes that answer it look
     unrelated. What is `exact` comes before all else. Ties go to the earlier part, then to the newer
     passage.
     """
     candidates = [_candidates(part) for part in parts]
     semantic, keyword = _shares(parts, weights)
-    words = _shares_of_best([c.bm25 for c in candidates])
-    nearness = _shares_of_best([c.cosine for c in candidates])
+    bm25 = np.concatenate([c.bm25 for c in candidates])
+    words = bm25 / max(float(bm25.max(initial=0)), _ABOVE_ZERO)
+    nearest = np.maximum.accumulate([c.cosine.max(initial=0) for c in candidates])
+    shares = [
+        c.cosine / max(float(most), _ABOVE_ZERO)
+        for c, most in zip(candidates, nearest, strict=True)
+    ]
+    nearness = np.concatenate(shares) ** _SHARPNESS
     scores = keyword * words + semantic * nearness
     ids = np.concatenate([c.ids for c in candidates])
     place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
-    by_keyword = np.concatenate([c.bm25 for c in candidates]) > 0
+    by_keyword = bm25 > 0
     cosine = np.concatenate([c.cosine for c in candidates])
     by_meaning = (cosine >= weights.min_similarity) & (cosine > 0)
     exact = np.isin(ids, [chunk_id for part in parts for chunk_id in part.exact])
@@ -210,13 +223,6 @@ def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:
         return 0.0, 1.0
     total = weights.semantic + weights.keyword
     return weights.semantic / total, weights.keyword / total
-
-
-def _shares_of_best(parts: Sequence[Scores]) -> Scores:
-    """Each value as a share of the highest in its part and those before it."""
-    best = np.maximum.accumulate([values.max(initial=0) for values in parts])
-    shares = [v / most if most > 0 else v for v, most in zip(parts, best, strict=True)]
-    return np.concatenate(shares)
 
 
 def _matched_by(keyword: bool, meaning: bool) -> MatchedBy:
