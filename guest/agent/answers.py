@@ -166,7 +166,7 @@ class ReadAnswers(RequestHooks):
         for part in (part for each in context.messages for part in each.parts):
             if isinstance(part, ToolCallPart | ThinkingPart):
                 continue
-            if isinstance(part, TextPart) and parse(part.content, self._tools):
+            if isinstance(part, TextPart) and part.provider_details == WRITTEN_AS_TEXT:
                 continue  # a call that was made, told plainly
             if isinstance(part, ToolReturnPart):
                 yield part.model_response_str()

@@ -11,6 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 _ESCAPE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|[nrtbf])|%([0-9a-fA-F]{2})")
@@ -19,7 +20,7 @@ _ID: Final = re.compile(r"(?:note|memory)-[0-9a-f-]+")
 _WORD: Final = re.compile(r"[^\W_]+")
 _ROUNDS: Final = 3
 _LONG_CHARS: Final = 16
-"""From here on a value stands for a call, whatever tool is named beside it."""
+"""From here on a value stands for a call, whatever tool is named beside it, and so does a piece."""
 _SHORT_CHARS: Final = 8
 _AROUND_CHARS: Final = 200
 """How far a value may stand from its tool's name, besides what the call itself takes."""
@@ -40,7 +41,9 @@ class Words:
     def __init__(
         self, others: Iterable[str], said: Iterable[str], vouched: Iterable[str] = ()
     ) -> None:
-        self._others = [text for each in others if (text := _plain(each))]
+        read = [*others]
+        self._others = [text for each in read if (text := _plain(each))]
+        self._read = [_spaced(each) for each in read]
         self._said = [_spaced(each) for each in said]
         self._own = self._said + [_spaced(each) for each in vouched]
 
@@ -69,15 +72,20 @@ class Words:
 
     def touch(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a value of this call, which the user has not said, may have been put together
-        from others' words."""
+        from others' words, or has a long piece of them. One short word says too little."""
         joined, own = " ".join(self._others), " ".join(map(_plain, self._own))
         for value in (value for each in arguments.values() for value in _leaves(each)):
             text = _plain(_ROOT.sub("", value))
-            if len(text) < _SHORT_CHARS or _ID.fullmatch(value) or _in(value, self._own):
+            if _ID.fullmatch(value) or _in(value, self._own):
+                continue
+            if len(text) < _SHORT_CHARS:
+                if len(_WORD.findall(_ROOT.sub("", value))) > 1 and _in(value, self._read):
+                    return True
                 continue
             grams = [text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)]
-            found = sum(gram in joined and gram not in own for gram in grams)
-            if found >= _SHARE * len(grams):
+            found = [gram in joined and gram not in own for gram in grams]
+            pieces = (len([*piece]) for is_found, piece in groupby(found) if is_found)
+            if sum(found) >= _SHARE * len(grams) or max(pieces, default=0) > _LONG_CHARS - _GRAM:
                 return True
         return False
 

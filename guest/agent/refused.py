@@ -216,7 +216,10 @@ class TellPlainly(_Rewriting):
 
 def _plainly(message: ModelMessage) -> ModelMessage:
     parts = [
-        TextPart(json.dumps({"name": part.tool_name, "arguments": parsed(part.args)}))
+        TextPart(
+            json.dumps({"name": part.tool_name, "arguments": parsed(part.args)}),
+            provider_details=WRITTEN_AS_TEXT,
+        )
         if isinstance(part, ToolCallPart)
         else UserPromptPart(
             f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n"
