@@ -158,13 +158,8 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     candidates = [_candidates(part) for part in parts]
     semantic, keyword = _shares(parts, weights)
     bm25 = np.concatenate([c.bm25 for c in candidates])
-    words = bm25 / max(float(bm25.max(initial=0)), _ABOVE_ZERO)
-    nearest = np.maximum.accumulate([c.cosine.max(initial=0) for c in candidates])
-    shares = [
-        c.cosine / max(float(most), _ABOVE_ZERO)
-        for c, most in zip(candidates, nearest, strict=True)
-    ]
-    nearness = np.concatenate(shares) ** _SHARPNESS
+    words = _shares_of_best([c.bm25 for c in candidates])
+    nearness = _shares_of_best([c.cosine for c in candidates]) ** _SHARPNESS
     scores = keyword * words + semantic * nearness
     ids = np.concatenate([c.ids for c in candidates])
     place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
@@ -223,6 +218,13 @@ def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:
         return 0.0, 1.0
     total = weights.semantic + weights.keyword
     return weights.semantic / total, weights.keyword / total
+
+
+def _shares_of_best(parts: Sequence[Scores]) -> Scores:
+    """Each value as a share of the highest in its part and those before it."""
+    best = np.maximum.accumulate([values.max(initial=0) for values in parts])
+    shares = [v / max(float(most), _ABOVE_ZERO) for v, most in zip(parts, best, strict=True)]
+    return np.concatenate(shares)
 
 
 def _matched_by(keyword: bool, meaning: bool) -> MatchedBy:
