@@ -150,15 +150,15 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     """Rank the candidates of all parts, best first; scores lie in [0, 1].
 
     bm25 and cosine are each divided by their highest value and added by weight; every candidate has
-    its true value of both. Cosines are compared within a part and the parts before it: a question
-    asked earlier is most similar to itself, and must not make the notes that answer it look
-    unrelated. What is `exact` comes before all else. Ties go to the earlier part, then to the newer
-    passage.
+    its true value of both. bm25 is compared within a part, cosines within a part and the parts
+    before it: a question asked earlier is most similar to itself, and must not make the notes that
+    answer it look unrelated. What is `exact` comes before all else. Ties go to the earlier part,
+    then to the newer passage.
     """
     candidates = [_candidates(part) for part in parts]
     semantic, keyword = _shares(parts, weights)
     bm25 = np.concatenate([c.bm25 for c in candidates])
-    words = _shares_of_best([c.bm25 for c in candidates])
+    words = np.concatenate([_shares_of_best([c.bm25]) for c in candidates])
     nearness = _shares_of_best([c.cosine for c in candidates]) ** _SHARPNESS
     scores = keyword * words + semantic * nearness
     ids = np.concatenate([c.ids for c in candidates])

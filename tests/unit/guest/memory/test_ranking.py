@@ -78,18 +78,18 @@ def test_only_the_allowed_passages_are_ranked_and_compared() -> None:
     assert ranked(Evidence(words(p1=8), None, np.zeros(0, np.int64))) == []
 
 
-def test_what_is_said_is_compared_with_the_notes() -> None:
-    notes = Evidence(words(p1=20), meaning(p1=0.8))
-    conversation = Evidence(words(p2=10), meaning(p2=0.4))
+def test_cosines_are_compared_across_parts_and_words_within() -> None:
+    notes = Evidence(words(p1=2), meaning(p1=0.8))
+    conversation = Evidence(words(p2=20), meaning(p2=0.4))
     result = ranked(notes, conversation)
     assert [(r.part, r.chunk_id) for r in result] == [(0, 1), (1, 2)]
-    assert [r.score for r in result] == pytest.approx([1.0, 0.4268], abs=1e-4)
+    assert [r.score for r in result] == pytest.approx([1.0, 0.6768], abs=1e-4)
 
 
 def test_what_was_said_takes_nothing_from_the_notes_that_are_less_near() -> None:
     notes = Evidence(words(p1=2), meaning(p1=0.4))
     alone = ranked(notes)
-    asked_before = ranked(notes, Evidence(words(p2=2), meaning(p2=1.0, p3=0.4)))
+    asked_before = ranked(notes, Evidence(words(p2=20), meaning(p2=1.0, p3=0.4)))
     assert [r for r in asked_before if r.part == 0] == alone
     assert {r.chunk_id: r.score for r in asked_before if r.part == 1} == pytest.approx(
         {2: 1.0, 3: 0.1265}, abs=1e-4
