@@ -79,7 +79,8 @@ class Words:
             if _ID.fullmatch(value) or _in(value, self._own):
                 continue
             if len(text) < _SHORT_CHARS:
-                if len(_WORD.findall(_ROOT.sub("", value))) > 1 and _in(value, self._read):
+                words = _WORD.findall(_ROOT.sub("", value))
+                if len(words) > 1 and not text.isdigit() and _in(value, self._read):
                     return True
                 continue
             grams = [text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)]

@@ -297,6 +297,12 @@ async def test_everyday_work_goes_on_in_the_turns_after_a_file_was_read(world: W
         "keep in mind that Rex is 4", write("memory_save", content="Rex is 4 years old.")
     )
     assert "Rex is 4 years old." in await world.alice.texts()
+    await world.turn("what do you know?", write("recall"))
+    sure = {"type": "fact", "confidence": 1.0, "content": "Rex likes tea"}
+    await world.turn(
+        "keep in mind that Rex likes tea", json.dumps({"name": "remember", "arguments": sure})
+    )
+    assert "Rex likes tea" in await world.alice.texts()
 
 
 async def test_a_note_that_was_found_is_changed(world: World) -> None:
