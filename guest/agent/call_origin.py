@@ -72,23 +72,29 @@ class Words:
 
     def touch(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a value of this call, which the user has not said, may have been put together
-        from others' words, or has a long piece of them. One short word says too little."""
+        from others' words, or has a long piece of them. One short word says too little; several
+        values do not, if the user has said none of them."""
         joined, own = " ".join(self._others), " ".join(map(_plain, self._own))
+        short: list[str] = []
+        said = False
         for value in (value for each in arguments.values() for value in _leaves(each)):
             text = _plain(_ROOT.sub("", value))
             if _ID.fullmatch(value) or _in(value, self._own):
+                said = True
                 continue
             if len(text) < _SHORT_CHARS:
-                words = _WORD.findall(_ROOT.sub("", value))
-                if len(words) > 1 and not text.isdigit() and _in(value, self._read):
-                    return True
+                short.append(_ROOT.sub("", value))
                 continue
             grams = [text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)]
             found = [gram in joined and gram not in own for gram in grams]
             pieces = (len([*piece]) for is_found, piece in groupby(found) if is_found)
             if sum(found) >= _SHARE * len(grams) or max(pieces, default=0) > _LONG_CHARS - _GRAM:
                 return True
-        return False
+        worded = [value for value in short if not _plain(value).isdigit()]
+        read = [value for value in worded if _in(value, self._read)]
+        if any(len(_WORD.findall(value)) > 1 for value in read):
+            return True
+        return not said and len(short) > 1 and bool(read) and read == worded
 
 
 def _leaves(value: Any) -> Iterator[str]:
