@@ -81,7 +81,8 @@ async def ask(
                 if INTERRUPT in error.args:
                     await connection.client.cancel_turn(request.turn_id)
                 elif agent_stays:
-                    say(streams.stderr, GOES_ON.format(session=one_line(session_id)))
+                    told = GOES_ON.format(session=one_line(session_id))
+                    say(streams.stderr, options.mended(told))
                 raise
 
     try:

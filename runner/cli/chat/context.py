@@ -144,8 +144,8 @@ def _remarks(found: gateway_pb2.TurnContext) -> Iterator[str]:
         )
     if found.window < found.window_set:
         yield (
-            f"the model takes less than context_window ({found.window_set:,}): set that to "
-            f"{found.window:,} in [agent] of runner.toml"
+            f"the model takes less than context_window ({found.window_set:,}), which can only "
+            "lower its window: nothing is to be set"
         )
     elif found.window_known and found.window_known != found.window:
         yield (

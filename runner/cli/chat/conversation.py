@@ -33,7 +33,7 @@ from runner.client.turn import ToolCall, TurnSoFar
 
 INTERRUPT = "interrupted by the person"
 """Why a task is cancelled by Ctrl-C: not only the talk ends, but also the turn."""
-GOES_ON = "the turn goes on without this chat; what comes of it: chat --session {session}"
+GOES_ON = "the turn goes on without this chat; what comes of it: runner chat --session {session}"
 _ENDS = (
     "the turn ends with this chat, which runs the agent; `runner start --detach` keeps it running"
 )
@@ -274,7 +274,7 @@ class Conversation:
                 await self._screen.line(_NOT_KNOWN, Style.FAILURE)
             return False
         except asyncio.CancelledError as error:
-            told = GOES_ON.format(session=one_line(self.session_id))
+            told = self._mended(GOES_ON.format(session=one_line(self.session_id)))
             if INTERRUPT in error.args and await self.client.cancel_turn(turn_id):
                 told = "the turn is cancelled"
             elif self.temporary:

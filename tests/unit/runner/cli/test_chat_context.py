@@ -116,7 +116,8 @@ async def test_what_the_request_took_of_the_window(gateway: FakeGateway) -> None
 async def test_a_window_that_the_model_refused_is_told(gateway: FakeGateway) -> None:
     gateway.context = made_of(rules=600, window=4_000, window_set=64_000)
     _, out, _ = await chat(gateway, "hi\n/context\n")
-    assert "the model takes less than context_window (64,000)" in out
+    assert "the model takes less than context_window (64,000), which can only lower" in out
+    assert "set that to" not in out  # 4,000 is what is left of its window, and not the window
 
 
 async def test_a_temporary_conversation_ends_with_its_receipt(gateway: FakeGateway) -> None:

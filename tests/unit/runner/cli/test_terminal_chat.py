@@ -169,7 +169,7 @@ async def test_leaving_in_mid_turn_leaves_the_turn_running(gateway: FakeGateway)
         terminal.type("think\r")
         await terminal.expect("thinking about it")
         terminal.type("\x04")
-        await terminal.expect("the turn goes on without this chat; what comes of it: chat")
+        await terminal.expect("the turn goes on without this chat; what comes of it: runner chat")
         assert await terminal.ended() == 0
     assert list(gateway.running) == [gateway.turns[0].turn_id]
 
