@@ -39,7 +39,7 @@ check_installed() {
 import importlib, pkgutil, sys, zipfile
 from pathlib import Path
 import egress, guest, runner, shell_daemon, wire
-from runner.images.own_wheel import packed_again
+from runner.images.wheels import packed_again
 
 given, place = Path(sys.argv[1]), Path(sys.argv[2])
 assert Path(runner.__file__).resolve().is_relative_to(place.resolve()), runner.__file__

@@ -217,6 +217,7 @@ class Notes:
 
 def _filter(request: pb.ListNotesRequest | pb.SearchNotesRequest) -> Filter:
     """What both requests filter by."""
+    validation.in_order(request.since, request.before)
     return Filter(
         type=request.type,
         actor=request.actor,

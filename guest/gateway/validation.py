@@ -106,6 +106,12 @@ def untraced(request: pb.StartTurnRequest) -> None:
         raise _bad("form", "it must be empty where untraced is set")
 
 
+def in_order(since: str, before: str) -> None:
+    """Check that a time does not end before it begins."""
+    if since and before and before <= since:
+        raise _bad("before", f"{before} is not after since, {since}")
+
+
 def temporary(request: pb.CreateSessionRequest) -> None:
     """Check that a temporary conversation is a new one, and nobody's work."""
     for field in ("session_id", "parent_session_id"):

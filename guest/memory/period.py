@@ -18,6 +18,12 @@ def checked_day(value: str) -> str:
     raise ValueError(f"{shortened(value, 80)!r} is not a day such as 2026-11-22")
 
 
+def day_in(value: str) -> str:
+    """The day of a moment such as `2026-11-22 17:50 (Etc/UTC)`, which models copy from a prompt;
+    else `value`."""
+    return value[:10] if len(value) > 10 and value[10] in " T" else value
+
+
 @dataclass(frozen=True)
 class Period:
     """From the first day to the last; None: without a limit."""
@@ -38,7 +44,7 @@ class Period:
             f"{day.day} {day:%B} {day.year}" if day else "" for day in (self.since, self.until)
         )
         if first and last:
-            return f"from {first}" if first == last else f"from {first} to {last}"
+            return f"on {first}" if first == last else f"from {first} to {last}"
         return f"since {first}" if first else f"until {last}"
 
     def limits(self, time_zone: str) -> Filter:

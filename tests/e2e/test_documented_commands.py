@@ -62,11 +62,13 @@ $ runner memory save "The build runs on Fridays" --tag ops
 $ runner memory save - < minutes.txt
 $ runner memory list
 $ runner memory search "pool size"
+$ runner memory search --conversations what did I say yesterday
 $ runner memory show note-103637e5
 $ runner memory edit note-103637e5
 $ runner memory edit note-103637e5 "The build runs on Mondays"
 $ runner memory stats
 $ runner memory list --from-material
+$ runner memory save --tag local "The code of the safe is 4711."
 $ runner memory history --from-material
 $ runner memory undo note-103637e5
 $ runner memory reembed

@@ -255,6 +255,8 @@ async def test_notes_are_chosen_by_origin_and_age_in_lists_and_searches(
         found = await alice.stub.SearchNotes(request)
         assert [note.note_id for note in found.notes] == wanted
     assert len(await alice.notes(since=today.isoformat(), before=tomorrow)) == 2
+    error = await refusal(alice.notes(since=tomorrow, before=today.isoformat()))
+    assert error.brief == f"bad before: {today} is not after since, {tomorrow}"
 
 
 async def test_a_result_says_how_far_words_and_meaning_match(alice: Client) -> None:
@@ -349,7 +351,7 @@ async def test_a_time_among_the_words_limits_a_search_that_reads_it(
     await alice.save("tea is at five")
     for query, period, count in (
         ("what tea did I name today?", "since ", 1),
-        ("what tea did I name on 12 May 2020?", "from 12 May 2020", 1),
+        ("what tea did I name on 12 May 2020?", "on 12 May 2020", 1),
         ("what tea may I drink?", "", 1),
     ):
         found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query=query, read_time=True))

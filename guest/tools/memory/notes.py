@@ -21,7 +21,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Note, NoteNotFound, Only, StaleVersion
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.notes.repository import SHORT_CHARS
-from guest.memory.period import checked_day
+from guest.memory.period import checked_day, day_in
 from guest.memory.search.context_block import render
 from guest.tools.base import Arguments, MemoryChange, Reply, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
@@ -65,7 +65,12 @@ Content = Annotated[
 NoteId = Annotated[
     str, Field(max_length=NOTE_ID_MAX_CHARS, description="A note_id from memory_search.")
 ]
-_Day = Annotated[str, AfterValidator(checked_day), Field(json_schema_extra={"format": "date"})]
+_Day = Annotated[
+    str,
+    AfterValidator(day_in),
+    AfterValidator(checked_day),
+    Field(json_schema_extra={"format": "date"}),
+]
 Since = Annotated[_Day, Field(description="Only from this day on, YYYY-MM-DD.")]
 Until = Annotated[_Day, Field(description="Only until this day, and on it.")]
 

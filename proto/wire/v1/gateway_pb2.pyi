@@ -2336,7 +2336,7 @@ class SearchNotesReply(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     PERIOD_FIELD_NUMBER: _builtins.int
     period: _builtins.str
-    """the time that was read, such as "from 26 November 2026"; empty: none"""
+    """the time that was read, such as "on 26 November 2026"; empty: none"""
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Note]: ...
     @_builtins.property

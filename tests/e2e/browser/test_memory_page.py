@@ -285,7 +285,7 @@ def test_a_time_among_the_words_is_named_and_can_be_left_out(new_window: NewWind
     named = page.get_by_text("words in quotation marks are no time")
     search = page.get_by_role("searchbox", name="Search the notes")
     search.fill("which boiler hums, said on 12 May 2020")
-    expect(named).to_contain_text("from 12 May 2020")
+    expect(named).to_contain_text("on 12 May 2020")
     expect(page.get_by_text("nothing is from that time")).to_be_visible()
     expect(row(page, "the boiler hums")).to_be_visible()
     search.fill('which boiler hums, said "on 12 May 2020"')

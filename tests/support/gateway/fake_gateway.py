@@ -242,7 +242,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         return gateway_pb2.SearchNotesReply(
             notes=found[: request.top_k],
             warnings=self.warnings,
-            period="from 26 November 2026" if request.read_time and self.reads_time else "",
+            period="on 26 November 2026" if request.read_time and self.reads_time else "",
         )
 
     async def GetNote(self, request: Any, context: Any) -> Note:

@@ -276,10 +276,10 @@ async def test_what_is_of_the_day_that_the_message_names_comes_first() -> None:
         ("2025-05-11", "2025-05-12"),
         ("2025-05-12", "2025-05-13"),
     )
-    assert found.period == "from 12 May 2025"
+    assert found.period == "on 12 May 2025"
     late = replace(found, results=(hit("coffee"),), then=(hit("milk", score=0.0),))
     text = relevant(memory).tell(late, NOTHING).text
     assert text.index("milk") < text.index("coffee")
-    assert text.endswith("(The first of these are from 12 May 2025, as the message says.)")
+    assert text.endswith("(The first of these were written from 12 May 2025, as the message says.)")
     nothing = relevant(memory).tell(replace(found, results=(), then=()), NOTHING).text
     assert nothing == "(Nothing in memory is from 12 May 2025.)"

@@ -104,7 +104,7 @@ def test_the_first_and_the_last_day_that_there_are_limit_nothing() -> None:
 @pytest.mark.parametrize(
     ("since", "until", "words"),
     [
-        ("2026-11-26", "2026-11-26", "from 26 November 2026"),
+        ("2026-11-26", "2026-11-26", "on 26 November 2026"),
         ("2026-11-09", "2026-11-15", "from 9 November 2026 to 15 November 2026"),
         ("2026-11-26", "", "since 26 November 2026"),
         ("", "2026-11-26", "until 26 November 2026"),

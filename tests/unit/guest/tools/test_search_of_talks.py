@@ -78,6 +78,8 @@ async def test_days_limit_a_search_to_what_was_said_then(tools: Tools) -> None:
     assert note == f"{NOTHING_THEN}; conversations were not searched"
     results = await tools.ok("search_memory", query="bicycle", since=today, until=today)
     assert [each["text"] for each in results] == ["The bicycle is red"]
+    copied = f"{today} 17:50 (Etc/UTC, UTC+00:00)"  # as it stands beside the message
+    assert len(await found(tools, include_conversation=True, since=copied, until=copied)) == 2
     for tool in ("memory_search", "search_memory"):
         refused = await tools.refusal(tool, query=ASKED, since="yesterday")
         assert "since" in refused

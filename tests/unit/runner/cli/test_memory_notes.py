@@ -53,8 +53,8 @@ def test_a_search_says_which_time_it_has_read_and_takes_days(
     memory.holds("note-1", "yesterday", score=0.5)
     memory.reads_time = True
     done = run_memory("search", "yesterday", "--json")
-    assert done.err == "from 26 November 2026; --since all searches any time\n"
-    assert json.loads(done.out)["period"] == "from 26 November 2026"
+    assert done.err == "on 26 November 2026; --since all searches any time\n"
+    assert json.loads(done.out)["period"] == "on 26 November 2026"
     for options, since, before in (
         (("--since", "2026-11-01", "--until", "2026-11-30"), "2026-11-01", "2026-12-01"),
         (("--since", "all"), "", ""),
