@@ -96,7 +96,7 @@ _HEADING: Final = (
 )
 _THEN_MAX: Final = 6
 _THEN: Final = "(The first of these were written {}, as the message says.)"
-_NOTHING_THEN: Final = "(Nothing in memory is {}.)"
+_NOTHING_THEN: Final = "(Nothing in memory was written {}.)"
 _INCOMPLETE: Final = "(Memory could not be searched in full: {why}.)"
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[bfnrt])")
 """JSON escapes in calls and their results."""

@@ -280,6 +280,6 @@ async def test_what_is_of_the_day_that_the_message_names_comes_first() -> None:
     late = replace(found, results=(hit("coffee"),), then=(hit("milk", score=0.0),))
     text = relevant(memory).tell(late, NOTHING).text
     assert text.index("milk") < text.index("coffee")
-    assert text.endswith("(The first of these were written from 12 May 2025, as the message says.)")
+    assert text.endswith("(The first of these were written on 12 May 2025, as the message says.)")
     nothing = relevant(memory).tell(replace(found, results=(), then=()), NOTHING).text
-    assert nothing == "(Nothing in memory is from 12 May 2025.)"
+    assert nothing == "(Nothing in memory was written on 12 May 2025.)"
