@@ -49,6 +49,10 @@ def main() -> None:
         run()
     except KeyboardInterrupt:  # before a command began, or after it ended
         sys.exit(_INTERRUPTED)
+    except RuntimeError as error:  # Ctrl-C while a class was made, before Python 3.12
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        sys.exit(_INTERRUPTED)
     finally:
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -272,7 +272,7 @@ def _reply(body: dict[str, Any]) -> dict[str, Any]:
     tools = [each["function"]["name"] for each in body.get("tools", ())]
     if messages[-1]["role"] == "tool":
         return {"content": "I will keep that in mind."}
-    last = str(messages[-1]["content"])
+    last = str(messages[-1]["content"]).splitlines()[-1]  # below what stands beside the message
     if tools == ["ready"]:
         return _call("ready", word="yes")
     if (wish := re.search(r"remember that (.+)", last)) and "memory_save" in tools:
