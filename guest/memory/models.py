@@ -531,6 +531,11 @@ class User:
         self.notes: Final = f"memory:{user_id}"
         self.conversations: Final = f"conversation:{user_id}"
 
+    @classmethod
+    def of(cls, namespace: str) -> "User":
+        """The owner of a namespace."""
+        return cls(namespace.partition(":")[2])
+
     @property
     def namespaces(self) -> tuple[str, str]:
         return self.notes, self.conversations

@@ -117,7 +117,7 @@ class Models:
             if provider != settings.provider:
                 settings = settings.model_copy(update={"provider": provider, "base_url": ""})
             settings = settings.model_copy(update={"model": name})
-            from guest.agent.models.at_home import AtHome, is_home
+            from guest.agent.models.at_home import AtHome, is_home  # imports the model library
 
             is_here = provider == OFFLINE or is_home(settings.url)
             model = AtHome(self._build(settings, self._keys.get(provider, "")), is_here=is_here)

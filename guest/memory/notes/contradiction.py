@@ -152,7 +152,7 @@ def _same_matter(one: Reading, other: Reading, cosine: float) -> bool:
 
 
 def _stem(word: str) -> str:
-    """ "eats" and "eat" are the same word."""
+    """`word` without the ending that tells "eats" from "eat"."""
     return word[:-1] if len(word) > 3 and word.endswith("s") else word
 
 

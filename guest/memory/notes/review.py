@@ -2,8 +2,8 @@
 stale.
 
 Notes are compared by their vectors, or else by their words, in a thread that yields every few
-milliseconds. Entries of a series, such as a diary of meetings, are alike and no pairs: what differs
-from more notes than a fact has versions is one.
+milliseconds. A note that is alike with many others, and the same as none, is an entry of a series
+such as a diary; such entries are no pairs.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, cast
 
-from guest.memory.models import HIDDEN, now
+from guest.memory.models import HIDDEN, User, now
 from guest.memory.notes.columns import ENDED, VERSIONED
 from guest.memory.storage.base import Database, Result, Row, Statement, nearest
 
@@ -277,7 +277,7 @@ def _putting_event(namespace: str, passage: Row) -> Iterator[Statement]:
     """What a passage of a conversation stands on."""
     session_id, sequence, role, created = passage[3], passage[4], passage[10], passage[11]
     if session_id is not None:
-        yield Statement(_PUT_SESSION, (session_id, namespace.partition(":")[2]))
+        yield Statement(_PUT_SESSION, (session_id, User.of(namespace).id))
         yield Statement(_PUT_EVENT, (session_id, sequence, role, created))
 
 

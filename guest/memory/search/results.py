@@ -180,7 +180,7 @@ async def conversation(
             only.this_conversation,
             _REPORTING,
             only.asked,
-            f"memory:{namespace.partition(':')[2]}",
+            models.User.of(namespace).notes,
         ),
     )
     found = {}

@@ -264,8 +264,13 @@ def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:
         note.note_id,
         version=note.version,
         searchable="semantic" if note.embedded else "keyword",
-        reason=_AT_HOME if context.local and stays_here(note.tags) else "",
+        reason=_at_home(context, note),
     )
+
+
+def _at_home(context: ToolContext, note: Note) -> str:
+    """Why a note bears the tag that nobody gave it; empty if it does not."""
+    return _AT_HOME if context.local and stays_here(note.tags) else ""
 
 
 def says_already(note: Note, text: str, origin: Origin) -> bool:
@@ -281,7 +286,6 @@ def about_save(
     `data` has the message; `first` are remarks before all others."""
     note = saved.note
     held = () if saved.created else (note,)
-    reason = _AT_HOME if context.local and stays_here(note.tags) else ""
     return ToolOutput(
         data=data,
         notes=(*first, *marks(held), *about_similar(saved, text)),
@@ -292,7 +296,7 @@ def about_save(
             note.note_id,
             version=note.version,
             searchable=saved.searchable,
-            reason=reason if saved.created else "it was there already",
+            reason=_at_home(context, note) if saved.created else "it was there already",
         ),
         words=(note.text,),
         material=material_of((*held, *saved.similar)),
