@@ -1,6 +1,7 @@
 """Notices that a model writes or calls the same again and again, or writes only white space."""
 
 import json
+import re
 from typing import Final
 
 from wire.errors import Code
@@ -22,6 +23,7 @@ _UNIT_MAX_CHARS: Final = 1_000
 _BLANK_CHARS: Final = 2_000
 _CALLS_MAX: Final = 3
 _WAITS_MS: Final = 1_000
+_TIME_TAKEN: Final = re.compile(r'"duration_ms": ?\d+')
 _PROBE: Final = 24
 _STRIDE: Final = 64
 _ENDS: Final = str.maketrans("!?…。！？", "......")
@@ -86,6 +88,7 @@ class SameCalls:
 
     def __init__(self) -> None:
         self._made: set[tuple[str, str, str, bool]] = set()
+        self._seen: set[tuple[str, str, str, bool]] = set()
         self._times: dict[tuple[str, str, str, bool], int] = {}
 
     def add(self, call: Call) -> None:
@@ -93,23 +96,27 @@ class SameCalls:
         result = call.result
         if result.is_error or result.duration_ms < _WAITS_MS:
             arguments = json.dumps(call.arguments, sort_keys=True, default=str)
-            self._made.add((call.tool, arguments, result.text, result.is_error))
+            brought = _TIME_TAKEN.sub("", result.text)
+            self._made.add((call.tool, arguments, brought, result.is_error))
 
     def end_answer(self) -> None:
         """End the calls of one answer.
 
         Raises `BudgetError` if one of them has failed alike in three answers, or has brought the
-        same in three answers in a row.
+        same in three answers while no call of the turn brought anything new.
         """
-        times = {same: self._times.get(same, 0) + 1 for same in self._made}
-        failed = {same: count for same, count in self._times.items() if same[3]}
-        self._times, self._made = failed | times, set()
-        for (tool, _, _, is_error), count in times.items():
-            if count >= _CALLS_MAX:
-                made = f"{'failing ' * is_error}call of {tool} {_CALLS_MAX} times"
+        made, self._made = self._made, set()
+        if not made or made - self._seen:
+            self._times = {same: count for same, count in self._times.items() if same[3]}
+        self._seen |= made
+        self._times |= {same: self._times.get(same, 0) + 1 for same in made}
+        for same in made:
+            if self._times[same] >= _CALLS_MAX:
+                tool, *_, is_error = same
+                calls = f"{'failing ' * is_error}call of {tool} {_CALLS_MAX} times"
                 raise BudgetError(
                     Code.RESOURCE_EXHAUSTED,
-                    f"the model made the same {made}{'' if is_error else ', with the same result'}",
+                    f"the model made the same {calls}{'' if is_error else ', with the same result'}",
                     resolution="ask in other words, or choose another model",
                 )
 

@@ -11,6 +11,7 @@ from wire.v1 import gateway_pb2
 
 from guest.agent.receipts.saving import Call
 from guest.agent.repetition import Repetition, SameCalls
+from guest.errors import BudgetError
 from guest.tools.base import ToolContext, ToolResult
 from tests.support.agent.turn_fakes import Text, tool
 from tests.unit.guest.agent.test_loop import House, calls, nothing, steps
@@ -113,10 +114,31 @@ async def test_the_same_call_with_the_same_result_ends_a_turn_but_for_one_that_w
     house = House(steps(call, call, other, call, "Done."), tool("look", nothing, arguments=Text))
     outcome: Any = await house.say()
     assert outcome.text == "Done."
+    house = House(steps(*[call, other] * 20), tool("look", nothing, arguments=Text))
+    failed = await house.say()
+    assert failed.message == "the model made the same call of look 3 times, with the same result"
+    assert len(house.seen) == 6
     same = SameCalls()
     for _ in range(9):
         same.add(Call("poll", {}, ToolResult("nothing new", False, "", duration_ms=2_000)))
         same.end_answer()
+
+
+def test_a_command_is_the_same_however_long_it_took_and_news_lets_one_look_again() -> None:
+    same = SameCalls()
+
+    def run(command: str, stdout: str, took: int) -> None:
+        text = json.dumps({"stdout": stdout, "duration_ms": took})
+        same.add(Call("shell_exec", {"command": command}, ToolResult(text, False, "", duration_ms=took)))
+        same.end_answer()
+
+    for edit in range(9):
+        run("pytest", "1 failed", edit)
+        run("git diff", f"edit {edit}", 1)
+    run("pytest", "1 failed", 10)
+    run("pytest", "1 failed", 11)
+    with pytest.raises(BudgetError, match="same call of shell_exec 3 times"):
+        run("pytest", "1 failed", 12)
 
 
 async def test_other_calls_other_failures_and_calls_of_one_answer_do_not() -> None:
