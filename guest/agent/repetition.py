@@ -112,11 +112,11 @@ class SameCalls:
         self._times |= {same: self._times.get(same, 0) + 1 for same in made}
         for same in made:
             if self._times[same] >= _CALLS_MAX:
-                tool, *_, is_error = same
-                calls = f"{'failing ' * is_error}call of {tool} {_CALLS_MAX} times"
+                tool, *_, failed = same
+                calls = f"{'failing ' * failed}call of {tool} {_CALLS_MAX} times"
                 raise BudgetError(
                     Code.RESOURCE_EXHAUSTED,
-                    f"the model made the same {calls}{'' if is_error else ', with the same result'}",
+                    f"the model made the same {calls}{'' if failed else ', with the same result'}",
                     resolution="ask in other words, or choose another model",
                 )
 

@@ -129,7 +129,8 @@ def test_a_command_is_the_same_however_long_it_took_and_news_lets_one_look_again
 
     def run(command: str, stdout: str, took: int) -> None:
         text = json.dumps({"stdout": stdout, "duration_ms": took})
-        same.add(Call("shell_exec", {"command": command}, ToolResult(text, False, "", duration_ms=took)))
+        brought = ToolResult(text, False, "", duration_ms=took)
+        same.add(Call("shell_exec", {"command": command}, brought))
         same.end_answer()
 
     for edit in range(9):
