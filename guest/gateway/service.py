@@ -175,6 +175,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             self._loops[window] = made
         return self._loops[window]
 
+    async def _resolved(self, asked: str) -> str:
+        """The label of the model that `asked` names; its server has been asked for its window."""
+        await asyncio.shield(self._expect_turns())
+        choice = self._models.choose(asked)
+        await self._models.windows.ask(choice.label, choice.model)
+        return choice.label
+
     async def close(self) -> None:
         await self._turns.close()
         await _stop_summaries(self._loops.values())
@@ -271,10 +278,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     @_rpc
     async def StartTurn(self, request: pb.StartTurnRequest) -> pb.Turn:
         text = validation.asked(request)
-        await asyncio.shield(self._expect_turns())
-        choice = self._models.choose(request.model)
-        model = choice.label
-        await self._models.windows.ask(model, choice.model)
+        model = await self._resolved(request.model)
         loop, temporary_loop = await asyncio.shield(self._expect_turns(model))
         if request.untraced:
             validation.untraced(request)
@@ -339,9 +343,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     @_rpc
     async def ResolveModel(self, request: pb.ResolveModelRequest) -> pb.ResolveModelReply:
-        await asyncio.shield(self._expect_turns())
         return pb.ResolveModelReply(
-            model=self._models.choose(request.model).label,
+            model=await self._resolved(request.model),
             configured=self._models.configured,
             providers=[
                 convert.message(

@@ -119,6 +119,8 @@ def larger_window(label: str) -> str:
 if TYPE_CHECKING:
     KeyedName = str
     ProviderName = str
+    NameOrDemo = str
 else:
     KeyedName = Literal[tuple(PROVIDERS)]
     ProviderName = Literal[NAMES]
+    NameOrDemo = Literal[("demo", *NAMES)]  # as the menu of init calls it

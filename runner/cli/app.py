@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 from wire.errors import Code, WireError
-from wire.providers import ProviderName
+from wire.providers import NameOrDemo
 
 from runner.cli.command_tree import (
     Root,
@@ -160,7 +160,7 @@ def upgrade(
 def init(
     context: typer.Context,
     provider: Annotated[
-        ProviderName | None,
+        NameOrDemo | None,
         typer.Option(help="Who answers.", show_default=False),
     ] = None,
     model: Annotated[

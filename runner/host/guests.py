@@ -419,6 +419,11 @@ async def agent_notices(
     return hello.notices if hello is not None else ()
 
 
+async def learn_window(agent: Supervisor, guests: Sequence[control_pb2.GuestStatus]) -> None:
+    """Let the agent ask its model's server for the window, so that its notices say it."""
+    await _asked(agent, guests, GatewayClient.resolve_model, within_s=1.5)
+
+
 async def _asked(
     agent: Supervisor,
     guests: Sequence[control_pb2.GuestStatus],

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from wire import zones
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
+from wire.providers import OFFLINE
 from wire.settings import UserSettings
 from wire.v1 import control_pb2, egress_pb2
 
@@ -41,6 +42,7 @@ from runner.host.guests import (
     Guests,
     agent_notices,
     changed_while_running,
+    learn_window,
     memory_status,
     not_restartable,
 )
@@ -186,6 +188,9 @@ class Host:
         """The current state of everything. Guests are asked."""
         guests, embedder = await asyncio.gather(self._guests.statuses(), self._embedder.status())
         agent = self._guests.agent
+        settings = self.config.for_user(self.user_id).agent
+        if settings.provider != OFFLINE and not settings.needs_key:
+            await learn_window(agent, guests)
         memory, notices = await asyncio.gather(
             memory_status(agent, guests), self.all_notices(guests)
         )

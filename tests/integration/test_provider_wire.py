@@ -183,6 +183,9 @@ async def test_a_turn_with_ollama_goes_by_its_own_api_within_the_window_that_it_
         async with open_gateways(provider="ollama", model="m", base_url=where) as gateways:
             alice = await gateways.serve("alice")
             session = await alice.session()
+            await alice.stub.ResolveModel(pb.ResolveModelRequest())
+            hello = await alice.stub.Hello(pb.HelloRequest())  # before the first answer
+            assert "the window of ollama:m is 16,384 tokens, as its server says" in hello.notices
             told = await alice.say(session, "remember that my cat is Tom")
             (receipt,) = (each.receipt for each in told if each.WhichOneof("event") == "receipt")
             assert (receipt.action, receipt.outcome) == ("saved", "done")

@@ -1,5 +1,6 @@
 """`/undo` in the chat, over a real gateway and memory: what the last turn saved or changed."""
 
+import re
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,9 +36,10 @@ async def alice(replies: Replies) -> AsyncIterator[Client]:
 
 
 async def typed(alice: Client, *lines: str) -> list[str]:
-    """What a chat of session s1 has shown of its last line."""
+    """What a chat of session s1 has shown of its last line, and of which turns it was."""
     stand_in = SimpleNamespace(endpoint=alice.address, peer=alice.peer)
-    _, out, _ = await chat(cast("FakeGateway", stand_in), "\n".join(lines), session="s1")
+    _, out, err = await chat(cast("FakeGateway", stand_in), "\n".join(lines), session="s1")
+    alice.undone = re.findall("of the turn > (.+)", err)  # type: ignore[attr-defined]
     return out.rpartition(f"> {lines[-1]}\n")[2].rstrip("\n").split("\n")
 
 
@@ -50,6 +52,7 @@ async def test_each_undo_goes_one_turn_back(alice: Client, replies: Replies) -> 
     replies += [both, "ok", save("milk"), "ok"]
     shown = await typed(alice, "Rex is 5, cheese", "milk", "hello", "/undo")
     assert [line.partition(" (note-")[0] for line in shown] == ['✓ deleted "milk"']
+    assert alice.undone == ["milk"]  # type: ignore[attr-defined]
     assert sorted(await alice.texts()) == ["Rex is 5", "cheese"]
     shown = await typed(alice, "/undo")
     assert "✗ not undone" in shown[0], "of another chat, which does not know of the undo"

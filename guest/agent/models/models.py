@@ -171,20 +171,16 @@ class Models:
 
     def notices(self) -> list[str]:
         """What a person should know of the configured model's window."""
-        label, notices = self.configured, []
+        label = self.configured
         known, whole = self.windows.known(label), self.windows.whole(label)
-        if 0 < known < self.windows.configured:
-            notices.append(
-                f"the window of {label} is {known:,} tokens, as its server says: a request has at "
-                f"most {self.windows.of(label):,}"
-            )
+        window = f"the window of {label} is {whole:,} tokens"
         if self._settings.is_small(whole):
-            why = f"below {SMALL_WINDOW:,} tokens" if whole < SMALL_WINDOW else "as you have set it"
-            notices.append(
-                f"{label} gets the profile for small models ({why}): tools for memory, files and "
-                'commands, and short answers; [agent] profile = "full" gives it everything'
-            )
-        return notices
+            why = "" if whole < SMALL_WINDOW else ", and you have set the profile"
+            return [
+                f"small profile: {window}{why}; it gets the tools for notes, files and commands, "
+                'and those in [tools] enabled; [agent] profile = "full" gives it everything'
+            ]
+        return [f"{window}, as its server says"] if 0 < known < self.windows.configured else []
 
     def unusable(self, provider: str) -> str:
         """Why models of `provider` cannot answer; empty if they can."""

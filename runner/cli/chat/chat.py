@@ -4,12 +4,14 @@ import asyncio
 import codecs
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from prompt_toolkit.output.defaults import create_output
 from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
+from wire.providers import PROVIDERS
 from wire.v1 import control_pb2
 
 from runner.cli.agent import connect_host, connecting, session_to_use
@@ -74,10 +76,14 @@ async def talk(
                 f"{one_line(hello.tier)} tier · {model_name(hello)}"
             )
             await screen.status(f"{greeting} · /help" if on_a_terminal else greeting)
-            for notice in hello.notices:
-                await screen.status(one_line(mended(notice)))
             if model:
                 conversation.model = (await conversation.client.resolve_model(model)).model
+            elif hello.provider in PROVIDERS and not PROVIDERS[hello.provider].needs_key:
+                with suppress(WireError):  # the first turn says it
+                    await conversation.client.resolve_model()  # asks the server for the window
+                    hello = await conversation.client.refresh_hello()
+            for notice in hello.notices:
+                await screen.status(one_line(mended(notice)))
             if session or last:
                 found = await session_to_use(conversation.client, session, last=last)
                 await conversation.switch(found)

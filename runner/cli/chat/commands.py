@@ -18,6 +18,7 @@ from runner.cli.chat.screen import Screen, Style
 from runner.cli.memory.output import HITS, Rows
 from runner.cli.output import (
     brief_session,
+    clip,
     lately,
     one_line,
     session_shape,
@@ -33,6 +34,7 @@ _LISTED_SESSIONS = 50
 _FOUND_NOTES = 10
 _LISTED_TURNS = 20
 _EVENTS = 200
+_SAID_CELLS = 60
 _NO_CHANGE = "nothing that was saved or changed in this session can be undone"
 _TEMPORARY = (
     "temporary: it reads what is remembered, changes nothing, and is erased at its end; /temporary "
@@ -155,13 +157,17 @@ async def _undo(chat: Chat, _: str) -> None:
     saved is forgotten; one that somebody has changed since stays as it is."""
     conversation, client = chat.conversation, chat.conversation.client
     session_id, undone = conversation.session_id, conversation.undone
-    receipts = (await client.get_session(session_id, _EVENTS)).receipts if session_id else ()
+    past = await client.get_session(session_id, _EVENTS) if session_id else None
+    receipts = past.receipts if past else ()
     done = [each for each in receipts if each.outcome == "done" and each.turn_id not in undone]
-    if not done:
+    if past is None or not done:
         raise WireError(Code.FAILED_PRECONDITION, _NO_CHANGE, resolution="runner memory history")
+    turn_id = done[-1].turn_id
+    said = [one_line(e.text) for e in past.events if (e.turn_id, e.role) == (turn_id, "user")]
+    await chat.screen.status(f"of the turn {clip('> ' + ''.join(said), _SAID_CELLS)}")
     versions: dict[str, int] = {}  # of the notes that were undone already
     shown = []
-    for change in reversed([each for each in done if each.turn_id == done[-1].turn_id]):
+    for change in reversed([each for each in done if each.turn_id == turn_id]):
         told = gateway_pb2.MemoryReceipt(action="undone", outcome="failed", note_id=change.note_id)
         try:
             note = await client.get_note(change.note_id) if change.action != "deleted" else None
@@ -201,6 +207,9 @@ async def _tools(chat: Chat, _: str) -> None:
         for tool in offered
     ]
     await chat.screen.table(table_of("tool", "safety", "what it does", rows=rows))
+    for notice in (await chat.conversation.client.refresh_hello()).notices:
+        if notice.startswith("small profile"):
+            await chat.screen.line(one_line(notice), Style.NOTICE)
 
 
 def _first_sentence(text: str) -> str:
@@ -298,7 +307,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "temporary": Command("/temporary", "begin a chat that is erased, or end it", _temporary),
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
-    "undo": Command("/undo", "take back what the last turn saved or changed in memory", _undo),
+    "undo": Command("/undo", "take back what the last turn that changed memory did there", _undo),
     "details": Command("/details", "show the last turn's tool calls in full", _details),
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),

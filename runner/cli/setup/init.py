@@ -94,7 +94,7 @@ def _given(values: Mapping[str, str], on_a_terminal: bool) -> Choice:
     """The choice that options make, with what they leave open asked for."""
     provider, address = values.get("provider", ""), values.get("base_url", "")
     model, key_env = values.get("model", ""), values.get("api_key_env", "")
-    if provider == OFFLINE or not values:
+    if provider in (OFFLINE, "demo") or not values:
         return DEMO
     is_whole = re.search("://[^/?#]*/+[^/?#]", address) is not None
     if model and provider and (is_whole or not address):

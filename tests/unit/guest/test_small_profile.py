@@ -63,14 +63,13 @@ def test_people_read_the_window_and_the_profile() -> None:
     models = Models(settings().agent)
     assert models.notices() == []
     models.windows.learn("compatible:m", 8192)
-    window, profile = models.notices()
-    assert window == (
-        "the window of compatible:m is 8,192 tokens, as its server says: a request has at most "
-        "7,168"
-    )
+    (profile,) = models.notices()
     assert profile == (
-        "compatible:m gets the profile for small models (below 16,000 tokens): tools for memory, "
-        'files and commands, and short answers; [agent] profile = "full" gives it everything'
+        "small profile: the window of compatible:m is 8,192 tokens; it gets the tools for notes, "
+        "files and commands, and those in [tools] enabled; [agent] profile = "
+        '"full" gives it everything'
     )
+    models.windows.learn("compatible:m", 20_000)
+    assert models.notices() == ["the window of compatible:m is 20,000 tokens, as its server says"]
     (as_set,) = Models(settings(profile="small").agent).notices()
-    assert "(as you have set it)" in as_set
+    assert "is 64,000 tokens, and you have set the profile; it gets" in as_set

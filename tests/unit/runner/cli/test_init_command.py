@@ -298,6 +298,13 @@ def test_flags_answer_without_a_terminal(
     assert "runner chat" in done.out
 
 
+def test_the_demo_can_be_named_as_the_menu_names_it(
+    run_command: RunCommand, file: Path, tried: list[Any]
+) -> None:
+    assert run_command("init", "--provider", "demo").code == 0
+    assert agent(file) == {"provider": "offline"}
+
+
 def test_flags_complete_an_address_and_find_out_who_answers(
     run_command: RunCommand, file: Path, tried: list[Any]
 ) -> None:
@@ -311,7 +318,7 @@ def test_flags_complete_an_address_and_find_out_who_answers(
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--provider", "bard"], 2, "'offline', 'ollama', 'lmstudio', 'openai', 'anthropic'"),
+        (["--provider", "bard"], 2, "'demo', 'offline', 'ollama', 'lmstudio', 'openai',"),
         (["--provider", "openai"], 1, "no model was given"),
         ([*OPENAI, "--key-env", "sk-0123"], 2, "the NAME of an environment variable"),
         (["--provider", "openai", "--model", ""], 2, "needs the name of a model"),
