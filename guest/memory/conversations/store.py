@@ -3,6 +3,7 @@
 import json
 import re
 import uuid
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,8 +36,9 @@ whole, long ones in part."""
 
 _REFRESH: Final = f"""
 WITH
-    own (session_id, sequence) AS (
-        SELECT ?1, COALESCE(?2, MAX(sequence)) FROM conversation_events WHERE session_id = ?1),
+    own (session_id, first, last) AS (
+        SELECT ?1, COALESCE(?2, MAX(sequence)), COALESCE(?3, MAX(sequence))
+            FROM conversation_events WHERE session_id = ?1),
     turns AS NOT MATERIALIZED (
         SELECT session_id, sequence, (
             SELECT indexed FROM chunks WHERE chunks.session_id = event.session_id
@@ -46,10 +48,10 @@ WITH
         SELECT
             (SELECT MIN(sequence) FROM (
                 SELECT sequence FROM turns WHERE session_id = own.session_id
-                    AND sequence <= own.sequence ORDER BY sequence DESC LIMIT {_TURNS + 1})),
+                    AND sequence <= own.first ORDER BY sequence DESC LIMIT {_TURNS + 1})),
             (SELECT MAX(sequence) FROM (
                 SELECT sequence FROM turns WHERE session_id = own.session_id
-                    AND sequence >= own.sequence ORDER BY sequence LIMIT {_TURNS + 1}))
+                    AND sequence >= own.last ORDER BY sequence LIMIT {_TURNS + 1}))
         FROM own),
     fresh (chunk_id, neighbours) AS (
         SELECT chunk_id, COALESCE((
@@ -82,10 +84,26 @@ def require_session(session_id: str, user: User) -> Statement:
     return Statement(_REQUIRE, (session_id, user.id))
 
 
-def refresh(session_id: str, sequence: int | None = None) -> Statement:
-    """Update the `neighbours` of an event and of those around it, in the batch that stored it.
-    Without `sequence`, it is the session's last event."""
-    return Statement(_REFRESH, (session_id, sequence))
+def refresh(session_id: str, first: int | None = None, last: int | None = None) -> Statement:
+    """Update the `neighbours` of some events and of those around them, in the batch that stored
+    them. Without `first` and `last`, it is the session's last event."""
+    return Statement(_REFRESH, (session_id, first, last))
+
+
+def neighbours_among(turns: Sequence[tuple[int, str]], sequence: int) -> tuple[str, str]:
+    """What is said just before and just after an event in `turns`, which are in order: what its
+    first and its last passage have as `neighbours` if nothing else is near them."""
+    place = bisect_left(turns, (sequence, ""))
+    after = place + (place < len(turns) and turns[place][0] == sequence)
+    before = turns[max(0, place - _TURNS) : place], turns[after : after + _TURNS]
+    first, last = ("\n".join(text[:_CHARS] for _, text in each if text) for each in before)
+    return first, last
+
+
+def turn_text(text: str) -> str:
+    """What of a turn its neighbours have."""
+    first = next(iter(passages_of(text)), "")
+    return index_text(first) or first
 
 
 TOOL_INDEX_CHARS: Final = 600
@@ -126,10 +144,10 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
     RETURNING sequence
 """
 _INDEX: Final = """
-INSERT INTO chunks (namespace, session_id, sequence, position, context, body, words)
+INSERT INTO chunks (namespace, session_id, sequence, position, context, body, words, neighbours)
     SELECT ?1, ?2,
            COALESCE(?5, (SELECT MAX(sequence) FROM conversation_events WHERE session_id = ?2)),
-           passage.key, ?3, passage.value ->> 0, passage.value ->> 1
+           passage.key, ?3, passage.value ->> 0, passage.value ->> 1, passage.value ->> 2
     FROM json_each(?4) AS passage
     RETURNING chunk_id
 """
@@ -339,14 +357,20 @@ def indexing(
     text: str,
     written_at: str,
     sequence: int | None = None,
+    neighbours: tuple[str, str] = ("", ""),
 ) -> Statement:
     """Index an event that the same batch stored; returns its passages' ids.
 
-    `sequence` selects the event; without it, the session's last one.
+    `sequence` selects the event; without it, the session's last one. `neighbours` spare `refresh`
+    the work where they are right.
     """
     if role == "tool":
         text = text[:TOOL_INDEX_CHARS]
-    passages = [(passage, index_text(passage)) for passage in passages_of(text)]
+    passages = [[passage, index_text(passage), ""] for passage in passages_of(text)]
+    if passages:
+        before, after = neighbours
+        passages[0][2] = before
+        passages[-1][2] = "\n".join(filter(None, (passages[-1][2], after)))
     context = f"{role} ({_date(written_at)})"
     return Statement(
         _INDEX, (namespace, session_id, context, json.dumps(passages, ensure_ascii=False), sequence)

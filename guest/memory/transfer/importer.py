@@ -1,5 +1,6 @@
 """Imports lines into a store: each exactly as it was, once, and never overwriting anything else."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from wire.errors import Code
 
 from guest.errors import GuestError
 from guest.memory.conversations import store
-from guest.memory.conversations.store import indexing
+from guest.memory.conversations.store import indexing, neighbours_among, turn_text
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import EVENT, MemoryFull, Origin, User
@@ -225,23 +226,19 @@ class Plan:
             state = (line.session_id, each.name, each.value, each.epoch, each.updated_at)
             self._add(Statement(_STATE, state))
 
-    def event(self, line: EventLine) -> None:
-        """Add an event under its number; the batch fails if the number is taken or the session
-        is not the user's."""
-        self._add(store.require_session(line.session_id, self.user))
-        self._add(Statement(_EVENT, tuple(line.model_dump(exclude={"kind"}).values())))
-        self.adding.append(len(self.statements))
-        self._add(
-            indexing(
-                self.user.conversations,
-                line.session_id,
-                line.role,
-                line.text,
-                line.created_at,
-                line.sequence,
-            )
-        )
-        self._add(store.refresh(line.session_id, line.sequence))
+    def events(self, session_id: str, lines: Sequence[EventLine]) -> None:
+        """Add events of a session under their numbers; the batch fails if a number is taken or the
+        session is not the user's."""
+        self._add(store.require_session(session_id, self.user))
+        lines = sorted(lines, key=lambda line: line.sequence)
+        turns = [(line.sequence, turn_text(line.text)) for line in lines if line.role != "tool"]
+        for line in lines:
+            self._add(Statement(_EVENT, tuple(line.model_dump(exclude={"kind"}).values())))
+            self.adding.append(len(self.statements))
+            about = (session_id, line.role, line.text, line.created_at, line.sequence)
+            beside = neighbours_among(turns, line.sequence)
+            self._add(indexing(self.user.conversations, *about, beside))
+        self._add(store.refresh(session_id, lines[0].sequence, lines[-1].sequence))
 
     def _add(self, statement: Statement) -> None:
         self.statements.append(statement)
@@ -348,6 +345,7 @@ async def plan_conversations(
     here = await stored.conversations(
         [line for _, line in group if isinstance(line, SessionLine | EventLine)]
     )
+    events: dict[str, list[EventLine]] = defaultdict(list)
     for number, line in group:
         with plan.about(number):
             if isinstance(line, SessionLine):
@@ -359,8 +357,10 @@ async def plan_conversations(
                 made = plan.changes.made | before.made
                 outcome = merge.about_event(line, here, made)
                 if outcome == "created":
-                    plan.event(line)
+                    events[line.session_id].append(line)
                 plan.settle(outcome)
+    for session_id, lines in events.items():
+        plan.events(session_id, lines)
 
 
 def _continued(line: NoteLine) -> str:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from guest.memory import models
 from guest.memory.memory import Memory
+from tests.support.memory.exports import event, file, session
 from tests.support.memory.store import opened, rows
 
 ALICE = "alice"
@@ -87,3 +90,53 @@ async def test_a_turn_is_found_by_its_day(tmp_path: Path) -> None:
         found = await memory.search(f"the {day}{suffix}", include_conversation=True)
         assert len(found.results) == 1
         assert f"({year}-{month:02}-{day:02}, " in found.results[0].text
+
+
+def _turns() -> list[tuple[str, str]]:
+    long = " ".join(f"Sentence {i} of the long turn." for i in range(60))
+    said = [
+        "userId of 我的猫",
+        "",
+        long,
+        "noise",
+        "noise",
+        "one",
+        "  ",
+        "two",
+        long,
+        "three",
+        "four",
+    ]
+    roles = ["user", "assistant", "user", "tool", "tool", *["assistant", "user"] * 3]
+    return list(zip(roles, said, strict=True))
+
+
+@pytest.mark.parametrize("lines_at_once", [1, 4, 20])
+async def test_what_is_imported_has_the_neighbours_of_what_was_said(
+    tmp_path: Path, lines_at_once: int
+) -> None:
+    said, imported = tmp_path / "said.db", tmp_path / "imported.db"
+    async with opened(said) as memory:
+        await say(memory, *(f"{role}: {text}" for role, text in _turns()))
+    lines = [event("s1", n, text, role=role) for n, (role, text) in enumerate(_turns(), 1)]
+    async with opened(imported) as memory:
+        importer = memory.importer()
+        await importer.feed(file(session("s1")))
+        for start in range(0, len(lines), lines_at_once):
+            await importer.feed(file(*lines[start : start + lines_at_once][::-1]))
+        await check_index(memory)
+    assert neighbours(imported) == neighbours(said)
+
+
+async def test_an_import_writes_each_passage_once_into_the_index(tmp_path: Path) -> None:
+    """Removing a passage from it again takes up to a millisecond."""
+    async with opened(tmp_path / "memory.db") as memory:
+        execute = memory.store.database.execute
+        await execute("CREATE TABLE removed (id)")
+        await execute(
+            "CREATE TRIGGER seen AFTER UPDATE OF neighbours ON chunks "
+            "BEGIN INSERT INTO removed VALUES (old.chunk_id); END"
+        )
+        lines = [event("s1", n, f"turn {n}") for n in range(1, 30)]
+        await memory.importer().feed(file(session("s1"), *lines))
+        assert (await execute("SELECT * FROM removed")).rows == ()
