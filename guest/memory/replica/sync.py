@@ -8,6 +8,7 @@ applied in one transaction with its progress.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Final, cast
 
 from guest.memory.models import HIDDEN, User, now
@@ -64,35 +65,45 @@ _PULL: Final = (
 """Notes, passages, vectors: each stands on the one before, so a page of one kind
 counts only if the kinds before it are complete."""
 
-_PUT_NOTE: Final = f"""
-INSERT INTO notes (namespace, seq, {", ".join(_NOTE)}, content_hash)
-    VALUES (?, ?, {", ".join("?" * len(_NOTE))}, '')
+
+def _values(first: int, end: int) -> str:
+    return ", ".join(f"row.value ->> {place}" for place in range(first, end))
+
+
+_PUT_NOTES: Final = f"""
+INSERT INTO notes (namespace, content_hash, seq, {", ".join(_NOTE)})
+    SELECT ?1, '', {_values(1, len(_NOTE) + 2)} FROM json_each(?2) AS row WHERE true
     ON CONFLICT (seq) DO UPDATE SET namespace = excluded.namespace,
         {", ".join(f"{column} = excluded.{column}" for column in _NOTE)}
 """  # noqa: S608
-_PUT_SESSION: Final = """
+_PUT_SESSIONS: Final = """
 INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at)
-    VALUES (?, ?, '', '', '', '') ON CONFLICT (session_id) DO NOTHING
+    SELECT row.value ->> 3, ?1, '', '', '', '' FROM json_each(?2) AS row
+        WHERE row.value ->> 3 IS NOT NULL
+    ON CONFLICT (session_id) DO NOTHING
 """
-_PUT_EVENT: Final = """
-INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payload, created_at)
-    VALUES (?, ?, '', ?, '', '', ?) ON CONFLICT (session_id, sequence) DO NOTHING
+_PUT_EVENTS: Final = """
+INSERT INTO conversation_events (session_id, sequence, role, created_at, turn_id, text, payload)
+    SELECT row.value ->> 3, row.value ->> 4, row.value ->> 10, row.value ->> 11, '', '', ''
+        FROM json_each(?1) AS row WHERE row.value ->> 3 IS NOT NULL
+    ON CONFLICT (session_id, sequence) DO NOTHING
 """
-_PUT_CHUNK: Final = """
+_PUT_CHUNKS: Final = f"""
 INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position, context, body,
                     words, neighbours)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    SELECT ?1, {_values(1, 10)} FROM json_each(?2) AS row WHERE true
     ON CONFLICT (chunk_id) DO UPDATE SET
         position = excluded.position, context = excluded.context, body = excluded.body,
         words = excluded.words, neighbours = excluded.neighbours
-"""
-_PUT_VECTOR: Final = """
-INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest) VALUES (?, ?, ?, ?, 0)
+"""  # noqa: S608
+_PUT_VECTORS: Final = """
+INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest)
+    SELECT ?1, row.value ->> 0, row.value ->> 1, substr(?3, row.value ->> 2, row.value ->> 3), 0
+        FROM json_each(?2) AS row WHERE true
     ON CONFLICT (chunk_id) DO UPDATE SET
         model_id = excluded.model_id, vector = excluded.vector
 """
-_PUT: Final = ((_PUT_NOTE, None), (_PUT_CHUNK, 10), (_PUT_VECTOR, None))
-"""For each kind, and where what a row says of itself ends."""
+"""The vectors of a page are one blob; a row has its first byte, from 1, and its length."""
 _REMOVE: Final = (
     "DELETE FROM chunks WHERE namespace = ? AND chunk_id IN (SELECT value FROM json_each(?))",
     "DELETE FROM notes WHERE namespace = ? AND seq IN (SELECT value FROM json_each(?))",
@@ -228,11 +239,12 @@ async def put(copy: Database, namespace: str, progress: Progress, page: Page) ->
         (json.dumps(wanted),),
     )
     after = _moved(progress, page)
-    applying = [*_removing(namespace, gone), *_putting(namespace, page), after.statement(namespace)]
+    first = (*_removing(namespace, gone), after.statement(namespace))
     try:
-        await copy.batch(applying)
+        await copy.batch([*first, *_putting(namespace, page.kinds)])
     except ValueError:  # another program has written to the store
-        await copy.batch([Statement(each.sql, tuple(map(nearest, each.args))) for each in applying])
+        nearest_rows = [[tuple(map(nearest, row)) for row in rows] for rows in page.kinds]
+        await copy.batch([*first, *_putting(namespace, nearest_rows)])
     return Applied(
         after,
         added=len(wanted) - cast(int, present.rows[0][0]),
@@ -261,24 +273,29 @@ def _removing(namespace: str, gone: tuple[list[int], list[int]]) -> list[Stateme
     ]
 
 
-def _putting(namespace: str, page: Page) -> list[Statement]:
-    return [
-        statement
-        for (sql, end), rows in zip(_PUT, page.kinds, strict=False)
-        for row in rows
-        for statement in (
-            *(_putting_event(namespace, row) if sql is _PUT_CHUNK else ()),
-            Statement(sql, (namespace, *row[1:end])),
-        )
-    ]
+def _putting(namespace: str, kinds: Sequence[Sequence[Row]]) -> Iterator[Statement]:
+    """One statement for all rows of a kind: the engine takes longer to understand each than to
+    write a row. Raises `ValueError` for what cannot be stored."""
+    notes, passages, vectors = (*kinds, (), ())[:3]
+    if notes:
+        yield Statement(_PUT_NOTES, (namespace, _listed(notes)))
+    if passages:
+        listed = _listed(passages)
+        yield Statement(_PUT_SESSIONS, (User.of(namespace).id, listed))
+        yield Statement(_PUT_EVENTS, (listed,))
+        yield Statement(_PUT_CHUNKS, (namespace, listed))
+    if vectors:
+        blobs = [cast(bytes, row[3]) for row in vectors]
+        starts = accumulate(map(len, blobs), initial=1)
+        placed = [
+            (*row[1:3], start, len(blob))
+            for row, start, blob in zip(vectors, starts, blobs, strict=False)
+        ]
+        yield Statement(_PUT_VECTORS, (namespace, _listed(placed), b"".join(blobs)))
 
 
-def _putting_event(namespace: str, passage: Row) -> Iterator[Statement]:
-    """What a passage of a conversation stands on."""
-    session_id, sequence, role, created = passage[3], passage[4], passage[10], passage[11]
-    if session_id is not None:
-        yield Statement(_PUT_SESSION, (session_id, User.of(namespace).id))
-        yield Statement(_PUT_EVENT, (session_id, sequence, role, created))
+def _listed(rows: Sequence[Row]) -> str:
+    return json.dumps(rows, ensure_ascii=False, allow_nan=False)
 
 
 def _moved(progress: Progress, page: Page) -> Progress:
