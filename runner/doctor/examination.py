@@ -9,7 +9,7 @@ from wire.installation import adding
 
 from runner.config.models import Config
 from runner.config.user_id import DEFAULT_USER_ID, check_user_id
-from runner.doctor import database, directories, engine, kernel, memory, settings
+from runner.doctor import database, directories, engine, kernel, memory, provider, settings
 from runner.doctor.finding import Finding, ok, problem, refused
 from runner.host.runtime import runtime_base
 from runner.tiers.drivers import tier_of
@@ -71,6 +71,7 @@ def _checks(
     return (
         lambda: [settings.credential(own.agent, environ)],
         lambda: settings.budgets(own.agent),
+        lambda: provider.look_at_server(own.agent, environ) if here else [],
         lambda: [settings.egress(user_id, own, environ)],
         lambda: engine.servers(own, user_id, config.container, environ) if in_engine else [],
         lambda: [] if in_containers or not here else [settings.packages(own)],

@@ -1,4 +1,5 @@
-"""One real request to a model's provider, made by the agent's own program."""
+"""A model's provider: whether it answers and has the model, and one real request to the model, made
+by the agent's own program."""
 
 import asyncio
 import os
@@ -16,6 +17,7 @@ from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.limits import ENVELOPE_VERSION
 from wire.logs import find_startup_failure
+from wire.providers import KEYED, OFFLINE
 from wire.settings import AgentSettings, UserSettings, to_json
 from wire.v1 import bootstrap_pb2
 from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
@@ -23,15 +25,22 @@ from wire.v1.bootstrap_pb2 import MaintenanceJob, TryModel
 from runner.config.models import Config
 from runner.config.tiers import installed
 from runner.config.user_id import DEFAULT_USER_ID
+from runner.doctor.finding import Finding, ok, warning
 from runner.errors import HostError, TierError
 from runner.host.launch import guest_environment
 from runner.host.maintenance import run_job
+from runner.providers.servers import Server, server_at
 from runner.tiers.process.packages import check_packages
 from runner.workspace.keys import read_api_key
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "guest.app", "--bootstrap-stdin")
 _WITHIN_S: Final = 90.0
 _LAST_CHARS: Final = 500
+_LIST_S: Final = 5.0
+_BEGUN_BY: Final = {"ollama": "ollama serve", "lmstudio": "lms server start"}
+_GOT_BY: Final = {"ollama": "ollama pull {}", "lmstudio": "lms get {}"}
+"""Of programs that say which models they have by the names that they take."""
+_OTHERS: Final = "another model is chosen by: runner init"
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,36 @@ class Trial:
 
 class CannotTry(HostError):  # noqa: N818 - a condition, not a bug
     """This installation has no agent, or not what the provider needs; its guests may have it."""
+
+
+def look_at_server(agent: AgentSettings, environ: Mapping[str, str]) -> list[Finding]:
+    """Whether the server of the configured model answers, has it, and says that it calls tools. Its
+    list is read; the model is not asked."""
+    try:
+        key = read_api_key(agent, environ)
+    except WireError:
+        return []  # as the finding on the credential says
+    if agent.provider == OFFLINE:
+        return []
+    try:
+        found = asyncio.run(server_at(agent.base_url, key, agent.provider, _LIST_S))
+    except WireError as error:
+        fix = error.resolution
+        if error.code is Code.UNAVAILABLE and Server.at("", agent.url).is_local:
+            fix = _BEGUN_BY.get(agent.provider, fix)
+        elif error.code is Code.FAILED_PRECONDITION and agent.provider in KEYED:
+            fix = f"runner credentials set --provider {agent.provider}"
+        return [warning("model", f"{error.brief} ({error.details})", fix)]
+    named = (agent.model, f"{agent.model}:latest")
+    model = next((each for each in found.models if each.name in named), None)
+    where = f"{found.program} at {agent.url}"
+    if model is None and found.provider in _GOT_BY:
+        fix = f"{_GOT_BY[found.provider].format(agent.model)}; {_OTHERS}"
+        return [warning("model", f"{where} does not have {agent.model}", fix)]
+    if model is not None and model.tools is False:
+        what = f"{agent.model} cannot call tools, as {where} says: it can only talk"
+        return [warning("model", what, _OTHERS)]
+    return [ok("model", f"{where} answers{f', and has {agent.model}' if model else ''}")]
 
 
 def try_as_agent(config: Config, user_id: str, key: str = "", *, until: str = "tool") -> Trial:
