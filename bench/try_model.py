@@ -355,8 +355,8 @@ class Agent:
         turn.requests = len(requests)
         if requests:
             turn.asked_after_s = requests[0].arrived - began
-            turn.prompt_tokens = requests[0].prompt_tokens
-            turn.cached_tokens = requests[0].cached_tokens
+            counted = next((each for each in requests if each.prompt_tokens), requests[0])
+            turn.prompt_tokens, turn.cached_tokens = counted.prompt_tokens, counted.cached_tokens
 
 
 def _first_action(agent: Agent, group: str, number: int, message: Message) -> Turn:
@@ -435,9 +435,10 @@ def _summary(turns: Sequence[Turn]) -> dict[str, Any]:
     }
     if first:
         found["first actions"] = f"{sum(turn.right for turn in first)} of {len(first)}"
-    found["tokens of the first prompt"] = prompts[0] if prompts else 0
+    found["tokens of the first prompt"] = prompts[0] if prompts else "not counted"
     if chat:
-        found["tokens of the last prompt"] = chat[-1].prompt_tokens
+        counted = [turn.prompt_tokens for turn in chat if turn.prompt_tokens]
+        found["tokens of the last prompt"] = counted[-1] if counted else "not counted"
     if asked := [turn.asked_after_s for turn in turns if turn.requests]:
         found["added before the model is asked, ms"] = round(statistics.median(asked) * 1000)
     if words := [turn.first_s for turn in turns if turn.first_s]:

@@ -18,6 +18,9 @@ _ESCAPE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|[nrtbf])
 _ROOT: Final = re.compile(r"^/?(?:shared|tmp|vault)/")
 _ID: Final = re.compile(r"(?:note|memory)-[0-9a-f-]+")
 _WORD: Final = re.compile(r"[^\W_]+")
+_JOINTS: Final = re.compile(r"[;&|\n]+")
+"""Between the commands of one value."""
+_LOOKS: Final = frozenset(("date", "df", "free", "id", "ls", "pwd", "uptime", "who", "whoami"))
 _ROUNDS: Final = 3
 _LONG_CHARS: Final = 16
 """From here on a value stands for a call, whatever tool is named beside it, and so does a piece."""
@@ -72,27 +75,29 @@ class Words:
 
     def touch(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a value of this call, which the user has not said, may have been put together
-        from others' words, or has a long piece of them. One short word says too little; several
-        values do not, if the user has said none of them."""
+        from others' words, or has a long piece of them. Commands behind one another are values of
+        their own. One short word says too little, but as a command that does more than look;
+        several values do not, if the user has said none of them."""
         joined, own = " ".join(self._others), " ".join(map(_plain, self._own))
         short: list[str] = []
-        said = False
-        for value in (value for each in arguments.values() for value in _leaves(each)):
+        said, runs = False, "command" in arguments
+        leaves = [value for each in arguments.values() for value in _leaves(each)]
+        for value in (part for each in leaves for part in _JOINTS.split(each)) if runs else leaves:
             text = _plain(_ROOT.sub("", value))
             if _ID.fullmatch(value) or _in(value, self._own):
                 said = True
                 continue
             if len(text) < _SHORT_CHARS:
-                short.append(_ROOT.sub("", value))
+                short.append(_ROOT.sub("", value).strip())
                 continue
             grams = [text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)]
             found = [gram in joined and gram not in own for gram in grams]
             pieces = (len([*piece]) for is_found, piece in groupby(found) if is_found)
             if sum(found) >= _SHARE * len(grams) or max(pieces, default=0) > _LONG_CHARS - _GRAM:
                 return True
-        worded = [value for value in short if not _plain(value).isdigit()]
+        worded = [value for value in short if not (_plain(value) or "0").isdigit()]
         read = [value for value in worded if _in(value, self._read)]
-        if any(len(_WORD.findall(value)) > 1 for value in read):
+        if any(len(_WORD.findall(each)) > 1 or (runs and each not in _LOOKS) for each in read):
             return True
         return not said and len(short) > 1 and bool(read) and read == worded
 

@@ -37,7 +37,10 @@ from guest.tools.memory.provenance import dated
 from guest.tools.pipeline import ToolPipeline
 
 _SUMMARY_CHARS = 200
-_WITHHELD = "notes tagged local, and what came of them, were not sent: this model runs elsewhere"
+_WITHHELD = (
+    "notes tagged local, and what came of them, were not sent: this model runs elsewhere, or its "
+    "server does not say at POST /api/show that it runs here"
+)
 _BREAK = "\n\n"
 _IDS = re.compile(r"(?<![\w-])(?:note-)?([0-9a-f]{8}(?:-[0-9a-f-]{27})?)(?![\w-])", re.IGNORECASE)
 
@@ -477,11 +480,12 @@ class Run:
         )
 
     def _known(self) -> frozenset[str]:
-        """The notes that a search of this turn has found, that were recalled beside the message, or
-        that the user has named."""
+        """The notes that a search of this turn has found (a list of the newest is none), that were
+        recalled beside the message, or that the user has named."""
         sent = self.sent()
         recalled = self._prompt_notes if sent is None or sent.recalled else ()
-        shown = (*self._tool_notes, *(note_id for note_id, how in recalled if how))
+        found = [(note_id, how) for note_id, (how, _) in self._tool_notes.items()]
+        shown = (note_id for note_id, how in (*found, *recalled) if how)
         named = (f"note-{each.lower()}" for each in _IDS.findall(self.request.text))
         return frozenset((*shown, *named))
 

@@ -228,6 +228,19 @@ async def test_a_deletion_of_a_note_that_the_turn_knows_is_not_asked(tmp_path: P
         assert turns.questions == []
 
 
+@pytest.mark.parametrize(("query", "questions"), [("tea", 0), ("", 1)])
+async def test_what_a_list_of_the_newest_shows_is_no_note_that_the_turn_knows(
+    tmp_path: Path, query: str, questions: int
+) -> None:
+    async with scripted_turns(tmp_path) as turns:
+        (note_id,) = await noted(turns.memory, "tea is green")
+        turns.approved = False
+        recall = calls(("recall", {"query": query}))
+        turns.replies = [recall, calls(("memory_delete", {"note_id": note_id})), "ok"]
+        await turns.answer("forget all about my dog")
+        assert len(turns.questions) == questions
+
+
 @pytest.mark.parametrize("approved", [True, False])
 async def test_other_deletions_of_a_reply_are_asked_in_one_question(
     tmp_path: Path, approved: bool

@@ -182,7 +182,7 @@ class _TypedTools:
             include_superseded=arguments.include_superseded,
             session_id=self._session(context),
         )
-        count = len(found.notes)
+        count, how = len(found.notes), "both" if arguments.query.strip() else ""
         reasons = [line for note in found.notes for line in _ending(note)]
         return ToolOutput(
             data={
@@ -194,7 +194,7 @@ class _TypedTools:
             count=count,
             material=material_of(found.notes),
             vouched=said_by_user(found.notes),
-            found=tuple((note.note_id, "") for note in found.notes),
+            found=tuple((note.note_id, how) for note in found.notes),
             when_shown=(
                 None
                 if is_temporary(context.session_id)
