@@ -229,27 +229,33 @@ class Replica:
             log.warning("the memory server has gone back in time; it is copied anew")
             await self._discard(namespace)
         kinds = KINDS if progress.complete_once else 1
-        complete = False
-        while not complete:
-            progress = self.progress(namespace)
-            page = await _asked(
-                delta.pull(
-                    self._server,
-                    namespace,
-                    progress,
-                    kinds=kinds,
-                    ids=progress.begun and removals != progress.removals,
-                )
-            )
-            try:
-                await self._put(namespace, progress, page)
-            except ConstraintViolated as error:
-                log.warning("the copy of the memory conflicts with the server: %s", error)
-                await self._discard(namespace)
-                continue
-            removals = page.counters[1]
-            complete = page.complete and removals == self.progress(namespace).removals
-            kinds = page.next_kinds
+        complete, asking = False, self._pull(namespace, self.progress(namespace), kinds, removals)
+        try:
+            while not complete:
+                page = await asking
+                progress = self.progress(namespace)
+                after, removals = delta.moved(progress, page), page.counters[1]
+                complete = page.complete and removals == after.removals
+                if not complete:  # the server reads the next page while this one is written
+                    asking = self._pull(namespace, after, page.next_kinds, removals)
+                try:
+                    await self._put(namespace, progress, page)
+                except ConstraintViolated as error:
+                    log.warning("the copy of the memory conflicts with the server: %s", error)
+                    asking.cancel()
+                    await self._discard(namespace)
+                    complete, asking = False, self._pull(namespace, Progress(), 1, removals)
+        finally:
+            asking.cancel()
+
+    def _pull(
+        self, namespace: str, progress: Progress, kinds: int, removals: int
+    ) -> "asyncio.Task[delta.Page]":
+        ids = progress.begun and removals != progress.removals
+        pulling = delta.pull(self._server, namespace, progress, kinds=kinds, ids=ids)
+        task = asyncio.create_task(_asked(pulling))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     async def _put(self, namespace: str, progress: Progress, page: delta.Page) -> None:
         async with self.vectors.changing(namespace):

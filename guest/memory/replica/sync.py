@@ -15,7 +15,8 @@ from guest.memory.models import HIDDEN, User, now
 from guest.memory.notes.columns import ENDED, VERSIONED
 from guest.memory.storage.base import Database, Result, Row, Statement, nearest
 
-PAGE_ROWS: Final = 250
+PAGE_ROWS: Final = (250, 1000, 1000)
+"""Of each kind. Notes may be long, and a server's answer must not become too large."""
 
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS replica_of (source TEXT NOT NULL)",
@@ -165,12 +166,12 @@ class Page:
     @property
     def complete(self) -> bool:
         """Whether the store has no rows beyond this page."""
-        return len(self.kinds) == len(_PULL) and not _full(self.kinds[-1])
+        return len(self.kinds) == len(_PULL) and not _full(self.kinds)
 
     @property
     def next_kinds(self) -> int:
         """How many kinds to request next: none after an incomplete one."""
-        return min(len(_PULL), len(self.kinds) + (not _full(self.kinds[-1])))
+        return min(len(_PULL), len(self.kinds) + (not _full(self.kinds)))
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,8 @@ async def pull(
     statements = [
         Statement(_COUNTERS, (json.dumps([namespace]),)),
         *(
-            Statement(sql, (namespace, *place, PAGE_ROWS))
-            for sql, place in zip(_PULL[:kinds], progress.places, strict=False)
+            Statement(sql, (namespace, *place, most))
+            for sql, place, most in zip(_PULL[:kinds], progress.places, PAGE_ROWS, strict=False)
         ),
     ]
     if ids:
@@ -222,7 +223,7 @@ async def pull(
     rows: list[Sequence[Row]] = []
     for result in pulled:
         rows.append(result.rows)
-        if _full(result.rows):
+        if _full(rows):
             break
     return Page(known, there, tuple(rows))
 
@@ -238,7 +239,7 @@ async def put(copy: Database, namespace: str, progress: Progress, page: Page) ->
         "SELECT COUNT(*) FROM chunks WHERE chunk_id IN (SELECT value FROM json_each(?))",
         (json.dumps(wanted),),
     )
-    after = _moved(progress, page)
+    after = moved(progress, page)
     first = (*_removing(namespace, gone), after.statement(namespace))
     try:
         await copy.batch([*first, *_putting(namespace, page.kinds)])
@@ -298,7 +299,7 @@ def _listed(rows: Sequence[Row]) -> str:
     return json.dumps(rows, ensure_ascii=False, allow_nan=False)
 
 
-def _moved(progress: Progress, page: Page) -> Progress:
+def moved(progress: Progress, page: Page) -> Progress:
     places = list(progress.places)
     for kind, rows in enumerate(page.kinds):
         if rows:
@@ -311,8 +312,9 @@ def _moved(progress: Progress, page: Page) -> Progress:
     return moved
 
 
-def _full(rows: Sequence[Row]) -> bool:
-    return len(rows) == PAGE_ROWS
+def _full(kinds: Sequence[Sequence[Row]]) -> bool:
+    """Whether there may be more rows of the last kind."""
+    return len(kinds[-1]) == PAGE_ROWS[len(kinds) - 1]
 
 
 async def discard(copy: Database, namespace: str) -> None:

@@ -8,7 +8,8 @@ import json
 import math
 import secrets
 import ssl
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from binascii import a2b_base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -44,7 +45,8 @@ def decoded(answer: Any) -> Result:
     """
     if answer["cols"]:
         names = [each["name"] or "" for each in answer["cols"]]
-        return Result(sound(names, (tuple(map(_decoded, row)) for row in answer["rows"])), 0)
+        rows = [tuple([_DECODED[each["type"]](each) for each in row]) for row in answer["rows"]]
+        return Result(sound(names, rows), 0)
     return Result((), int(answer["affected_row_count"]))
 
 
@@ -67,19 +69,13 @@ def _encoded(value: Value) -> dict[str, Any]:
             return {"type": "blob", "base64": b64encode(value).decode()}
 
 
-def _decoded(value: Any) -> Value:
-    match value["type"]:
-        case "null":
-            return None
-        case "text":
-            return str(value["value"])
-        case "integer":
-            return int(value["value"])
-        case "float":
-            return math.inf if value["value"] is None else float(value["value"])
-        case "blob":
-            return b64decode(value["base64"] + "==")  # the server leaves out the padding
-    raise ValueError(f"unknown type of value: {value['type']}")
+_DECODED: Final[dict[str, Callable[[Any], Value]]] = {
+    "null": lambda _: None,
+    "text": lambda value: str(value["value"]),
+    "integer": lambda value: int(value["value"]),
+    "float": lambda value: math.inf if value["value"] is None else float(value["value"]),
+    "blob": lambda value: a2b_base64(value["base64"] + "=="),  # the server leaves out the padding
+}
 
 
 _CONNECTIONS: Final = 16
