@@ -38,6 +38,7 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
             "include_conversation": "also what was said in earlier conversations",
             "since": "first day, YYYY-MM-DD",
             "until": "last day",
+            "cursor": "for more results",
         },
     ),
     "memory_save": ("Keeps a new fact.", {"content": "one fact, in a full sentence"}),
@@ -70,7 +71,8 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     ),
     "search_memory": (
         "Finds keyed and plain notes.",
-        {"query": "", "since": "first day, YYYY-MM-DD", "until": "last day"},
+        {"query": "", "since": "first day, YYYY-MM-DD", "until": "last day"}
+        | {"cursor": "for more results"},
     ),
     "write_memory": (
         "Keeps a note under a fixed key of its own, for what changes often.",

@@ -14,9 +14,9 @@ from guest.gateway import convert, validation
 from guest.gateway.validation import CHANNEL, REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
 from guest.memory.models import Filter, Hit, Only, Origin
-from guest.memory.period import begins
+from guest.memory.period import Period, begins
 from guest.memory.search.context_block import one_line
-from guest.memory.when import read
+from guest.memory.when import days, read
 from guest.tools.memory.answers import about_similar, marks
 from guest.tools.redaction.placeholders import placeholder_in
 from guest.tools.redaction.scrubber import REDACTED
@@ -92,11 +92,13 @@ class Notes:
             only=Only(superseded=request.include_superseded, chosen=chosen),
             weak=True,
             or_anytime=period is not None,
+            cursor=request.cursor,
         )
         return pb.SearchNotesReply(
             notes=await self._results(found.results),
             warnings=map(one_line, (*found.all_warnings, *marks(found.results))),
             period=str(period or ""),
+            next_cursor=found.next_cursor,
         )
 
     async def get(self, request: pb.GetNoteRequest) -> pb.Note:
@@ -217,15 +219,18 @@ class Notes:
 
 def _filter(request: pb.ListNotesRequest | pb.SearchNotesRequest) -> Filter:
     """What both requests filter by."""
-    validation.in_order(request.since, request.before)
+    first, last = days(request.since, today()).since, days(request.until, today()).until
+    since, until = (str(day or "") for day in (first, last))
+    validation.in_order(since, request.before)
+    then = Period.of(since, until).limits("")
     return Filter(
         type=request.type,
         actor=request.actor,
         material_only=request.material_only,
         session_id=request.session_id,
         channel=request.origin_channel,
-        since=begins(request.since),
-        before=begins(request.before),
+        since=then.since,
+        before=then.before or begins(request.before),
     )
 
 

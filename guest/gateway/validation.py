@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from wire.errors import Code
 from wire.limits import (
+    CURSOR_MAX_CHARS,
     GRPC_MESSAGE_MAX_BYTES,
     ID_PATTERN,
     NOTE_MAX_CHARS,
@@ -23,7 +24,7 @@ from wire.limits import (
 from wire.network_probe import Spec
 from wire.text import shortened
 from wire.v1 import gateway_pb2 as pb
-from wire.zones import zone
+from wire.zones import today, zone
 
 from guest.agent.answer_form import AnswerForm
 from guest.agent.turn import ClientTool, FromClient
@@ -31,11 +32,11 @@ from guest.errors import GuestError
 from guest.memory.models import NOTE_TYPES
 from guest.memory.period import checked_day
 from guest.memory.usage import By
+from guest.memory.when import days
 
 MODEL_PATTERN: Final = r"[!-~]{1,200}"
 TITLE_MAX_CHARS: Final = 200
 LINK_MAX_CHARS: Final = 1_000
-CURSOR_MAX_CHARS: Final = 1_000
 ARGUMENTS_MAX_CHARS: Final = 1_000_000
 QUESTION_MAX_CHARS: Final = 2_000
 LIMIT_MAX: Final = 1_000
@@ -218,6 +219,13 @@ def _day(field: str, value: str) -> None:
         raise _bad(field, str(error)) from None
 
 
+def _when(field: str, value: str) -> None:
+    try:
+        days(value, today())
+    except ValueError as error:
+        raise _bad(field, str(error)) from None
+
+
 CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
     "id": identifier,
     "model": partial(_matching, pattern=MODEL_PATTERN),
@@ -236,6 +244,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
     "actor": partial(_one_of, accepted=ACTORS),
     "by": partial(_one_of, accepted=get_args(By)),
     "day": _day,
+    "when": _when,
     "limit": partial(_no_more_than, maximum=LIMIT_MAX),
     "top_k": partial(_no_more_than, maximum=TOP_K_MAX),
     "stale_days": partial(_no_more_than, maximum=STALE_DAYS_MAX),

@@ -35,6 +35,7 @@ from guest.memory.notes.repository import Draft
 from guest.memory.notes.review import NoteReview
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
+from guest.memory.search.shown import Shown
 from guest.memory.storage.base import INTEGER_MAX
 from guest.memory.storage.reserve import require_room
 from guest.memory.usage import Usage
@@ -221,6 +222,7 @@ class Memory:
         only: Only = Only(),  # noqa: B008 - it cannot change
         weak: bool = False,
         or_anytime: bool = False,
+        cursor: str = "",
     ) -> SearchOutcome:
         """The notes that answer `query` best, each once, by its best passage.
 
@@ -229,7 +231,8 @@ class Memory:
         outcome's warnings say what is missing. With `weak`, a search that finds nothing gives the
         nearest notes, at most three, if they are not quite unlike the query. With
         `or_anytime`, where nothing is from the time that `only` names, the results are from any
-        time, and a warning says so.
+        time, and a warning says so. `cursor`, from the outcome of the same search, stands for the
+        results that were shown: those that follow are given.
         """
         validation.check_range("top_k", top_k, SEARCH_MAX)
         validation.check_fraction("min_confidence", only.min_confidence)
@@ -237,20 +240,28 @@ class Memory:
             validation.check_type(wanted)
         checked = validation.checked_tags(tags)
         await self.wait_while_loading()
+        searched = (self.user_id, query, sorted(checked), include_conversation)
+        anytime = replace(only, chosen=only.chosen.at_any_time)
+        pages = [
+            (each, Shown(cursor, (*searched, each.lasting)))
+            for each in dict.fromkeys((only, anytime) if or_anytime else (only,))
+        ]
+        pages = [(each, before) for each, before in pages if before.fits]
+        if not pages:
+            raise ValueError(
+                "cursor: not from an earlier search for the same; without it the best come first"
+            )
         with watch.step("memory", operation="search"):
-            found = await self._search.search(
-                query, top_k, checked, include_conversation, only, weak
-            )
-            anytime = replace(only, chosen=only.chosen.at_any_time)
-            if found.results or not or_anytime or anytime == only:
-                return found
-            found = await self._search.search(
-                query, top_k, checked, include_conversation, anytime, weak
-            )
-            if not found.results:
-                return found
-            silent = "" if include_conversation else "; conversations were not searched"
-            return replace(found, warnings=(NOTHING_THEN + silent, *found.warnings))
+            for each, before in pages:
+                found = await self._search.search(
+                    query, top_k, checked, include_conversation, each, weak, before
+                )
+                if found.results or cursor:
+                    break
+        if not found.results or each == only:
+            return found
+        silent = "" if include_conversation else "; conversations were not searched"
+        return replace(found, warnings=(NOTHING_THEN + silent, *found.warnings))
 
     @property
     def quota(self) -> Quota:

@@ -1,7 +1,7 @@
 """What memory is made of: notes, sessions, search results, settings, times and namespaces."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -317,6 +317,11 @@ class Only:
     asked: str = ""
     this_conversation: bool = False
 
+    @property
+    def lasting(self) -> "Only":
+        """The same without what is of one session or one turn."""
+        return replace(self, session_id="", asked_in="", asked="")
+
 
 @dataclass(frozen=True)
 class SearchOutcome:
@@ -325,11 +330,17 @@ class SearchOutcome:
     A degraded search is never silent: `warnings` has sentences such as "semantic search is
     unavailable ...". `passing` is what ends by itself soon, a model that is loading or vectors that
     are still being made: a turn tells it to the model once, and not with every result.
+    `cursor_after` gives the cursor of what follows the first so many results; empty at the end.
     """
 
     results: tuple[Hit, ...]
     warnings: tuple[str, ...] = ()
     passing: str = ""
+    cursor_after: Callable[[int], str] = field(default=lambda _: "", compare=False, repr=False)
+
+    @property
+    def next_cursor(self) -> str:
+        return self.cursor_after(len(self.results))
 
     @property
     def all_warnings(self) -> tuple[str, ...]:

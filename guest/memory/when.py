@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from wire.text import shortened
+
 from guest.memory.period import Period
 
 _CHARS_MAX: Final = 1000
@@ -46,6 +48,19 @@ def read(text: str, today: date) -> Period | None:
     votes = [len(language.common.findall(plain)) for language in _languages()]
     most = (each for each, count in zip(_languages(), votes, strict=True) if count == max(votes))
     return next(filter(None, (language.read(plain, today) for language in most)), None)
+
+
+def days(value: str, today: date) -> Period:
+    """The days of a value: one such as 2026-11-22, or those that words such as "yesterday" name;
+    empty: any. Raises `ValueError`."""
+    with suppress(ValueError):
+        return Period.of(value, value)
+    for words in (value, f"on {value}"):
+        if period := read(words, today):
+            return period
+    raise ValueError(
+        f"{shortened(value, 80)!r} is neither a day such as 2026-11-22 nor a time such as yesterday"
+    )
 
 
 def _plain(text: str) -> str:

@@ -156,7 +156,8 @@ class ToolOutput:
     call made, `words` what that note says, after what it said before. `found` are the notes in the
     answer, each with how a search has found it. `printed`
     is what a command printed, for a person to read. `when_shown` is called
-    with the number of first items, of the only list in `data`, that fit into the result.
+    with the number of first items, of the only list in `data`, that fit into the result, and so is
+    `cursor_after`, which gives the cursor of what follows these; empty at the end.
     """
 
     data: Any
@@ -170,6 +171,7 @@ class ToolOutput:
     words: tuple[str, ...] = ()
     printed: tuple[str | Excerpt | Spliced, ...] = ()
     when_shown: Callable[[int], Awaitable[None]] | None = None
+    cursor_after: Callable[[int], str] = lambda _: ""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ secret."""
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -122,13 +122,23 @@ class Renderer:
         """
         data = self._clean(output.data, reader)
         max_bytes = max(self._max_bytes, at_least_bytes)
-        tail = self._tail(output.notes, reader, max_bytes)
-        if _size(text := _json(data)) + _size(tail) <= max_bytes:
-            return Rendered(text + tail, _object(data), len(_only_list(data) or ()))
-        if (whole := _whole_items(data, tail, max_bytes)) is not None:
+        items = len(_only_list(data) or ())
+
+        def tail(count: int) -> str:
+            cursor = output.cursor_after(count)
+            more = (f"there is more: call again with cursor {cursor}",) if cursor else ()
+            return self._tail((*more, *output.notes), reader, max_bytes)
+
+        def complete(data: Any, count: int) -> str:
+            cursor = output.cursor_after(count)
+            return _object(data, {"next_cursor": cursor} if cursor else {})
+
+        if _size(text := _json(data)) + _size(tail(items)) <= max_bytes:
+            return Rendered(text + tail(items), complete(data, items), items)
+        if (whole := _whole_items(data, tail, complete, max_bytes)) is not None:
             return whole
-        complete = _object(data) if _size(text) <= _DATA_SHARE * max_bytes else ""
-        return Rendered(_beginning(text, tail, max_bytes), complete, 1)
+        shown = complete(data, items) if _size(text) <= _DATA_SHARE * max_bytes else ""
+        return Rendered(_beginning(text, tail(1), max_bytes), shown, 1)
 
     def error(self, error: ToolError, reader: Reader) -> str:
         """The text of an error: its message on one line, then its `Note: ` lines."""
@@ -235,14 +245,19 @@ def _json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False).translate(_LINE_BREAKS)
 
 
-def _object(data: Any) -> str:
+def _object(data: Any, more: dict[str, str]) -> str:
     """`data` as the JSON of one object: what is none is its `results`."""
-    return _json(data if isinstance(data, dict) else {"results": data})
+    return _json((data if isinstance(data, dict) else {"results": data}) | more)
 
 
-def _whole_items(data: Any, tail: str, max_bytes: int) -> Rendered | None:
-    """`data` with as many first items of its only list as fit, their number, and `tail`; None
-    if there is no such list or no item fits."""
+def _whole_items(
+    data: Any,
+    tail: Callable[[int], str],
+    complete: Callable[[Any, int], str],
+    max_bytes: int,
+) -> Rendered | None:
+    """`data` with as many first items of its only list as fit, as text with its `tail` and
+    `complete`; None if there is no such list or no item fits."""
     items = _only_list(data)
     if items is None:
         return None
@@ -253,10 +268,10 @@ def _whole_items(data: Any, tail: str, max_bytes: int) -> Rendered | None:
 
     def answer(count: int) -> str:
         said = f"\nNote: only the first {count} of {len(items)} fit into one result"
-        return _json(shown(count)) + said + tail
+        return _json(shown(count)) + said + tail(count)
 
     count = bisect_right(range(1, len(items)), max_bytes, key=lambda count: _size(answer(count)))
-    return Rendered(answer(count), _object(shown(count)), count) if count else None
+    return Rendered(answer(count), complete(shown(count), count), count) if count else None
 
 
 def _only_list(data: Any) -> list[Any] | None:

@@ -58,7 +58,7 @@ _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
 """Of a tool's list, its field, and the name and the fields of its items."""
 _KEYED: Final = "note_id message version key"
 _RESULTS: Final[Mapping[str, str]] = {
-    "memory_search": "results",
+    "memory_search": "results next_cursor?",
     "memory_save": "note_id message searchable similar",
     "memory_update": "note_id message version",
     "memory_delete": "note_id message",
@@ -73,7 +73,7 @@ _RESULTS: Final[Mapping[str, str]] = {
     "remember": "remembered memory_id memory_type message",
     "recall": "count memories",
     "forget": "forgotten memory_id message reason",
-    "search_memory": "results",
+    "search_memory": "results next_cursor?",
     "write_memory": _KEYED,
     "write_session_handoff": _KEYED,
     "scratch_note": "content message note_id?",

@@ -16,6 +16,7 @@ ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
 
 NOTE_MAX_CHARS: Final = 16_000
 QUERY_MAX_CHARS: Final = 2_000
+CURSOR_MAX_CHARS: Final = 1_000
 TURN_TEXT_MAX_CHARS: Final = 100_000
 TOP_K_MAX: Final = 20
 TAGS_MAX: Final = 16

@@ -363,3 +363,32 @@ async def test_a_time_among_the_words_limits_a_search_that_reads_it(
         )
     found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="tea on 12 May 2020"))
     assert (found.period, len(found.notes)) == ("", 1)
+
+
+async def test_a_search_goes_on_and_takes_days_in_words(alice: Client) -> None:
+    saved = {await alice.save(f"tea is at {number}") for number in range(5)}
+    request = pb.SearchNotesRequest(query="tea", top_k=2, since="yesterday", until="today")
+    found = set[str]()
+    while True:
+        page = await alice.stub.SearchNotes(request)
+        assert not found & {note.note_id for note in page.notes}
+        found |= {note.note_id for note in page.notes}
+        if not page.next_cursor:
+            break
+        request.cursor = page.next_cursor
+    assert found == saved
+    request.query = "coffee"
+    error = await refusal(alice.stub.SearchNotes(request))
+    assert error.brief.startswith("bad cursor: not from an earlier search")
+    for since, until, count in (
+        *(("last monday", "", 5), ("Gestern", "", 5), ("", "vor drei Tagen", 0)),
+        *(("2026-11-01", "2099-12-31", 5), ("", "yesterday", 0), ("two weeks ago", "today", 5)),
+    ):
+        assert len(await alice.notes(since=since, until=until)) == count, (since, until)
+    for chosen, said in (
+        ({"since": "my cat"}, "bad since: 'my cat' is neither a day such as 2026-11-22 nor"),
+        ({"until": "2026-13-01"}, "bad until: '2026-13-01' is neither"),
+        ({"since": "today", "until": "yesterday"}, "bad until: "),
+    ):
+        error = await refusal(alice.notes(**chosen))
+        assert (error.code, error.brief[: len(said)]) == (Code.INVALID_ARGUMENT, said)

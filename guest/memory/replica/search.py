@@ -14,6 +14,7 @@ from guest.memory.models import MemoryConfig, Only, SearchOutcome, User
 from guest.memory.replica.replica import Replica, ServerUnreachable
 from guest.memory.search.engine import ALL, Search
 from guest.memory.search.results import narrows
+from guest.memory.search.shown import Shown
 from guest.memory.storage.availability import WatchedDatabase, is_away
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class ReplicaSearch(Search):
         include_conversation: bool,
         only: Only = ALL,
         weak: bool = False,
+        before: Shown = Shown(),  # noqa: B008 - it cannot change
     ) -> SearchOutcome:
         """See `Memory.search`. Raises `StorageError` if there is neither a server nor a replica."""
         wanted = [self._user.notes]
@@ -51,7 +53,9 @@ class ReplicaSearch(Search):
             database = self._replica.database
             try:
                 warning = await self._freshen(wanted)
-                outcome = await super().search(query, top_k, tags, include_conversation, only, weak)
+                outcome = await super().search(
+                    query, top_k, tags, include_conversation, only, weak, before
+                )
             except StorageError as error:
                 if error.code != Code.DATA_LOSS or last_attempt:
                     raise

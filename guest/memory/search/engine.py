@@ -28,6 +28,7 @@ from guest.memory.search.ranking import (
     crowded,
     rank,
 )
+from guest.memory.search.shown import SHOWN_MAX, Shown
 from guest.memory.search.standing import weighed
 from guest.memory.storage.base import Database
 
@@ -181,8 +182,9 @@ class Search:
         include_conversation: bool,
         only: Only = ALL,
         weak: bool = False,
+        before: Shown = Shown(),  # noqa: B008 - it cannot change
     ) -> SearchOutcome:
-        """See `Memory.search`."""
+        """See `Memory.search`. `before` are results that are left out: they were shown."""
         question = Question(query, self._vectorizer, self._patience.query_vector_s, only.chosen)
         warnings: list[str] = []
         narrowed = results.narrows(tags, only)
@@ -199,7 +201,7 @@ class Search:
                 ranked = itertools.chain(ranked, _newest(evidence))
             recency = Recency.of_now(self._recency_weight)
             reranking = await question.reranking(self._patience.rerank_s)
-            wanted = reranking.needed(top_k)
+            wanted = reranking.needed(len(before) + top_k + 1)
             shown = await self._show(
                 ranked, wanted, warnings, only, evidence=evidence, recency=recency
             )
@@ -209,12 +211,17 @@ class Search:
                 break
             # a hidden note may have taken the place of a visible one
             among = await self.allowed(tags, only)
-        shown = (await reranking.reranked(question.text, shown, recency))[:top_k]
+        shown = await reranking.reranked(question.text, shown, recency)
         if weak and not only.this_conversation and all(hit.key in FIXED for hit in shown):
             nearest = await self._nearest(question, among, only)
-            shown = (*shown, *nearest)[:top_k]
+            shown = (*shown, *nearest)
             if nearest:
                 warnings.append("nothing fits well: these are the nearest notes, marked weak")
+        following = tuple(hit for hit in shown if hit not in before)
+        page, more = following[:top_k], len(following) > top_k
+        if more and len(before) + top_k > SHOWN_MAX:
+            more = False
+            warnings.append(f"a search lists at most {SHOWN_MAX} results: narrow it")
         passing = ""
         if reranking.problem and reranking.is_loading:
             passing = reranking.problem
@@ -231,7 +238,8 @@ class Search:
                 warnings.append(without)
         elif (similarity := evidence[_NOTES].similarity) and not passing:
             passing = _incomplete(similarity.missing)
-        return SearchOutcome(shown, tuple(dict.fromkeys(warnings)), passing)
+        cursor_after = partial(before.cursor_after, page, more)
+        return SearchOutcome(page, tuple(dict.fromkeys(warnings)), passing, cursor_after)
 
     async def similar(
         self, note_id: str, embedded: Embedded, session_id: str = ""

@@ -16,15 +16,14 @@ from guest.errors import ToolError
 from guest.memory.memory import Memory
 from guest.memory.models import (
     AskedBy,
-    Filter,
     Hit,
     MemoryAction,
     MemoryFull,
     Note,
+    Only,
     Origin,
     Receipt,
     SaveOutcome,
-    SearchOutcome,
     stays_here,
 )
 from guest.memory.notes.contradiction import contradictions
@@ -123,12 +122,27 @@ def source(entry: Hit | Note) -> str:
     return source_of(entry)
 
 
-def search_answer(found: SearchOutcome, names: str, time_zone: str) -> ToolOutput:
-    """The answer to a search of whose results these fields are shown; weak ones are marked."""
+async def search_answer(
+    memory: Memory,
+    context: ToolContext,
+    names: str,
+    days: tuple[str, str],
+    only: Only = Only(),  # noqa: B008 - it cannot change
+    **search: Any,
+) -> ToolOutput:
+    """The answer to a search, in the time from the first to the last of `days`, of whose results
+    these fields are shown; weak ones are marked."""
+    try:
+        chosen = Period.of(*days).limits(context.time_zone)
+        only = replace(only, session_id=context.session_id, chosen=chosen)
+        found = await memory.search(**search, only=only, weak=True, or_anytime=True)
+    except ValueError as error:
+        raise ToolError(str(error)) from None
     count = len(found.results)
     return ToolOutput(
         [
-            fields(hit, names, time_zone) | ({"weak": True} if hit.matched_by == "weak" else {})
+            fields(hit, names, context.time_zone)
+            | ({"weak": True} if hit.matched_by == "weak" else {})
             for hit in found.results
         ],
         notes=(*found.warnings, *marks(found.results), *passages(found.results)),
@@ -137,15 +151,8 @@ def search_answer(found: SearchOutcome, names: str, time_zone: str) -> ToolOutpu
         material=material_of(found.results),
         vouched=said_by_user(found.results),
         found=found_in(found.results),
+        cursor_after=found.cursor_after,
     )
-
-
-def on_days(since: str, until: str, context: ToolContext) -> Filter:
-    """The filter for the days from `since` to `until`, where the user is."""
-    try:
-        return Period.of(since, until).limits(context.time_zone)
-    except ValueError as error:
-        raise ToolError(str(error)) from None
 
 
 def found_in(results: Iterable[Hit]) -> Found:

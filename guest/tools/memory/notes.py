@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 from wire.limits import (
+    CURSOR_MAX_CHARS,
     NOTE_MAX_CHARS,
     QUERY_MAX_CHARS,
     SEQUENCE_MAX,
@@ -30,7 +31,6 @@ from guest.tools.memory.answers import (
     for_user,
     found_in,
     not_found,
-    on_days,
     reads,
     receipt,
     refusing_what_is_full,
@@ -73,6 +73,9 @@ _Day = Annotated[
 ]
 Since = Annotated[_Day, Field(description="Only from this day on, YYYY-MM-DD.")]
 Until = Annotated[_Day, Field(description="Only until this day, and on it.")]
+Cursor = Annotated[
+    str, Field(max_length=CURSOR_MAX_CHARS, description="From a result: what comes after it.")
+]
 
 
 class SearchArguments(Arguments):
@@ -93,6 +96,7 @@ class SearchArguments(Arguments):
     )
     since: Since = ""
     until: Until = ""
+    cursor: Cursor = ""
 
 
 class SaveArguments(Arguments):
@@ -210,23 +214,20 @@ class _MemoryTools:
         self._memory = memory
 
     async def search(self, context: ToolContext, arguments: SearchArguments) -> ToolOutput:
-        found = await self._memory.search(
-            arguments.query,
-            top_k=arguments.top_k,
-            tags=arguments.tags,
-            include_conversation=arguments.include_conversation or arguments.this_conversation,
-            only=Only(
-                session_id=context.session_id,
+        answer = await search_answer(
+            self._memory,
+            context,
+            FOUND,
+            (arguments.since, arguments.until),
+            Only(
                 asked_in=context.turn_id,
                 asked=context.asked,
                 this_conversation=arguments.this_conversation,
-                chosen=on_days(arguments.since, arguments.until, context),
             ),
-            weak=True,
-            or_anytime=True,
+            **arguments.model_dump(include={"query", "top_k", "tags", "cursor"}),
+            include_conversation=arguments.include_conversation or arguments.this_conversation,
         )
-        answer = search_answer(found, FOUND, context.time_zone)
-        if arguments.tags and not found.results:
+        if arguments.tags and not answer.count and not arguments.cursor:
             untagged = arguments.model_copy(update={"tags": []})
             others = (await self.search(context, untagged)).count
             told = f"no note that matches has these tags; without them {others} match"

@@ -8,7 +8,7 @@ from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS
 
 from guest.errors import ToolError
 from guest.memory.memory import Memory
-from guest.memory.models import HANDOFF, SCRATCHPAD, Note, Only, Receipt
+from guest.memory.models import HANDOFF, SCRATCHPAD, Note, Receipt
 from guest.memory.notes.keyed import Mode
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
@@ -16,7 +16,6 @@ from guest.tools.memory.answers import (
     for_user,
     marks,
     material_of,
-    on_days,
     reads,
     receipt,
     refusing_what_is_full,
@@ -25,7 +24,7 @@ from guest.tools.memory.answers import (
     writes,
     written,
 )
-from guest.tools.memory.notes import Content, NotBlank, Since, Until
+from guest.tools.memory.notes import Content, Cursor, NotBlank, Since, Until
 from guest.tools.memory.provenance import origin_of, tags_in
 
 _SHOWN: Final = "note_id key text score tags updated_at"
@@ -47,6 +46,7 @@ class SearchMemoryArguments(Arguments):
     ] = 10
     since: Since = ""
     until: Until = ""
+    cursor: Cursor = ""
 
 
 class WriteMemoryArguments(Arguments):
@@ -137,17 +137,15 @@ class _WorkingTools:
         self._memory = memory
 
     async def search(self, context: ToolContext, arguments: SearchMemoryArguments) -> ToolOutput:
-        found = await self._memory.search(
-            arguments.query,
+        return await search_answer(
+            self._memory,
+            context,
+            _SHOWN,
+            (arguments.since, arguments.until),
+            query=arguments.query,
             top_k=arguments.limit,
-            only=Only(
-                session_id=context.session_id,
-                chosen=on_days(arguments.since, arguments.until, context),
-            ),
-            weak=True,
-            or_anytime=True,
+            cursor=arguments.cursor,
         )
-        return search_answer(found, _SHOWN, context.time_zone)
 
     async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:

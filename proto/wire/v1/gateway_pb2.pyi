@@ -2196,6 +2196,7 @@ class ListNotesRequest(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
     FOR_MODEL_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     cursor: _builtins.str
     include_superseded: _builtins.bool
@@ -2211,11 +2212,15 @@ class ListNotesRequest(_message.Message):
     origin_channel: _builtins.str
     """through which it was last written; empty: any"""
     since: _builtins.str
-    """the first day of the user on which it was last written, YYYY-MM-DD; empty: any"""
+    """The first day of the user on which it was last written: YYYY-MM-DD, or words such as "yesterday";
+    empty: any.
+    """
     before: _builtins.str
     """the day before which it was last written; empty: any"""
     for_model: _builtins.bool
     """placeholders stand for secrets in the notes, as in results of tools"""
+    until: _builtins.str
+    """the last day, as `since`; empty: see `before`"""
     def __init__(
         self,
         *,
@@ -2231,10 +2236,11 @@ class ListNotesRequest(_message.Message):
         since: _builtins.str = ...,
         before: _builtins.str = ...,
         for_model: _builtins.bool = ...,
+        until: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "for_model", b"for_model", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "origin_channel", b"origin_channel", "session_id", b"session_id", "since", b"since", "tag", b"tag", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "for_model", b"for_model", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "origin_channel", b"origin_channel", "session_id", b"session_id", "since", b"since", "tag", b"tag", "type", b"type", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2282,6 +2288,8 @@ class SearchNotesRequest(_message.Message):
     INCLUDE_SUPERSEDED_FIELD_NUMBER: _builtins.int
     FOR_MODEL_FIELD_NUMBER: _builtins.int
     READ_TIME_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     top_k: _builtins.int
     include_conversation: _builtins.bool
@@ -2300,6 +2308,12 @@ class SearchNotesRequest(_message.Message):
     """A time in the query, such as "yesterday" or "last March", limits the search where neither since
     nor before does. Where nothing is from that time, the results are from any time.
     """
+    cursor: _builtins.str
+    """From the reply to the same request; the limit may differ. What was shown does not come again, and
+    nothing is left out, whatever is written in between.
+    """
+    until: _builtins.str
+    """see ListNotesRequest"""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2319,10 +2333,12 @@ class SearchNotesRequest(_message.Message):
         include_superseded: _builtins.bool = ...,
         for_model: _builtins.bool = ...,
         read_time: _builtins.bool = ...,
+        cursor: _builtins.str = ...,
+        until: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "for_model", b"for_model", "include_conversation", b"include_conversation", "include_superseded", b"include_superseded", "material_only", b"material_only", "origin_channel", b"origin_channel", "query", b"query", "read_time", b"read_time", "session_id", b"session_id", "since", b"since", "tags", b"tags", "top_k", b"top_k", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "for_model", b"for_model", "include_conversation", b"include_conversation", "include_superseded", b"include_superseded", "material_only", b"material_only", "origin_channel", b"origin_channel", "query", b"query", "read_time", b"read_time", "session_id", b"session_id", "since", b"since", "tags", b"tags", "top_k", b"top_k", "type", b"type", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2335,8 +2351,11 @@ class SearchNotesReply(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     PERIOD_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
     period: _builtins.str
     """the time that was read, such as "on 26 November 2026"; empty: none"""
+    next_cursor: _builtins.str
+    """empty: that was all"""
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Note]: ...
     @_builtins.property
@@ -2347,10 +2366,11 @@ class SearchNotesReply(_message.Message):
         notes: _abc.Iterable[Global___Note] | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
         period: _builtins.str = ...,
+        next_cursor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["notes", b"notes", "period", b"period", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_cursor", b"next_cursor", "notes", b"notes", "period", b"period", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -237,6 +238,9 @@ async def _memory(chat: Chat, query: str) -> None:
         await chat.screen.status(f"warning: {one_line(warning)}")
     if reply.notes:
         await chat.screen.table(Rows(HITS, reply.notes))
+        if reply.next_cursor:
+            following = shlex.join((*query.split(), f"--cursor={reply.next_cursor}"))
+            await chat.screen.status(f"there is more: runner memory search {following}")
     else:
         await chat.screen.line("nothing found", Style.NOTICE)
 

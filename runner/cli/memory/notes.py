@@ -2,8 +2,7 @@
 
 import difflib
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from datetime import date, timedelta
+from contextlib import aclosing, suppress
 from typing import Annotated, Final, Literal, TypeVar
 
 import typer
@@ -58,12 +57,16 @@ FromMaterial = Annotated[
         "--from-material", help="Only what comes from files, pages or tools, unconfirmed."
     ),
 ]
+Until = Annotated[str, typer.Option(help="Until this day, and on it.", show_default=False)]
 _T = TypeVar("_T")
 
 
 def search(
     context: typer.Context,
-    query: Annotated[list[str], typer.Argument(help="What to look for, in plain words.")],
+    query: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to look for, in plain words.", show_default=False),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=TOP_K_MAX, help="How many at most.")] = 10,
     tag: Annotated[
         list[str] | None,
@@ -75,42 +78,67 @@ def search(
     since: Annotated[
         str,
         typer.Option(
-            help="From this day on, such as 2026-11-22 or 7d; all: at any time, whatever the words "
-            "say.",
+            help="From this day on, such as 2026-11-22, 7d or yesterday; all: at any time, "
+            "whatever the words say.",
             show_default=False,
         ),
     ] = "",
-    until: Annotated[str, typer.Option(help="Until this day, and on it.", show_default=False)] = "",
+    until: Until = "",
+    cursor: Annotated[
+        str, typer.Option(help="What follows the results that named it.", show_default=False)
+    ] = "",
     json: AsJson = False,
 ) -> None:
     """Find notes by meaning and by words, the best first.
 
     A time among the words, such as "yesterday" or "last March", limits the search.
     """
-    last = first_day(until, "--until") if until else ""
+    options: Options = context.obj
+    given = {"--tag": tag, "--since": [since], "--until": [until]}
+    chosen = [
+        word
+        for name, values in given.items()
+        for each in values or ()
+        if each
+        for word in (name, each)
+    ]
+    if not query:
+        instead = options.command("memory", "list", *chosen)
+        raise typer.BadParameter(f"a search needs words; a list needs none: {instead}")
     request = gateway_pb2.SearchNotesRequest(
         query=" ".join(query),
         top_k=limit,
         tags=tag,
         include_conversation=conversations,
-        since=first_day(since) if since else "",
-        before=(date.fromisoformat(min(last, "9999-12-30")) + timedelta(1)).isoformat()
-        if last
-        else "",
+        since=_day(since),
+        until=_day(until),
         read_time=not (since or until),
+        cursor=cursor,
     )
-    reply = ask_agent(context.obj, lambda agent: agent.search_notes(request))
+    reply = ask_agent(options, lambda agent: agent.search_notes(request))
     if reply.period:
         typer.echo(f"{reply.period}; --since all searches any time", err=True)
     warn(reply.warnings)
     if json:
         hits = list(map(HITS.as_json, reply.notes))
         shown = {"notes": hits, "period": reply.period, "warnings": list(reply.warnings)}
-        print_json(shown)
+        print_json(shown | {"next_cursor": reply.next_cursor})
     elif reply.notes:
         print_table(Rows(HITS, reply.notes))
+        if reply.next_cursor:
+            also = ["--conversations"] if conversations else []
+            words = (*query, *chosen, *also, f"--limit={limit}", f"--cursor={reply.next_cursor}")
+            typer.echo(f"there is more: {options.command('memory', 'search', *words)}", err=True)
     else:
         typer.echo("nothing found")
+
+
+def _day(value: str) -> str:
+    """The day that `7d` and such name; empty for `all`; words, which the agent reads, as they
+    are."""
+    with suppress(typer.BadParameter):
+        return first_day(value) if value else ""
+    return value
 
 
 def list_(
@@ -124,6 +152,14 @@ def list_(
     superseded: Annotated[
         bool, typer.Option("--superseded", help="Include superseded notes.")
     ] = False,
+    since: Annotated[
+        str,
+        typer.Option(
+            help="Written from this day on, such as 2026-11-22, 7d or yesterday.",
+            show_default=False,
+        ),
+    ] = "",
+    until: Until = "",
     json: AsJson = False,
 ) -> None:
     """List notes, the newest first."""
@@ -133,6 +169,8 @@ def list_(
         actor=actor or "",
         material_only=from_material,
         tag=tag,
+        since=_day(since),
+        until=_day(until),
     )
     most = None if everything else limit
     notes, more = ask_agent(context.obj, lambda agent: first_of(agent.notes(request), most))

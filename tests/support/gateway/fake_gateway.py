@@ -239,8 +239,11 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def SearchNotes(self, request: Any, context: Any) -> gateway_pb2.SearchNotesReply:
         self.seen.append(request)
         found = [note for note in self.notes.values() if request.query in note.text]
+        shown = int(request.cursor or 0)
+        following = shown + request.top_k
         return gateway_pb2.SearchNotesReply(
-            notes=found[: request.top_k],
+            notes=found[shown:following],
+            next_cursor=str(following) if following < len(found) else "",
             warnings=self.warnings,
             period="on 26 November 2026" if request.read_time and self.reads_time else "",
         )

@@ -5,7 +5,14 @@ from typing import get_args, get_type_hints
 import pytest
 from google.protobuf.message import Message
 from wire.errors import Code
-from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS, SEQUENCE_MAX, TAGS_MAX, TURN_TEXT_MAX_CHARS
+from wire.limits import (
+    CURSOR_MAX_CHARS,
+    NOTE_MAX_CHARS,
+    QUERY_MAX_CHARS,
+    SEQUENCE_MAX,
+    TAGS_MAX,
+    TURN_TEXT_MAX_CHARS,
+)
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError
@@ -90,9 +97,9 @@ BEYOND: dict[str, list[Message]] = {
     "actor": [pb.ListNotesRequest(actor="robot"), pb.ListChangesRequest(actor="robot")],
     "type": [pb.ListNotesRequest(type="Fact")],
     "by": [pb.GetUsageRequest(by="hour")],
-    "since": [pb.ListNotesRequest(since="yesterday"), pb.GetUsageRequest(since="2026-1-2")],
+    "since": [pb.ListNotesRequest(since="my cat"), pb.GetUsageRequest(since="2026-1-2")],
     "before": [pb.SearchNotesRequest(query="x", before="2026-13-01")],
-    "cursor": [pb.ListNotesRequest(cursor="x" * (validation.CURSOR_MAX_CHARS + 1))],
+    "cursor": [pb.ListNotesRequest(cursor="x" * (CURSOR_MAX_CHARS + 1))],
     "limit": [
         *(pb.ListSessionsRequest(limit=1001), pb.GetSessionRequest(session_id="s", limit=2**31)),
         *(pb.ListNotesRequest(limit=1001), pb.ListChangesRequest(limit=1001)),

@@ -60,7 +60,7 @@ async def test_it_reads_more_than_is_wanted_and_never_all(path: Path) -> None:
             await memory.save(f"ferry number {number}", [], origin=ALONE)
         await memory.search("ferry", top_k=2)
         await memory.search("ferry", top_k=READ_AGAIN + 10)
-    assert [len(texts) for _, texts in embedder.read] == [READ_AGAIN, READ_AGAIN + 10]
+    assert [len(texts) for _, texts in embedder.read] == [READ_AGAIN, READ_AGAIN + 11]
 
 
 async def test_without_one_nothing_is_read_again(path: Path) -> None:

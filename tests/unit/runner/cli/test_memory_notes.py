@@ -1,6 +1,7 @@
 """`runner memory search|list|show|review`, and the ids that all of them take."""
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -55,20 +56,44 @@ def test_a_search_says_which_time_it_has_read_and_takes_days(
     done = run_memory("search", "yesterday", "--json")
     assert done.err == "on 26 November 2026; --since all searches any time\n"
     assert json.loads(done.out)["period"] == "on 26 November 2026"
-    for options, since, before in (
-        (("--since", "2026-11-01", "--until", "2026-11-30"), "2026-11-01", "2026-12-01"),
+    for options, since, until in (
+        (("--since", "2026-11-01", "--until", "2026-11-30"), "2026-11-01", "2026-11-30"),
         (("--since", "all"), "", ""),
-        (("--until", "2026-11-30"), "", "2026-12-01"),
+        (("--since", "yesterday"), "yesterday", ""),
+        (("--until", "2026-11-30"), "", "2026-11-30"),
     ):
         assert run_memory("search", "yesterday", *options).err == ""
         asked = memory.seen[-1]
-        assert (asked.since, asked.before, asked.read_time) == (since, before, False)
-    for option in ("--since", "--until"):
-        done = run_memory("search", "yesterday", option, "monday")
-        assert done.code == 2
-        assert f"{option}: 'monday' is not accepted; write a day such as 2026-11-22" in " ".join(
-            done.err.replace("│", " ").split()
-        )
+        assert (asked.since, asked.until, asked.read_time) == (since, until, False)
+
+
+def test_a_search_says_how_to_see_more(memory: FakeGateway, run_memory: RunCommand) -> None:
+    for number in range(5):
+        memory.holds(f"note-{number}", f"my cat {number}", score=0.5)
+    words = ("search", "my", "cat", "--tag", "a b", "--since", "7d", "--conversations")
+    done = run_memory(*words, "--limit", "2")
+    command = done.err.removeprefix("there is more: ").split(" memory ")[1]
+    assert len(done.out.splitlines()) == 3
+    following = run_memory(*shlex.split(command))
+    assert [line.split()[0] for line in following.out.splitlines()[1:]] == ["note-2", "note-1"]
+    first, second = memory.seen
+    first.cursor = second.cursor
+    assert first == second
+    assert written(run_memory, *words, "--limit", "3")["next_cursor"] == "3"
+    last = run_memory(*words, "--limit", "3", "--cursor", "3")
+    assert (last.err, written(run_memory, *words)["next_cursor"]) == ("", "")
+
+
+def test_without_words_a_search_names_the_list(memory: FakeGateway, run_memory: RunCommand) -> None:
+    memory.holds("note-1")
+    done = run_memory("search", "--since", "7d", "--tag", "boat")
+    assert done.code == 2
+    told = " ".join(done.err.replace("│", " ").split())
+    assert "a search needs words; a list needs none: " in told
+    assert "memory list --tag boat --since 7d" in told
+    assert run_memory("list", "--since", "2026-11-22", "--until", "last week").code == 0
+    (asked,) = memory.seen
+    assert (asked.since, asked.until) == ("2026-11-22", "last week")
 
 
 def test_a_list_goes_from_page_to_page_and_says_that_it_goes_on(

@@ -62,9 +62,11 @@ export function Notes({ user, noteId, onCount }) {
       ${found.notes.length > 0 &&
       html`<${VirtualList} items=${found.notes} estimate=${ROW_PX} label="Notes, newest first"
         keyOf=${(/** @type {Message} */ note) => note.note_id || `talk ${note.created_at} ${note.text}`}
-        onNearEnd=${found.more} reveal=${noteId}
+        onNearEnd=${filter.query.trim() ? undefined : found.more} reveal=${noteId}
         draw=${(/** @type {Message} */ note) => html`<${Row} note=${note} query=${filter.query}
           open=${note.note_id === noteId} />`} />`}
+      ${filter.query.trim() && found.cursor &&
+      html`<p class="actions"><button type="button" onClick=${found.more}>More results</button></p>`}
     </section>
     ${noteId &&
     html`<section class="note-view" aria-label="One note">
@@ -129,7 +131,7 @@ function useNotes(user, filter) {
       const { signal } = running.current;
       try {
         const page = filter.query.trim()
-          ? await call(user, "SearchNotes", { ...requestOf(filter), read_time: true, top_k: RESULTS }, signal)
+          ? await call(user, "SearchNotes", { ...requestOf(filter), read_time: true, top_k: RESULTS, cursor }, signal)
           : await call(user, "ListNotes", { ...requestOf(filter), limit: PAGE, cursor }, signal);
         const { notes = [], next_cursor = "", warnings: told = [], period } = page;
         const warnings = period ? [`${period}; words in quotation marks are no time`, ...told] : told;
