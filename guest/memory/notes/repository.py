@@ -207,14 +207,19 @@ UPDATE notes SET content = ?, content_hash = ?,
 """Sets a replacement that is gone to none. In the history, a version never comes before the one it
 replaces, even if the clock was set back."""
 _OUTDATED: Final = f"""
-FROM note_versions WHERE namespace = ? AND note_id = ?
-    AND version < (SELECT version - {VERSIONS_KEPT} FROM notes
-                   WHERE namespace = ? AND note_id = ?)
+FROM note_versions WHERE namespace = ?1 AND note_id = ?2 AND CASE ?3
+    WHEN 0 THEN version < (SELECT version - {VERSIONS_KEPT} FROM notes
+                           WHERE namespace = ?1 AND note_id = ?2)
+    ELSE ?3 IN (version, restores)
+        AND (SELECT COUNT(*) FROM note_versions
+             WHERE namespace = ?1 AND note_id = ?2) > {VERSIONS_KEPT} END
 """  # noqa: S608
 _ERASE_OUTDATED: Final = f"""
-INSERT INTO erasures (requested_at) SELECT ? {_OUTDATED} LIMIT 1
+INSERT INTO erasures (requested_at) SELECT ?4 {_OUTDATED} LIMIT 1
 """
 _DROP_OUTDATED: Final = f"DELETE {_OUTDATED}"
+"""Of too many versions an undo drops the one that it brings back: the note says that again. So no
+other is lost, and further undos reach as far back as before."""
 _TRACES: Final = """
 SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by = ?2)
@@ -581,7 +586,8 @@ class NoteRepository:
 
         Returns None if there is no such note, if it is not at the version that `draft` replaces, if
         the quota does not allow it, or if replacements would form a circle. A note with a fixed key
-        loses its oldest versions, except in an undo: an undo removes nothing and ignores the quota.
+        loses its oldest versions, or in an undo the one that is brought back. An undo ignores the
+        quota.
         Raises `AfterChangeError` if a server's answer was lost and others have changed the note
         since.
         """
@@ -592,9 +598,9 @@ class NoteRepository:
         if draft.superseded is not None:
             circle = (namespace, draft.superseded.by, draft.note_id)
             ending.append(Statement(_REQUIRE_NO_CIRCLE, circle))
+        if draft.key in FIXED:
+            ending += _drop_outdated(namespace, draft)
         if draft.change != "undo":
-            if draft.key in FIXED:
-                ending += _drop_outdated(namespace, draft)
             ending.append(self._quota.keep(namespace, ANOTHER_VERSION))
         new = (
             draft.text,
@@ -873,9 +879,9 @@ def _ended(draft: Draft) -> tuple[str | None, ...]:
 
 
 def _drop_outdated(namespace: str, draft: Draft) -> tuple[Statement, Statement]:
-    which = (namespace, draft.note_id, namespace, draft.note_id)
+    which = (namespace, draft.note_id, draft.restores)
     return (
-        Statement(_ERASE_OUTDATED, (draft.written_at, *which)),
+        Statement(_ERASE_OUTDATED, (*which, draft.written_at)),
         Statement(_DROP_OUTDATED, which),
     )
 

@@ -11,7 +11,7 @@ from wire.limits import NOTE_MAX_CHARS
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
-from guest.memory.models import FIXED, SCRATCHPAD, Note, Origin, StaleVersion
+from guest.memory.models import FIXED, HANDOFF, SCRATCHPAD, Note, Origin, StaleVersion
 from guest.memory.notes.history import UndoRefused
 from guest.memory.notes.repository import VERSIONS_KEPT
 from guest.memory.notes.writer import NoteWriter
@@ -184,6 +184,8 @@ async def test_of_a_fixed_key_the_last_versions_are_kept(path: Path, key: str) -
             undone = (await memory.history.undo(note.note_id)).note
             assert undone is not None
             assert undone.text == f"text {number}"
+            versions = (await memory.statistics()).note_versions
+            assert versions == (undone.version - 1 if key == "plan" else kept)
         with pytest.raises(
             UndoRefused,
             match="says what it said first" if key == "plan" else f"of the {key} the la",
@@ -196,6 +198,28 @@ async def test_of_a_fixed_key_the_last_versions_are_kept(path: Path, key: str) -
         note = await memory.keyed.write(key, "anew", "replace", ORIGIN)
         versions = (await memory.statistics()).note_versions
         assert versions == (note.version - 1 if key == "plan" else kept)
+
+
+async def test_undos_of_a_fixed_key_lose_no_text_and_never_come_back(path: Path) -> None:
+    async with opened(path) as memory:
+        for number in range(1, 31):
+            note = await memory.keyed.write(HANDOFF, f"text {number}", "replace", ORIGIN)
+
+        async def undo() -> str:
+            undone = (await memory.history.undo(note.note_id)).note
+            assert (await memory.statistics()).note_versions <= VERSIONS_KEPT
+            return undone.text if undone else ""
+
+        assert [await undo() for _ in range(3)] == ["text 29", "text 28", "text 27"]
+        changes, _ = await memory.history.changes(note_id=note.note_id)
+        assert {change.text for change in changes} == {f"text {n}" for n in range(10, 31)}
+        await memory.keyed.write(HANDOFF, "another", "replace", ORIGIN)
+        assert [await undo() for _ in range(3)] == ["text 27", "text 26", "text 25"]
+        export = await exported(memory)
+    async with opened(path.with_name("other.db")) as memory:
+        assert (await memory.importer().feed(export)).problems == []
+        assert entities(await exported(memory)) == entities(export)
+        assert await undo() == "text 24"
 
 
 async def test_a_note_that_would_be_too_long_stays_as_it_is(path: Path) -> None:
