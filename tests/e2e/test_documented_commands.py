@@ -61,6 +61,7 @@ $ runner memory save "The build runs on Fridays" --tag ops
 + echo 'The pool size is 20' > minutes.txt
 $ runner memory save - < minutes.txt
 $ runner memory list
+$ runner memory list --since yesterday
 $ runner memory search "pool size"
 $ runner memory search --conversations what did I say yesterday
 $ runner memory show note-103637e5
