@@ -63,7 +63,7 @@ class Notes:
                 pb.Note(note_id=hit.note_id, text=hit.text, score=hit.score)
                 for hit in saved.similar
             ],
-            warnings=map(one_line, (*marks(existing), *about_similar(saved, text))),
+            warnings=map(one_line, (*marks(existing), *about_similar(saved))),
         )
 
     async def list(self, request: pb.ListNotesRequest) -> pb.ListNotesReply:

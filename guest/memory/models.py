@@ -203,7 +203,8 @@ class Hit:
     speaker and time, and `note_id` is empty. `score` lies in [0, 1]; `meaning` is the cosine of the
     passage with the query, and `words` its bm25 as a share of the best, both in [0, 1]. `actor`,
     `link` and `material` come from the note's origin; tool output in a conversation is material as
-    well. `session_id` and `sequence` locate a conversation's passage.
+    well. `session_id` and `sequence` locate a conversation's passage. `older_than` is the newest of
+    the notes that may contradict this one, if any.
     """
 
     note_id: str
@@ -227,6 +228,7 @@ class Hit:
     shortened: bool = False
     meaning: float = 0.0
     words: float = 0.0
+    older_than: str = ""
 
 
 TAGS: Final = "json_each(iif(json_valid(notes.tags), notes.tags, '[]'))"

@@ -39,11 +39,12 @@ _T = TypeVar("_T")
 _GENERATED: Final = re.compile(r"session-([0-9a-f]{8})-[0-9a-f-]{27}")
 
 _NOTE_TEXT: Final = "note_id? text tags version created_at updated_at source? type? key? origin?"
-HIT: Final = f"{_NOTE_TEXT} score matched_by?"
+HIT: Final = f"{_NOTE_TEXT} score matched_by? older_than?"
 """A search result; `note_id` is null for a passage of a conversation."""
 SIMILAR: Final = "note_id text score"
 _ELSEWHERE: Final = (
-    "score matched_by meaning words superseded superseded_by superseded_reason superseded_at"
+    "score matched_by meaning words older_than superseded superseded_by superseded_reason "
+    "superseded_at"
 )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -21,14 +21,9 @@ from guest.embedding.backends import Vectors
 from guest.memory import validation
 from guest.memory.indexing.vectors import Ids, Scores, Snapshot
 from guest.memory.models import Note, at
-from guest.memory.notes.contradiction import (
-    SAME_MATTER,
-    content_words,
-    differ,
-    likeness,
-    read,
-)
 from guest.memory.notes.repository import NoteRepository
+from guest.memory.search import contradiction
+from guest.memory.search.contradiction import NEAR, WORDS_OF_CHARS, Alike, content_words, likeness
 from guest.memory.storage.base import Row, Value
 
 SIMILAR_COSINE: Final = 0.85
@@ -38,8 +33,8 @@ COMPARISONS_MAX: Final = 1_000_000
 
 _PAIRS_MAX: Final = 20_000
 """The number of nearest pairs of which the texts are read; takes about a second."""
-_SERIES: Final = 3
-"""A note that is alike with more others than these, and not the same, is an entry of a series."""
+_NEIGHBOURS: Final = 8
+"""How many of the most similar passages of each are kept: a diary leaves room for others."""
 
 _ROUNDING: Final = 1e-9
 _BLOCK: Final = 128
@@ -56,18 +51,21 @@ class Pair:
     similarity: float
 
 
-def by_vectors(matrix: Vectors, notes: Ids, scopes: Ids, limit: int) -> list[Pair]:
-    """The `limit` most similar pairs of notes, each by its most similar passages.
+def by_vectors(
+    matrix: Vectors, notes: Ids, scopes: Ids, limit: int, neighbours: int = _NEIGHBOURS
+) -> list[Pair]:
+    """The `limit` most similar pairs of notes, each by its most similar passages; of each passage
+    only those with so many `neighbours`.
 
     Row i of `matrix` is a passage of note `notes[i]`. Only notes of the same scope are compared.
     """
     count = int(notes.max(initial=-1)) + 1
     pairs, nearest = np.zeros(0, np.int64), np.zeros(0, np.float32)
-    enough = np.nextafter(np.float32(SAME_MATTER), np.float32(0))
+    enough = np.nextafter(np.float32(NEAR), np.float32(0))
     for start in range(0, len(matrix), _BLOCK):
         block, rest = slice(start, start + _BLOCK), slice(start, None)
         cosines = matrix[block] @ matrix[rest].T
-        rows, columns = np.nonzero(cosines > enough)
+        rows, columns = _nearest(cosines, enough, neighbours)
         one, other = notes[block][rows], notes[rest][columns]
         kept = (one != other) & (scopes[block][rows] == scopes[rest][columns])
         found = np.minimum(one, other)[kept] * count + np.maximum(one, other)[kept]
@@ -102,6 +100,16 @@ def by_words(
         if share >= SIMILAR_WORDS:
             pairs.append(Pair(first, second, share))
     return _most_alike(pairs, limit), True
+
+
+def _nearest(cosines: Scores, enough: np.float32, count: int) -> tuple[Ids, Ids]:
+    """The places of the `count` highest cosines of each row that are above `enough`, besides
+    those of a passage with itself."""
+    rows, columns = np.nonzero(cosines > enough)
+    order = np.lexsort((-cosines[rows, columns], rows))
+    rows, columns = rows[order], columns[order]
+    nearest = np.arange(len(rows)) - np.searchsorted(rows, rows) <= count
+    return rows[nearest], columns[nearest]
 
 
 def _best(pairs: Ids, cosines: Scores, limit: int) -> tuple[Ids, Scores]:
@@ -143,8 +151,6 @@ PASSAGES_MAX: Final = 20_000
 _ROWS: Final = 500
 _NOTES_AT_ONCE: Final = 100
 """Rows, or whole notes, per query, so that other work is not blocked."""
-
-_WORDS_OF_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ class NoteReview:
     async def _similar(self, limit: int, warnings: list[str]) -> tuple[SimilarPair, ...]:
         most = self._compared_max
         rows = await self._notes.comparable_texts(
-            most + 1, per_page=self._page_rows, chars=_WORDS_OF_CHARS
+            most + 1, per_page=self._page_rows, chars=WORDS_OF_CHARS
         )
         if not rows:
             return ()
@@ -230,7 +236,8 @@ class NoteReview:
             pairs = await self._by_vectors(vectors, warnings)
         pairs = [pair for pair in pairs if pair[0] in texts and pair[1] in texts]
         least = SIMILAR_WORDS if vectors is None else SIMILAR_COSINE
-        judged, entries = await asyncio.to_thread(_judged, pairs, texts, least)
+        told = {note_id: each.text for note_id, each in texts.items()}
+        judged, entries = await asyncio.to_thread(contradiction.judged, pairs, told, least)
         if entries:
             warnings.append(
                 f"not compared with one another were {entries:,} notes that are alike as entries "
@@ -253,7 +260,7 @@ class NoteReview:
                 similar.append(SimilarPair(older, newer, measured, contradict))
         return tuple(similar)
 
-    async def _by_vectors(self, vectors: Snapshot, warnings: list[str]) -> "list[_Alike]":
+    async def _by_vectors(self, vectors: Snapshot, warnings: list[str]) -> list[Alike]:
         most = self._compared_max
         passages = await self._notes.comparable_passages(most + 1, per_page=self._page_rows)
         if len(passages) > most:
@@ -265,12 +272,12 @@ class NoteReview:
             warnings.append(f"only the {_PAIRS_MAX:,} most similar pairs of notes were read")
         return pairs
 
-    async def _by_words(self, texts: Sequence[_Text], warnings: list[str]) -> "list[_Alike]":
+    async def _by_words(self, texts: Sequence[_Text], warnings: list[str]) -> list[Alike]:
         """The same as `_by_vectors`, by words."""
         if self._wanted:
             warnings.append(
                 "there are no vectors of these notes; they were compared by the words of their "
-                f"first {_WORDS_OF_CHARS:,} characters"
+                f"first {WORDS_OF_CHARS:,} characters"
             )
         pairs, complete = await asyncio.to_thread(
             by_words,
@@ -287,37 +294,7 @@ class NoteReview:
         ]
 
 
-_Alike = tuple[str, str, float]
-"""The ids of two notes, and their similarity."""
-
-
-def _judged(
-    pairs: Sequence[_Alike], texts: Mapping[str, _Text], least: float
-) -> tuple[list[tuple[_Alike, bool]], int]:
-    """The pairs that a person may want to see, in order, each with whether its notes may contradict
-    each other, else their similarity is at least `least`; and how many notes are entries of a
-    series."""
-    known = dict.fromkeys(note_id for pair in pairs for note_id in pair[:2])
-    readings = {note_id: read(texts[note_id].text) for note_id in known}
-    found: list[tuple[_Alike, bool, bool]] = []
-    others = Counter[str]()
-    for pair in pairs:
-        one, other = readings[pair[0]], readings[pair[1]]
-        contradict = differ(one, other, pair[2])
-        if contradict or (pair[2] >= least and not one.counts_apart(other)):
-            distinct = one.adds_to(other) and other.adds_to(one)
-            found.append((pair, contradict, distinct))
-            others.update(pair[:2] if distinct else ())
-    entries = {note_id for note_id, count in others.items() if count > _SERIES}
-    shown = [
-        (pair, contradict)
-        for pair, contradict, distinct in found
-        if not (distinct and entries.issuperset(pair[:2]))
-    ]
-    return sorted(shown, key=lambda each: (not each[1], -each[0][2])), len(entries)
-
-
-def _compared(passages: Sequence[Row], snapshot: Snapshot) -> tuple[list[_Alike], int]:
+def _compared(passages: Sequence[Row], snapshot: Snapshot) -> tuple[list[Alike], int]:
     """The most similar pairs of notes, and how many passages have no vector."""
     chunk_ids, owners, scopes = zip(*passages, strict=True) if passages else ((), (), ())
     rows = snapshot.rows_of(np.array(chunk_ids, np.int64))

@@ -111,7 +111,7 @@ class NoteWriter:
     async def similar(self, note: Note, embedded: Embedded, session_id: str) -> tuple[Hit, ...]:
         """Notes nearly the same as `note` that the session sees; none if the lookup fails."""
         try:
-            return await self._search.similar(note.note_id, embedded, session_id)
+            return await self._search.similar(note, embedded, session_id)
         except StorageError as error:
             log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()

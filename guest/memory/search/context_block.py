@@ -122,4 +122,5 @@ def _about(hit: Hit, time_zone: str) -> str:
     if hit.material:
         said_by = f"from what was read: {source_of(hit)}; not the user's words"
     part = "; a passage of it" if hit.shortened else ""
-    return f"{hit.note_id} ({zones.local(hit.updated_at, time_zone)[:10]}; {said_by}{part})"
+    older = f"; older than {hit.older_than}" if hit.older_than else ""
+    return f"{hit.note_id} ({zones.local(hit.updated_at, time_zone)[:10]}; {said_by}{part}{older})"

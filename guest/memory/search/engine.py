@@ -4,20 +4,23 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
+import numpy as np
 from wire.limits import QUERY_MAX_CHARS
 
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
-from guest.memory.indexing.vectors import Ids
-from guest.memory.models import FIXED, Filter, Hit, MemoryConfig, Only, SearchOutcome, User
+from guest.memory.indexing.vectors import Ids, Snapshot
+from guest.memory.models import FIXED, Filter, Hit, MemoryConfig, Note, Only, SearchOutcome, User
 from guest.memory.search import keyword, neighbours, results
+from guest.memory.search.contradiction import NEAR
+from guest.memory.search.newest import COMPARED, Dated, newest_first, older_ones
 from guest.memory.search.ranking import (
     NO_RECENCY,
     Evidence,
@@ -69,11 +72,13 @@ class Reranking:
         except EmbedderError as error:
             self.problem = _without(error.brief)
             return tuple(hits)
-        scored = [
-            replace(hit, score=round(recency.adjusted(float(score), hit.updated_at), 4))
+        adjusted = [
+            round(recency.adjusted(float(score), hit.updated_at), 4)
             for hit, score in zip(hits, scores, strict=True)
         ]
-        return tuple(sorted(scored, key=lambda hit: -hit.score))
+        newest = {hit.note_id: hit.older_than for hit in hits if hit.older_than}
+        ordered = newest_first([hit.note_id for hit in hits], adjusted, newest)
+        return tuple(replace(hits[i], score=score) for i, score in ordered)
 
 
 def _without(why: str) -> str:
@@ -143,6 +148,11 @@ _CANDIDATES: Final = 64
 
 _NOTES, _CONVERSATION = 0, 1
 
+_LATER: Final = "~"
+"""After every time: a note that is being saved is newer than all others."""
+
+_Shown = tuple[float, Ranked, results.Candidate]
+
 
 class Searched(Protocol):
     """What is searched: a store, or the replica of a server's, which may be replaced."""
@@ -203,7 +213,10 @@ class Search:
             reranking = await question.reranking(self._patience.rerank_s)
             wanted = reranking.needed(len(before) + top_k + 1)
             shown = await self._show(
-                ranked, wanted, warnings, only, evidence=evidence, recency=recency
+                *(ranked, wanted, warnings, only),
+                evidence=evidence,
+                recency=recency,
+                vectors=similarity.vectors if (similarity := evidence[_NOTES].similarity) else None,
             )
             if len(shown) >= wanted or among is not None:
                 break
@@ -242,13 +255,16 @@ class Search:
         return SearchOutcome(page, tuple(dict.fromkeys(warnings)), passing, cursor_after)
 
     async def similar(
-        self, note_id: str, embedded: Embedded, session_id: str = ""
+        self, note: Note, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]:
-        """Other notes with passages similar to `embedded`, by descending cosine, that the session
-        sees; never those with a fixed key."""
-        ranked = await self._by_cosine(embedded, SIMILAR_MIN)
+        """Other notes with passages similar to those of `note`, `embedded`, or that it may
+        contradict, by descending cosine, that the session sees; never those with a fixed key."""
+        ranked, vectors = await self._by_cosine(embedded, NEAR)
+        saved = Dated(note.note_id, note.text, _LATER, embedded.vectors[0])
         only = Only(session_id=session_id)
-        return await self._show(ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=FIXED)
+        return await self._show(
+            *(ranked, SIMILAR_MAX, [], only), vectors=vectors, saved=saved, without_keys=FIXED
+        )
 
     @property
     def copying(self) -> "asyncio.Task[None] | None":
@@ -264,24 +280,25 @@ class Search:
         embedded = await question.embedded()
         if embedded is None:
             return ()
-        ranked = await self._by_cosine(embedded, WEAK_MIN, among)
-        hits = await self._show(ranked, WEAK_MAX, [], only, without_keys=FIXED)
+        ranked, vectors = await self._by_cosine(embedded, WEAK_MIN, among)
+        hits = await self._show(ranked, WEAK_MAX, [], only, vectors=vectors, without_keys=FIXED)
         return tuple(replace(hit, matched_by="weak", meaning=hit.score) for hit in hits)
 
     async def _by_cosine(
         self, embedded: Embedded, least: float, among: Ids | None = None
-    ) -> Iterator[Ranked]:
-        """The passages of notes by their cosine alone, from `least` on."""
+    ) -> tuple[Iterator[Ranked], Snapshot]:
+        """The passages of notes by their cosine alone, from `least` on, and their vectors."""
         vectors, _ = await self._place.vectors.snapshot(
             self._user.notes, embedded.model_id, embedded.vectors.shape[1]
         )
         nearest = await asyncio.to_thread(
             vectors.nearest, embedded.vectors, _SIMILAR_CANDIDATES, least, among
         )
-        return (
+        ranked = (
             Ranked(_NOTES, int(nearest.ids[i]), min(1.0, float(nearest.cosines[i])), "semantic")
             for i in range(len(nearest.ids))
         )
+        return ranked, vectors
 
     async def allowed(self, tags: Sequence[str], only: Only) -> Ids:
         return await results.allowed(self._place.database, self._user.notes, tags, only)
@@ -367,16 +384,18 @@ class Search:
         *,
         evidence: Sequence[Evidence] = (),
         recency: Recency = NO_RECENCY,
-        without: str = "",
+        vectors: Snapshot | None = None,
+        saved: Dated | None = None,
         without_keys: Collection[str] = (),
     ) -> tuple[Hit, ...]:
         """The first `limit` entries, each with its best passage, without duplicates.
 
         With `evidence`, what is around the passages of a page and their age decide their order, and
-        passages of conversations that repeat a note of the same search are left out.
+        passages of conversations that repeat a note of the same search are left out. With `saved`,
+        only what is similar to that note, or may contradict it. `vectors` are those of notes.
         """
-        shown: list[tuple[float, Ranked, results.Candidate]] = []
-        entries = {without}
+        shown: list[_Shown] = []
+        entries = {saved.note_id if saved else ""}
         noted: set[str] = set()
         said: set[str] = set()
         at_most = 1.0
@@ -401,14 +420,20 @@ class Search:
             if len(shown) >= limit:
                 break
             at_most = min((score for score, _, _ in shown), default=1.0)
-        return tuple(entry.hit(score, passage) for score, passage, entry in shown[:limit])
+        shown, newest = _newest_first(shown, vectors, saved)
+        return tuple(
+            replace(entry.hit(score, passage), older_than=newest[entry.note_id])
+            if entry.note_id in newest
+            else entry.hit(score, passage)
+            for score, passage, entry in shown[:limit]
+        )
 
     def _scored(
         self,
         visible: Sequence[tuple[Ranked, results.Candidate]],
         evidence: Sequence[Evidence],
         recency: Recency,
-    ) -> list[tuple[float, Ranked, results.Candidate]]:
+    ) -> list[_Shown]:
         """Passages with their final scores, best first; without `evidence`, as they are."""
         scores = [passage.score for passage, _ in visible]
         if evidence:
@@ -436,6 +461,33 @@ class Search:
             except Exception as error:
                 warnings.append(_conversation_failed(error))
         return found
+
+
+def _newest_first(
+    shown: Sequence[_Shown], vectors: Snapshot | None, saved: Dated | None
+) -> tuple[list[_Shown], Mapping[str, str]]:
+    """The entries with the newest notes before those that they may contradict, and which those are.
+    Notes with a key are apart on purpose."""
+    compared = [each for each in shown if each[2].note_id and not each[2].key][:COMPARED]
+    chunks = np.array([passage.chunk_id for _, passage, _ in compared], np.int64)
+    rows = vectors.rows_of(chunks) if vectors is not None else np.full(len(chunks), -1)
+    dated = [
+        Dated(
+            note.note_id,
+            note.body,
+            note.updated_at,
+            vectors.matrix[row] if vectors and row >= 0 else None,
+        )
+        for (_, _, note), row in zip(compared, rows.tolist(), strict=True)
+    ]
+    newest = older_ones([*dated, saved] if saved else dated)
+    if saved is not None:
+        newest = {older: newer for older, newer in newest.items() if newer == saved.note_id}
+        similar = [each for each in shown if each[2].note_id in newest or each[0] >= SIMILAR_MIN]
+        similar.sort(key=lambda each: each[2].note_id not in newest)
+        return sorted(similar[:SIMILAR_MAX], key=lambda each: -each[0]), newest
+    order = newest_first([e.note_id for _, _, e in shown], [score for score, _, _ in shown], newest)
+    return [(score, *shown[i][1:]) for i, score in order], newest
 
 
 def _newest(evidence: Sequence[Evidence]) -> Iterator[Ranked]:

@@ -26,9 +26,9 @@ from guest.memory.models import (
     SaveOutcome,
     stays_here,
 )
-from guest.memory.notes.contradiction import contradictions
 from guest.memory.period import Period
 from guest.memory.search.context_block import one_line, source_of
+from guest.memory.search.contradiction import contradictions
 from guest.tools.base import (
     Arguments,
     Asks,
@@ -143,6 +143,7 @@ async def search_answer(
         [
             fields(hit, names, context.time_zone)
             | ({"weak": True} if hit.matched_by == "weak" else {})
+            | ({"older_than": hit.older_than} if hit.older_than else {})
             for hit in found.results
         ],
         notes=(*found.warnings, *marks(found.results), *passages(found.results)),
@@ -180,15 +181,15 @@ def passages(results: Iterable[Hit]) -> tuple[str, ...]:
     )
 
 
-def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
-    """Remarks about notes similar to the saved `text`."""
+def about_similar(saved: SaveOutcome) -> tuple[str, ...]:
+    """Remarks about notes similar to the saved one."""
     if saved.uncompared:
         return (
             "similar notes were not looked for, because this one has no vector yet; a search "
             "finds them by keyword",
         )
     similar = saved.similar
-    return (*contradictions(similar, text), *marks(similar), *passages(similar))
+    return (*contradictions(similar), *marks(similar), *passages(similar))
 
 
 def quoted(text: str) -> str:
@@ -287,15 +288,15 @@ def says_already(note: Note, text: str, origin: Origin) -> bool:
 
 
 def about_save(
-    context: ToolContext, saved: SaveOutcome, text: str, data: dict[str, Any], *first: str
+    context: ToolContext, saved: SaveOutcome, data: dict[str, Any], *first: str
 ) -> ToolOutput:
-    """The answer to a save of `text`, including one that found the same text already stored.
+    """The answer to a save, including one that found the same text already stored.
     `data` has the message; `first` are remarks before all others."""
     note = saved.note
     held = () if saved.created else (note,)
     return ToolOutput(
         data=data,
-        notes=(*first, *marks(held), *about_similar(saved, text)),
+        notes=(*first, *marks(held), *about_similar(saved)),
         summary=data["message"],
         receipts=receipt(
             context,

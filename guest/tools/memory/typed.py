@@ -171,7 +171,7 @@ class _TypedTools:
             "message": message,
         }
         differences = _differences(note, details)
-        return about_save(context, saved, arguments.content, data, *differences)
+        return about_save(context, saved, data, *differences)
 
     async def recall(self, context: ToolContext, arguments: RecallArguments) -> ToolOutput:
         found = await self._memory.typed.recall(

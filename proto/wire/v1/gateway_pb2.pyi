@@ -2071,6 +2071,7 @@ class Note(_message.Message):
     SCOPE_SESSION_FIELD_NUMBER: _builtins.int
     MEANING_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
+    OLDER_THAN_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     text: _builtins.str
     version: _builtins.int
@@ -2103,6 +2104,8 @@ class Note(_message.Message):
     """in search results only: the cosine of its best passage with the query"""
     words: _builtins.float
     """there too: how far it has the query's words, from 0 to 1"""
+    older_than: _builtins.str
+    """there too: the newest of the notes that may contradict it, if any"""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -2135,10 +2138,11 @@ class Note(_message.Message):
         scope_session: _builtins.str = ...,
         meaning: _builtins.float = ...,
         words: _builtins.float = ...,
+        older_than: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_count", b"access_count", "accessed_at", b"accessed_at", "confidence", b"confidence", "created_at", b"created_at", "embedded", b"embedded", "importance", b"importance", "key", b"key", "matched_by", b"matched_by", "meaning", b"meaning", "note_id", b"note_id", "origin", b"origin", "rationale", b"rationale", "scope_session", b"scope_session", "score", b"score", "source", b"source", "superseded", b"superseded", "superseded_at", b"superseded_at", "superseded_by", b"superseded_by", "superseded_reason", b"superseded_reason", "tags", b"tags", "text", b"text", "type", b"type", "updated_at", b"updated_at", "version", b"version", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_count", b"access_count", "accessed_at", b"accessed_at", "confidence", b"confidence", "created_at", b"created_at", "embedded", b"embedded", "importance", b"importance", "key", b"key", "matched_by", b"matched_by", "meaning", b"meaning", "note_id", b"note_id", "older_than", b"older_than", "origin", b"origin", "rationale", b"rationale", "scope_session", b"scope_session", "score", b"score", "source", b"source", "superseded", b"superseded", "superseded_at", b"superseded_at", "superseded_by", b"superseded_by", "superseded_reason", b"superseded_reason", "tags", b"tags", "text", b"text", "type", b"type", "updated_at", b"updated_at", "version", b"version", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

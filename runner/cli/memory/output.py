@@ -102,6 +102,8 @@ def marks(note: gateway_pb2.Note) -> list[str]:
     found = ["weak"] if note.matched_by == "weak" else []
     if note.superseded:
         found.append("superseded")
+    if note.older_than:
+        found.append(f"older than {short_id(note.older_than)}")
     if note.type not in ("", "fact"):
         found.append(note.type.replace("_", " "))
     if note.key:

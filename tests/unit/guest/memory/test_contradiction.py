@@ -3,7 +3,7 @@
 import pytest
 
 from guest.memory.models import Hit
-from guest.memory.notes.contradiction import contradictions, may_contradict
+from guest.memory.search.contradiction import contradictions, may_contradict
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,12 @@ def test_what_does_not(first: str, second: str) -> None:
     assert not may_contradict(second, first)
 
 
-def hit(note_id: str, text: str) -> Hit:
-    source = "user_memory" if note_id else "conversation"
-    return Hit(note_id, text, 0.9, source, "semantic", (), "", "", 1)  # type: ignore[arg-type]
+def hit(note_id: str, older_than: str) -> Hit:
+    return Hit(
+        note_id, "text", 0.9, "user_memory", "semantic", (), "", "", 1, older_than=older_than
+    )
 
 
 def test_a_line_for_each_note_that_may_contradict() -> None:
-    hits = (
-        hit("note-1", "The database is Postgres"),
-        hit("note-2", "The database is SQLite"),
-        hit("", "user, 2026-11-21: The database is Oracle"),
-    )
-    (line,) = contradictions(hits, "The database is Postgres")
+    (line,) = contradictions((hit("note-1", ""), hit("note-2", "note-3")))
     assert line.startswith("note-2 may say something else on the same matter")

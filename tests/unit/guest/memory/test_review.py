@@ -12,8 +12,8 @@ from guest.memory import models
 from guest.memory.memory import Memory
 from guest.memory.models import Details, User
 from guest.memory.notes import review as near
-from guest.memory.notes.contradiction import SAME_MATTER, likeness
 from guest.memory.notes.review import NoteReview, Pair
+from guest.memory.search.contradiction import NEAR, likeness
 from tests.support.memory.store import ALONE, ORIGIN, FakeEmbedder, away, embedded, opened
 
 ALICE, BOB = "alice", "bob"
@@ -206,12 +206,12 @@ def test_pairs_by_vectors_are_those_of_comparing_each_with_each() -> None:
     scopes = notes % 2
     nearest: dict[tuple[int, int], float] = {}
     cosines = matrix @ matrix.T
-    for i, j in zip(*np.nonzero(cosines >= SAME_MATTER), strict=True):
+    for i, j in zip(*np.nonzero(cosines >= NEAR), strict=True):
         one, other = int(min(notes[i], notes[j])), int(max(notes[i], notes[j]))
         if one != other and scopes[i] == scopes[j]:
             pair = (one, other)
             nearest[pair] = max(nearest.get(pair, 0.0), float(cosines[i, j]))
-    found = near.by_vectors(matrix, notes, scopes, 10_000)
+    found = near.by_vectors(matrix, notes, scopes, 100_000, neighbours=700)
     assert {(pair.first, pair.second) for pair in found} == set(nearest)
     assert all(abs(pair.similarity - nearest[pair.first, pair.second]) < 1e-5 for pair in found)
     assert [pair.similarity for pair in found] == sorted(nearest.values(), reverse=True)

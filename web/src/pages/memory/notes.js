@@ -171,7 +171,7 @@ function useNotes(user, filter) {
         ...old,
         notes: old.notes.map((each) =>
           each.note_id === note.note_id
-            ? { ...note, score: each.score, matched_by: each.matched_by, meaning: each.meaning, words: each.words }
+            ? { ...note, score: each.score, matched_by: each.matched_by, meaning: each.meaning, words: each.words, older_than: each.older_than }
             : each,
         ),
       })),

@@ -65,6 +65,7 @@ export const Tags = ({ tags = [], onTag }) =>
 export const Marks = ({ note }) =>
   html`${note.origin?.material && html`<span class="badge warn">unconfirmed</span>`}
   ${note.superseded && html`<span class="badge">superseded</span>`}
+  ${note.older_than && html`<a class="badge warn" href=${href("memory", note.older_than)}>older</a>`}
   ${note.type && note.type !== "fact" && html`<span class="badge">${note.type}</span>`}
   ${note.key && html`<span class="badge">${note.key}</span>`}`;
 

@@ -1,0 +1,84 @@
+"""Diaries: entries that are alike and contradict nothing."""
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from random import Random
+
+PEOPLE = ["Jonas", "Lea", "Priya", "Tom", "Karin", "Ahmed", "Sofia", "Ben"]
+TOPICS = ("the budget", "hiring", "the roadmap", "the audit", "the new office", "the release")
+
+
+def _meetings_and_runs(chance: Random, day: date) -> str:
+    """What was looked at while the rule was tuned."""
+    who, what = chance.choice(PEOPLE), chance.choice(TOPICS)
+    then, weekday = f"{day.day} {day:%B}", f"{day:%A}"
+    weight = f"{chance.randint(780, 840) / 10} kg"
+    return chance.choice(
+        [
+            f"{day} Meeting with {who} about {what}",
+            f"Meeting with {who} about {what} on {then}",
+            f"{weekday}: meeting with {who}, we talked about {what}",
+            f"Ran {chance.randint(30, 149) / 10} km in {chance.randint(20, 80)} minutes",
+            f"{then}: ran {chance.randint(3, 14)} km along the river",
+            f"Run on {weekday}: {chance.randint(3, 14)} km",
+            f"Weight on {then}: {weight}",
+            f"{day}: {weight}",
+            f"Weight this morning {weight}",
+            f"Slept {chance.randint(5, 9)} hours, woke up at {chance.randint(5, 8)}:30",
+            f"Lunch with {who} at the Italian place on {then}",
+            f"{then}: lunch with {who}, {chance.choice(('pasta', 'soup', 'curry', 'salad'))}",
+            f"Today was {chance.choice(('calm', 'busy', 'tiring', 'long'))}, mostly {what}",
+            f"Blood pressure {chance.randint(110, 140)}/{chance.randint(70, 90)} on {then}",
+        ]
+    )
+
+
+def _house_and_garden(chance: Random, day: date) -> str:
+    """What was not looked at."""
+    who = chance.choice(PEOPLE)
+    food = chance.choice(("lentil soup", "noodles", "rice and beans", "pizza", "fish", "pancakes"))
+    where = chance.choice(("bakery", "market", "chemist", "bookshop", "garage"))
+    piece = chance.choice(("cello", "piano", "flute"))
+    book = chance.choice(("Middlemarch", "Dune", "Emma", "Walden"))
+    several, price = chance.randint(5, 60), f"{chance.randint(200, 9000) / 100:.2f} euros"
+    return chance.choice(
+        [
+            f"Spent {price} at the {where}",
+            f"{where.title()}: {price}",
+            f"The train was {several} minutes late on {day:%A}",
+            f"Mood: {chance.choice(('tired', 'fine', 'sad', 'cheerful', 'restless', 'calm'))}",
+            f"The greenhouse is at {several / 2:g} degrees",
+            f"{day:%d.%m.%Y} the greenhouse is at {several / 2:g} degrees",
+            f"Dinner was {food}, {who} came",
+            f"Dinner with {who}: {food}",
+            f"Practised the {piece} for {several} minutes",
+            f"Read {several} pages of {book}",
+            f"Called {who} on {day.day} {day:%B}, all is well",
+            f"{day:%A} evening: {who} and I played chess, {who} won",
+            f"My pulse is {several + 40} this morning",
+            f"Watered the tomatoes, {several} litres",
+            f"{day.isoformat()} {who} is on holiday",
+            f"Swam {several} lengths in {several + 9} minutes",
+        ]
+    )
+
+
+KINDS = {"tuning": _meetings_and_runs, "judged": _house_and_garden}
+
+
+def diary(kind: str, entries: int) -> list[str]:
+    """So many different entries, the oldest first."""
+    chance = Random(f"diary {kind}")
+
+    def written() -> Iterator[str]:
+        day = date(2024, 1, 1)
+        while True:
+            day += timedelta(days=chance.choice((0, 1, 1, 2)))
+            yield KINDS[kind](chance, day)
+
+    found: dict[str, None] = {}
+    for entry in written():
+        found[entry] = None
+        if len(found) == entries:
+            return [*found]
+    raise AssertionError("unreachable")
