@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -189,6 +190,9 @@ class Store:
             if server is None or not is_away(error):
                 raise
             counts = await _statistics(server.replica.database, user, model_id)
+        missing = counts.passages - counts.passages_embedded
+        left = math.ceil(max(0, missing) * self.indexer.seconds_each)
+        counts = replace(counts, embedding_seconds_left=left)
         if server is None:
             return counts
         synced_at = server.replica.progress(user.notes).synced_at

@@ -433,10 +433,10 @@ class Statistics:
     """Counts for one user.
 
     `passages_embedded` counts vectors of `embedding_model`, or of every model while that is
-    unknown. `sessions` includes `archived_sessions`. `database_bytes` covers the file and its WAL.
-    `vectors` counts vectors by model; those set aside have the empty name. `stored_notes` and
-    `text_bytes` are what counts for the quota: superseded notes and earlier versions too. `state`
-    is "ready", or
+    unknown; `embedding_seconds_left` is about how long the others take, 0 if nobody knows.
+    `sessions` includes `archived_sessions`. `database_bytes` covers the file and its WAL. `vectors`
+    counts vectors by model; those set aside have the empty name. `stored_notes` and `text_bytes`
+    are what counts for the quota: superseded notes and earlier versions too. `state` is "ready", or
     what is wrong with the store. While a server is away, the counts are those of the replica of
     `replica_synced_at`.
     """
@@ -457,6 +457,7 @@ class Statistics:
     store: Literal["local", "remote"] = "local"
     state: str = "ready"
     replica_synced_at: str = ""
+    embedding_seconds_left: int = 0
 
 
 @dataclass(frozen=True)

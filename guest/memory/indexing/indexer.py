@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ BATCH_MAX: Final = 64
 _EMBED_TIMEOUT_S: Final = 60.0
 _PROBE_TIMEOUT_S: Final = 10.0
 _PROBE: Final = "Which model is this?"
+_LATELY: Final = 0.1
+"""How much the last batch counts for how long a passage takes."""
 _AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, Code.FAILED_PRECONDITION)
 
 _PENDING: Final = """
@@ -47,7 +50,8 @@ class Indexer:
     It goes through the passages by id and then sleeps until `wake`. While the embedder is away it
     retries after `retry_min_s`, doubling up to `retry_max_s`, or as soon as the embedder has
     answered another caller. `namespaces` limits it to these and those added with `include`, if
-    other guests use the same store.
+    other guests use the same store. `seconds_each` is how long a passage has taken lately; 0 while
+    none is embedded.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Indexer:
         self._generation = 0
         self._model_id = ""
         self._batch = BATCH_MAX
+        self.seconds_each = 0.0
         self._work = asyncio.Event()
         self._work.set()
         self._answered = asyncio.Event()
@@ -173,6 +178,7 @@ class Indexer:
                 await self._sweep()
                 delay = self._retry_min_s
             except (EmbedderError, StorageError) as error:
+                self.seconds_each = 0.0
                 away = isinstance(error, EmbedderError)
                 level, said = (logging.INFO, error.brief) if away else (logging.WARNING, str(error))
                 log.log(level, "vectors are delayed: %s", said)
@@ -203,12 +209,17 @@ class Indexer:
             generation = self._generation
             passages = await self._pending()
             if passages:
+                begun = time.monotonic()
                 done = await self._embed(passages)
+                taken = (time.monotonic() - begun) / len(passages)
+                before = self.seconds_each or taken
+                self.seconds_each = before + _LATELY * (taken - before)
                 embedded += done
                 if generation == self._generation and done:
                     self._done_up_to = passages[done - 1].chunk_id
             elif generation == self._generation:
                 break
+        self.seconds_each = 0.0
         if embedded:
             log.info("embedded %d passages", embedded, extra={"count": embedded})
 

@@ -20,7 +20,7 @@ from wire.v1 import bootstrap_pb2, gateway_pb2
 from runner.cli.agent import ask_agent, ask_host
 from runner.cli.files import refuse_existing
 from runner.cli.memory import edit, notes
-from runner.cli.memory.output import replica_age_s
+from runner.cli.memory.output import replica_age_s, time_left
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import as_json, confirm, discard, fact_table, print_json, print_table
 from runner.client import backups
@@ -211,7 +211,8 @@ def _in_words(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, str]:
     where = f"{found.store or 'local'}, {found.state or 'ready'}"
     passages = f"{found.passages:,}"
     if found.passages and found.embedder != "disabled":
-        passages += f", {found.passages_embedded / found.passages:.0%} with a vector"
+        share = f"{found.passages_embedded / found.passages:.0%} with a vector"
+        passages += f", {share}{time_left(found)}"
     words = {
         "store": where,
         "notes": f"{found.notes:,}, and {found.note_versions:,} earlier versions",

@@ -67,7 +67,15 @@ def _embedded(found: gateway_pb2.MemoryStatisticsReply) -> str:
     if not found.embedding_model:
         return share
     again = "re-embedding" if found.vectors else "embedding"
-    return f"{share} ({again} with {found.embedding_model})"
+    return f"{share} ({again} with {found.embedding_model}{time_left(found)})"
+
+
+def time_left(found: gateway_pb2.MemoryStatisticsReply) -> str:
+    """How long it takes until all passages have vectors; empty if nobody knows."""
+    seconds = found.embedding_seconds_left
+    minutes = round(seconds / 60)
+    about = f"{minutes} minutes" if minutes > 1 else f"{seconds} s"
+    return f", about {about} left" if seconds else ""
 
 
 class Rows:

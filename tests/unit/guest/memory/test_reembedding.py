@@ -182,3 +182,18 @@ async def vectors(memory: Memory) -> tuple[tuple[object, ...], ...]:
 
 def rows_of(found: tuple[tuple[object, ...], ...]) -> dict[object, object]:
     return dict(found)  # type: ignore[arg-type]
+
+
+async def test_how_long_the_vectors_will_take_is_known_while_they_are_made(path: Path) -> None:
+    embedder = Gated("one", 64)
+    async with opened(path, embedder) as memory:
+        await fill(memory, 100)
+        assert (await memory.statistics()).embedding_seconds_left == 0
+        embedder.gate = asyncio.Semaphore(1)
+        await memory.reembed()
+        async with asyncio.timeout(10):
+            while not (await memory.statistics()).embedding_seconds_left:
+                await asyncio.sleep(0.005)
+        embedder.gate.release()
+        await embedded(memory, 100)
+        assert (await memory.statistics()).embedding_seconds_left == 0

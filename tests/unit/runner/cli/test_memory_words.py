@@ -32,6 +32,16 @@ OTHERS = [gateway_pb2.ModelVectors(model="old", vectors=204)]
             "1,000 passages, 99 % embedded (embedding with new)",
         ),
         (
+            Reply(
+                passages=1000,
+                passages_embedded=500,
+                embedder="ready",
+                embedding_model="new",
+                embedding_seconds_left=400,
+            ),
+            "1,000 passages, 50 % embedded (embedding with new, about 7 minutes left)",
+        ),
+        (
             Reply(passages=4, passages_embedded=1, embedder="loading"),
             "4 passages, 25 % embedded (the embedder is not ready)",
         ),
