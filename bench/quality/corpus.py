@@ -98,6 +98,24 @@ def chats(half: Half) -> Part:
     return _in_order(half)
 
 
+def languages(half: Half) -> list[list[str]]:
+    """Notes in other languages: of each the language, its text, and a question in its language and
+    in English."""
+    lines = (_DIRECTORY / "languages" / f"{half}.tsv").read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines]
+
+
+def with_languages(half: Half) -> Part:
+    """The notes, and among them those in other languages, about which alone it is asked."""
+    entries, questions = list(notes().entries), []
+    for number, (language, text, own, english) in enumerate(languages(half)):
+        name = f"{language}/{number}"
+        entries.append(Entry(name, TODAY - _OLDEST + number * timedelta(days=3), text))
+        questions.append(Question(f"{language} in {language}", own, frozenset({name})))
+        questions.append(Question(f"{language} in en", english, frozenset({name})))
+    return Part(sorted(entries, key=lambda entry: entry.written), questions)
+
+
 def _in_order(directory: str) -> Part:
     part = _read(directory)
     return Part(sorted(part.entries, key=lambda entry: entry.written), part.questions)

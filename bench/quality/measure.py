@@ -23,6 +23,7 @@ from bench.quality.corpus import (
     conversations,
     kinds_of,
     notes,
+    with_languages,
 )
 from guest.embedding.backends import Embedded, Embedder
 from guest.memory import models
@@ -68,10 +69,14 @@ Answers = dict[str, dict[Way, Results]]
 
 
 def scopes(half: Half) -> dict[str, Part]:
-    """What is asked of one memory each: the chats of a half, and the same where each turn was saved
-    as a note; with the first half also the small sets."""
+    """What is asked of one memory each: notes in other languages, the chats of a half, and the same
+    where each turn was saved as a note; with the first half also the small sets."""
     long = chats(half)
-    parts = {"chats": long, "chat-notes": long.as_notes()}
+    parts = {
+        "languages": with_languages(half),
+        "chats": long,
+        "chat-notes": long.as_notes(),
+    }
     if half == "test":
         return parts
     about_notes, about_talks = notes(), conversations()

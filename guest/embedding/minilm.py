@@ -86,10 +86,10 @@ class MiniLM:
     def __init__(self, model_id: str, session: Any, tokenizer: Any) -> None:
         self.model_id = model_id
         self._session = session
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        tokens = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
+        tokens = [each.ids for each in self.tokenizer.encode_batch(list(texts))]
         means = np.empty((len(texts), DIMENSIONS), np.float32)
         for rows in batches([len(ids) for ids in tokens], _BATCH_TOKENS, _PADDED_TOKENS):
             means[rows] = self._run([tokens[row] for row in rows])

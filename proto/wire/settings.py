@@ -927,9 +927,9 @@ class EmbedderSettings(Section):
     """
 
     backend: EmbedderBackend = "sentence-transformers"
-    model: Annotated[str, text("a model id or a local path", min_length=1, max_length=1000)] = (
-        "all-MiniLM-L6-v2"
-    )
+    model: Annotated[
+        str, text("multilingual, a model id or a local path", min_length=1, max_length=1000)
+    ] = "all-MiniLM-L6-v2"
     reranker: Annotated[
         str,
         text(

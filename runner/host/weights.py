@@ -11,7 +11,8 @@ from wire.errors import Code
 from runner.errors import TierError
 
 PACKAGED_MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"
-"""Included in the embedder's image."""
+MULTILINGUAL: Final = "multilingual"
+"""Both are included in the embedder's image."""
 _HUB: Final = PurePosixPath("/hub")
 _NO_MODEL: Final = 'embedder.backend = "hashing", which needs no model'
 _NO_RERANKER: Final = 'embedder.reranker = "", which needs none'
@@ -36,7 +37,7 @@ def weights_of(backend: str, model: str, environ: Mapping[str, str] = os.environ
 
     Raises `TierError` (FAILED_PRECONDITION) if the model is not on this host.
     """
-    if backend != "sentence-transformers" or hub_id(model) == PACKAGED_MODEL:
+    if backend != "sentence-transformers" or hub_id(model) in (PACKAGED_MODEL, MULTILINGUAL):
         return Weights()
     return _found(model, environ, "embedding model", "embedder.model", _NO_MODEL)
 
@@ -57,7 +58,7 @@ def located(model: str) -> str:
 
 def hub_id(model: str) -> str:
     """The full id of a model whose organisation may be left out."""
-    return model if "/" in model else f"sentence-transformers/{model}"
+    return model if "/" in model or model == MULTILINGUAL else f"sentence-transformers/{model}"
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:

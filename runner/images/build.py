@@ -123,7 +123,7 @@ def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
     if role is ImageRole.SHELL and recipe.build_tools:
         arguments["BUILD_TOOLS"] = BUILD_TOOLS
     if role is ImageRole.EMBEDDER and recipe.any_model:
-        arguments["EXTRA"] = wheels.ANY_MODEL
+        arguments["EXTRA"] = f"{wheels.EXTRAS[role]},{wheels.ANY_MODEL}"
     return arguments
 
 

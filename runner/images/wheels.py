@@ -86,7 +86,7 @@ EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.SHELL: "shell",
     ImageRole.SHELL_POD: "shell",
     ImageRole.EGRESS: "egress",
-    ImageRole.EMBEDDER: "embedder",
+    ImageRole.EMBEDDER: "embedder,multilingual",
     ImageRole.RUNNER: ",".join(("runner", "serve", *extras_of_tiers())),
 }
 ANY_MODEL: Final = "sentence-transformers"

@@ -3,6 +3,7 @@ that their programs start where nothing can be written and nothing reached."""
 
 import json
 import os
+import re
 import subprocess
 from importlib.metadata import version
 
@@ -132,3 +133,9 @@ def test_the_embedder_computes_a_vector_without_a_network() -> None:
         options=(*CONFINED, "--tmpfs", "/tmp"),
     )
     assert out == "sentence-transformers/all-MiniLM-L6-v2 (1, 384)\n"
+    program = program.replace("all-MiniLM-L6-v2", "multilingual").replace("a text", "ein Schlüssel")
+    out = run(
+        *("embedder", "/opt/oxydra/bin/python", "-c", program),
+        options=(*CONFINED, "--tmpfs", "/tmp"),
+    )
+    assert re.fullmatch(r"multilingual-[0-9a-f]{8} \(1, 384\)\n", out)

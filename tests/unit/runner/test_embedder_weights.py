@@ -24,6 +24,7 @@ def hub(tmp_path: Path) -> Path:
         ("hashing", "/no/such/model"),
         (SENTENCE, "all-MiniLM-L6-v2"),
         (SENTENCE, "sentence-transformers/all-MiniLM-L6-v2"),
+        (SENTENCE, "multilingual"),
     ],
 )
 def test_the_image_brings_the_packaged_model_and_hashing(backend: str, model: str) -> None:

