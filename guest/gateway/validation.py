@@ -212,16 +212,9 @@ def tags(field: str, values: Sequence[str]) -> None:
         _text(field, value, TAG_MAX_CHARS)
 
 
-def _day(field: str, value: str) -> None:
+def _readable(field: str, value: str, read: Callable[[str], object]) -> None:
     try:
-        checked_day(value)
-    except ValueError as error:
-        raise _bad(field, str(error)) from None
-
-
-def _when(field: str, value: str) -> None:
-    try:
-        days(value, today())
+        read(value)
     except ValueError as error:
         raise _bad(field, str(error)) from None
 
@@ -243,8 +236,8 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
     "type": partial(_one_of, accepted=NOTE_TYPES),
     "actor": partial(_one_of, accepted=ACTORS),
     "by": partial(_one_of, accepted=get_args(By)),
-    "day": _day,
-    "when": _when,
+    "day": partial(_readable, read=checked_day),
+    "when": partial(_readable, read=lambda value: days(value, today())),
     "limit": partial(_no_more_than, maximum=LIMIT_MAX),
     "top_k": partial(_no_more_than, maximum=TOP_K_MAX),
     "stale_days": partial(_no_more_than, maximum=STALE_DAYS_MAX),

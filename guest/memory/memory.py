@@ -249,7 +249,8 @@ class Memory:
         pages = [(each, before) for each, before in pages if before.fits]
         if not pages:
             raise ValueError(
-                "cursor: not from an earlier search for the same; without it the best come first"
+                "cursor: not from an earlier search with the same words and filters; leave it out "
+                "to begin anew"
             )
         with watch.step("memory", operation="search"):
             for each, before in pages:

@@ -190,7 +190,11 @@ def _outcome(part: ToolReturnPart, call: ToolCallPart | None) -> Outcome:
         ok=part.outcome == "success",
         text=text,
         data=data,
-        notes=tuple(line for line in rest.splitlines() if line.startswith("Note: ")),
+        notes=tuple(
+            line.partition(": call again with cursor")[0]  # nobody but a model has use for it
+            for line in rest.splitlines()
+            if line.startswith("Note: ")
+        ),
     )
 
 

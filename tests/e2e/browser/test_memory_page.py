@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -291,3 +292,22 @@ def test_a_time_among_the_words_is_named_and_can_be_left_out(new_window: NewWind
     search.fill('which boiler hums, said "on 12 May 2020"')
     expect(named).to_have_count(0)
     expect(row(page, "the boiler hums")).to_be_visible()
+
+
+def test_more_results_are_a_button_away_and_none_comes_twice(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/memory")
+    notes = (exports.note(f"tram-{n}", f"the tram number {n}") for n in range(25))
+    import_file(page, exports.sealed(*notes, user_id="bob"))
+    page.get_by_role("button", name="Import m.jsonl").click()
+    expect(page.get_by_text("The import gave: 25 new")).to_be_visible()
+    page.get_by_role("link", name="Notes", exact=True).click()
+    page.get_by_role("searchbox").fill("tram number")
+    expect(page.get_by_text("20 and more results")).to_have_count(1)
+    more = page.get_by_role("button", name="More results")
+    while more.count():
+        more.click()
+        page.wait_for_timeout(200)
+    expect(page.get_by_text(re.compile(r"^\d+ results"))).to_have_count(1)
+    drawn = page.get_by_role("list", name="Notes, newest first").get_by_role("listitem")
+    texts = [each for each in drawn.all_inner_texts() if "the tram number" in each]
+    assert len(texts) == len({*texts}) > 20

@@ -48,8 +48,10 @@ async def test_another_cursor_is_refused_with_the_way_on(
             await memory.save(f"she has been to city {number}", (), ALONE)
     arguments: dict[str, Any] = {"query": "city", most: 1}
     cursor = json.loads((await tools.call(name, BOB, **arguments)).data_json)["next_cursor"]
-    said = "cursor: not from an earlier search for the same; without it the best come first"
-    assert await tools.refusal(name, **arguments, cursor=cursor) == said
+    assert await tools.refusal(name, **arguments, cursor=cursor) == (
+        "cursor: not from an earlier search with the same words and filters; leave it out to begin "
+        "anew"
+    )
     assert (await tools.refusal(name, **arguments, cursor="c" * 1001)).startswith("cursor: ")
 
 
