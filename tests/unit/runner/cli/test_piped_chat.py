@@ -222,6 +222,10 @@ async def test_notes_are_found_from_the_chat(gateway: FakeGateway) -> None:
     assert "✗ /memory needs words to look for\n" in out
     assert "warning: by words only\n" in err
     assert gateway.turns == []
+    for number in range(30):
+        gateway.holds(f"note-{number}", "cat it", score=0.5)
+    _, _, err = await chat(gateway, "/memory cat it\n")
+    assert "there is more: runner memory search cat it --cursor=" in err
 
 
 async def test_the_tools_of_the_model_are_listed(gateway: FakeGateway) -> None:
