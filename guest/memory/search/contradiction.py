@@ -15,8 +15,8 @@ from guest.memory.models import Hit
 from guest.memory.search.keyword import STOP_WORDS
 
 SAME_MATTER: Final = 0.6
-"""From this share of common words on, or this cosine and a common word, two notes are about the
-same subject."""
+_SOME_IN_COMMON: Final = 0.4
+"""Two notes are about the same from this share of common words on, or this cosine and some."""
 
 NEAR: Final = 0.4
 """The cosine from which on two notes are compared."""
@@ -29,6 +29,10 @@ _WORD: Final = rf"(?:[^\W\d_{_UNSPACED}]|[\u0900-\u0963])+"
 _TOKEN: Final = re.compile(
     rf"\d+(?:[ .,:/-]\d+)*|{_WORD}(?:['’]{_WORD})*|[=:]|ない|なく|ません|です|[{_UNSPACED}]"
 )
+
+_VALUE_MAX: Final = 9
+_DESCRIPTION_MAX: Final = 5
+"""How many words of a value may tell something."""
 
 _CLAUSES: Final = re.compile(r"[;!?。；]|[.](?=\s|$)")
 
@@ -83,10 +87,10 @@ _PRONOUNS: Final = frozenset(
 )
 _NOW: Final = frozenset(
     """
-    now new instead anymore currently nowadays since jetzt neu neue inzwischen seit maintenant
-    nouveau nouvelle désormais ahora nuevo nueva 现 新 今 अब
+    now instead anymore nowadays jetzt inzwischen maintenant désormais ahora 现 今 अब
     """.casefold().split()
 )
+_NEW: Final = _NOW.union(("new", "neu", "neue", "nouveau", "nouvelle", "nuevo", "nueva", "新"))
 """What says that something was different before."""
 
 
@@ -131,22 +135,24 @@ def likeness(first: frozenset[str], second: frozenset[str]) -> float:
 
 class Statement(NamedTuple):
     """A clause: its `subject` is before the first verb that introduces a value, the `value` behind
-    it. `describes` if there may be other such values; `changes` if it says so itself."""
+    it. `describes` if there may be other such values, of this `kind`; `changes` if it says so."""
 
     subject: frozenset[str]
     verb: str
     value: frozenset[str]
     describes: bool
+    kind: str
     changes: bool
 
     def differs(self, other: "Statement") -> bool:
         """Whether each has a value of its own. If only one has, it says more, not something else.
-        Of two descriptions both may be true."""
-        if self.value <= other.value or other.value <= self.value:
+        Of two descriptions both may be true, and of two stories."""
+        longest = max(len(self.value), len(other.value))
+        if self.value <= other.value or other.value <= self.value or longest > _VALUE_MAX:
             return False
         are_numbers = all(word[0].isdigit() for word in self.value | other.value)
-        alike = are_numbers or self.value & other.value or self.changes != other.changes
-        return bool(alike) or not self.describes
+        alike = are_numbers or self.kind == other.kind or self.changes != other.changes
+        return not self.describes or (alike and longest <= _DESCRIPTION_MAX)
 
 
 @dataclass(frozen=True)
@@ -186,19 +192,22 @@ def read(text: str) -> Reading:
 def _statement(tokens: Sequence[str], numbers: frozenset[str]) -> Statement | None:
     """What a clause says of something; None if it says nothing of the kind, or only of one day."""
     at = next((i for i, token in enumerate(tokens) if token in _BEFORE_A_VALUE), len(tokens))
-    before, value = tokens[:at], frozenset(filter(_tells, tokens[at + 1 :]))
+    before, telling = tokens[:at], [*filter(_tells, tokens[at + 1 :])]
+    value = frozenset(telling)
     subject = frozenset(filter(_tells, before)) or frozenset(before) - _PRONOUNS
     if not subject or not value or not numbers.isdisjoint(subject):
         return None
     if tokens[at] == "は" and value.isdisjoint(("です", "住")):
         return None
     return Statement(
-        frozenset(map(_owner, subject - _NOW)),
+        frozenset(map(_owner, subject - _NEW)),
         "=" if tokens[at] in _EQUALS else _stem(tokens[at]),
-        value,
+        value=value,
         describes=len(subject) == 1
         and _WHOSE.isdisjoint(before)
-        and _IS.issuperset(_BEFORE_A_VALUE.intersection(tokens)),
+        and tokens[at] in _IS
+        and value.isdisjoint(("called", "named", "住")),
+        kind=telling[0],
         changes=not _NOW.isdisjoint(tokens),
     )
 
@@ -219,7 +228,9 @@ def _same_matter(one: Reading, other: Reading, cosine: float) -> bool:
     """Whether two texts are about the same. A single letter in common is no evidence."""
     if likeness(one.words, other.words) >= SAME_MATTER:
         return True
-    return cosine >= SAME_MATTER and any(len(word) > 1 for word in one.words & other.words)
+    if cosine < SAME_MATTER or likeness(one.words, other.words) < _SOME_IN_COMMON:
+        return False
+    return any(len(word) > 1 for word in one.words & other.words)
 
 
 def _stem(word: str) -> str:
