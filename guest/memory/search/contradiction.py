@@ -94,16 +94,10 @@ _NEW: Final = _NOW.union(("new", "neu", "neue", "nouveau", "nouvelle", "nuevo", 
 """What says that something was different before."""
 
 
-def may_contradict(first: str, second: str, cosine: float = 0.0) -> bool:
-    """Whether two texts on the same subject seem to contradict each other: they differ in a
-    negation, or in the value after the same subject ("X is A", "X is B").
-    `cosine` is that of their vectors, where there are any."""
-    return differ(read(first), read(second), cosine)
-
-
 def differ(one: "Reading", other: "Reading", cosine: float = 0.0) -> bool:
-    """The same as `may_contradict`. Texts with several numbers of their own, or of a day that they
-    begin with, are entries, such as of a diary, and not about the same."""
+    """Whether two texts seem to contradict each other: by a negation, or by another value for the
+    same subject ("X is A", "X is B"). `cosine` is that of their vectors, where there are any. What
+    has several numbers of its own or begins with a day is an entry, such as of a diary."""
     own = [sum(each[0].isdigit() for each in numbers) for numbers in _own_numbers(one, other)]
     if (all(own) and sum(own) > 2) or one.dated or other.dated:
         return False

@@ -3,7 +3,7 @@
 import pytest
 
 from guest.memory.models import Hit
-from guest.memory.search.contradiction import contradictions, may_contradict
+from guest.memory.search.contradiction import contradictions, differ, read
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ from guest.memory.search.contradiction import contradictions, may_contradict
     ],
 )
 def test_what_may_contradict(first: str, second: str) -> None:
-    assert may_contradict(first, second)
-    assert may_contradict(second, first)
+    assert differ(read(first), read(second))
+    assert differ(read(second), read(first))
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_what_may_contradict(first: str, second: str) -> None:
     ],
 )
 def test_what_does_not(first: str, second: str) -> None:
-    assert not may_contradict(first, second)
-    assert not may_contradict(second, first)
+    assert not differ(read(first), read(second))
+    assert not differ(read(second), read(first))
 
 
 def hit(note_id: str, older_than: str) -> Hit:
