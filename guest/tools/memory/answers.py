@@ -131,13 +131,21 @@ async def search_answer(
     **search: Any,
 ) -> ToolOutput:
     """The answer to a search, in the time from the first to the last of `days`, of whose results
-    these fields are shown; weak ones are marked."""
+    these fields are shown; weak ones are marked.
+
+    Small models make up a value for every argument that they see, so that a search in a turn leaves
+    out a cursor that is none.
+    """
     try:
         chosen = Period.of(*days).limits(context.time_zone)
         only = replace(only, session_id=context.session_id, chosen=chosen)
         found = await memory.search(**search, only=only, weak=True, or_anytime=True)
     except ValueError as error:
-        raise ToolError(str(error)) from None
+        if context.reply is None or not search["cursor"]:
+            raise ToolError(str(error)) from None
+        first = await search_answer(memory, context, names, days, only, **search | {"cursor": ""})
+        told = "the cursor is not from an earlier search for the same: these are the best results"
+        return replace(first, notes=(told, *first.notes))
     count = len(found.results)
     return ToolOutput(
         [

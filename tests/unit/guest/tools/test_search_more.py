@@ -1,10 +1,12 @@
 """What tools of memory say of results that follow, and how a model and a program get them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from guest.tools.base import Reply
 from guest.tools.results import result_schema
 from tests.support.memory.store import ALONE
 from tests.support.tools.memory_tools import ALICE, ALICE_ELSEWHERE, BOB, Tools, data_of
@@ -53,6 +55,22 @@ async def test_another_cursor_is_refused_with_the_way_on(
         "anew"
     )
     assert (await tools.refusal(name, **arguments, cursor="c" * 1001)).startswith("cursor: ")
+
+
+@SEARCHES
+async def test_a_model_that_makes_up_a_cursor_gets_the_best_results(
+    tools: Tools, name: str, most: str
+) -> None:
+    await tools.memory.save("she has been to city 1", (), ALONE)
+    turn = replace(ALICE, reply=Reply())
+    made_up = {"query": "city", most: 1, "cursor": "tomorrow"}
+    result = await tools.call(name, turn, **made_up)
+    assert [each["text"] for each in data_of(result)] == ["she has been to city 1"]
+    assert result.text.split("\nNote: ")[1:] == [
+        "the cursor is not from an earlier search for the same: these are the best results"
+    ]
+    wrong = made_up | {"since": "2026-11-22", "until": "2026-11-21"}
+    assert (await tools.refusal(name, turn, **wrong)).startswith("until: ")
 
 
 async def test_what_did_not_fit_into_an_answer_follows(tools: Tools) -> None:
