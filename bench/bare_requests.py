@@ -79,7 +79,7 @@ def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[St
     """The first queries of a search without a replica: passages by keyword and by vector."""
     terms = json.dumps(keyword.query_terms(query))
     return [
-        Statement(keyword.statements("chunks_fts", keyword.MATCHES_MAX).newest, (terms, namespace)),
+        Statement(keyword.statement("chunks_fts", keyword.MATCHES_MAX), (namespace, terms)),
         Statement(_NEAREST, (namespace, model_id, vector)),
     ]
 

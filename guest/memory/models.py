@@ -201,10 +201,10 @@ class Hit:
     For a note, `text` is its whole text, or its best passage if it is longer than
     `HIT_TEXT_MAX_CHARS` (then `shortened` is true). For a conversation, it is the passage with its
     speaker and time, and `note_id` is empty. `score` lies in [0, 1]; `meaning` is the cosine of the
-    passage with the query, and `words` its bm25 as a share of the best, both in [0, 1]. `actor`,
-    `link` and `material` come from the note's origin; tool output in a conversation is material as
-    well. `session_id` and `sequence` locate a conversation's passage. `older_than` is the newest of
-    the notes that may contradict this one, if any.
+    passage with the query, and `words` how much of the query's words it has, as a share of the
+    best, both in [0, 1]. `actor`, `link` and `material` come from the note's origin; tool output in
+    a conversation is material as well. `session_id` and `sequence` locate a conversation's passage.
+    `older_than` is the newest of the notes that may contradict this one, if any.
     """
 
     note_id: str

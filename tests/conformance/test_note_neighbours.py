@@ -3,12 +3,10 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import SCRATCHPAD, Details, Filter, Only, Origin, RemoteConfig, User
-from guest.memory.search import keyword, neighbours
+from guest.memory.models import SCRATCHPAD, Details, Filter, Only, Origin, RemoteConfig
 from tests.support.memory import store
 from tests.support.memory.store import opened
 from tests.support.servers.sqld import running
@@ -140,14 +138,24 @@ async def test_of_a_long_note_the_ends_have_neighbours_and_all_passages_count_on
     long_before, long_after = [text for text in await found(memory) if WORD not in text]
     assert len({long_before, long_after}) == 2
     await saved(memory, "quartz " * 200, "beside it", session="s2")
-    database, namespace = memory.store.database, User(ALICE).notes
-    terms = keyword.query_terms("quartz")
-    matches = await keyword.match(database, "chunks_fts", namespace, terms)
-    spread = await neighbours.spread(database, namespace, matches)
-    beside = spread.scores[~np.isin(spread.ids, matches.ids)]
-    assert len(matches.ids) > 1
-    assert len(beside) == 1
-    assert beside[0] < 0.75 * matches.scores.max()
+    first, second = await found(memory, "quartz")
+    assert (first[:6], second) == ("quartz", "beside it")
+    hits = (await memory.search("quartz")).results
+    assert hits[1].score < 0.9 * hits[0].score
+
+
+async def test_turns_lend_to_two_before_and_two_after_but_tools_and_the_question_do_not(
+    memory: Memory,
+) -> None:
+    said = ("zero", "one", "two", f"the {WORD}", "three", "four", "five")
+    for role, text in (*(("user", text) for text in said), ("tool", f"a {WORD}"), ("user", "six")):
+        await memory.conversations.create("s1")
+        await memory.conversations.append("s1", turn_id="t", role=role, text=text, payload="[]")
+    spoken = (await memory.search(WORD, top_k=50, include_conversation=True)).results
+    assert {hit.text.rpartition(": ")[2] for hit in spoken} == {*said[1:6], f"a {WORD}"}
+    assert spoken[0].text.endswith(f": the {WORD}")
+    asked = (await memory.search(f"the {WORD}", top_k=50, include_conversation=True)).results
+    assert [hit.text.rpartition(": ")[2] for hit in asked] == [f"the {WORD}", f"a {WORD}"]
 
 
 async def test_a_filter_holds_for_neighbours(memory: Memory) -> None:

@@ -18,18 +18,22 @@ MOMENT = st.integers(-9_000, 9_000).map(lambda days: (TODAY - timedelta(days=day
 
 @st.composite
 def evidence(draw: st.DrawFn) -> Evidence:
-    bm25 = draw(st.dictionaries(st.integers(1, 40), st.floats(0, 40), max_size=12))
+    known = draw(st.dictionaries(st.integers(1, 40), st.sets(st.integers(0, 3)), max_size=12))
     cosines = draw(st.dictionaries(st.integers(1, 40), st.floats(-1, 1), max_size=20))
-    words = KeywordMatches(
-        np.array(list(bm25), np.int64), np.array(list(bm25.values()), np.float32)
-    )
+    ids = sorted(known)
+    held = np.array([[word in known[each] for each in ids] for word in range(4)], np.float32)
+    rarity = draw(st.lists(st.floats(0, 12), min_size=4, max_size=4))
+    words = KeywordMatches(np.array(ids, np.int64), held, np.array(rarity, np.float32))
     vectors = ResidentVectors(2)
     rows = [[c, np.sqrt(1 - c * c)] for c in cosines.values()]
     vectors.add(list(cosines), np.array(rows, np.float32).reshape(-1, 2))
     snapshot = vectors.snapshot()
     similarity = Similarity.measured(snapshot, np.array([[1, 0]], np.float32), 0.2)
     exact = draw(st.sets(st.integers(1, 40), max_size=3))
-    return Evidence(words, draw(st.sampled_from((similarity, None))), None, exact)
+    pairs = sorted(draw(st.sets(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=9)))
+    beside = np.array(pairs, np.int64).reshape(-1, 2).T
+    similar = draw(st.sampled_from((similarity, None)))
+    return Evidence(words, similar, None, exact, (beside[0], beside[1]))
 
 
 @given(st.lists(evidence(), min_size=1, max_size=2), st.floats(0, 1), st.floats(0.01, 1))
@@ -44,7 +48,7 @@ def test_scores_fall_from_at_most_one_and_repeat(
     assert list(rank(parts, weights)) == ranked
 
 
-STANDINGS = st.builds(Standing, st.sampled_from(("", "a", "b")), st.floats(0, 1))
+STANDINGS = st.builds(Standing, st.sampled_from(("", "a", "b")), st.floats(0, 1), st.booleans())
 
 
 @given(st.lists(evidence(), min_size=1, max_size=2), st.data())

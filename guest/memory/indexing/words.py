@@ -101,7 +101,7 @@ def parts_of(text: str) -> list[str]:
     for `12,480`, `170` for `0170`, a telephone number without its country."""
     humps = [
         hump.lower()
-        for word in text.split()
+        for word in unicodedata.normalize("NFC", text).split()
         if _HUMP.search(word)
         for hump in _HUMPS.findall(word)
         if len(hump) > 1

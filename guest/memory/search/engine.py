@@ -29,6 +29,7 @@ from guest.memory.search.ranking import (
     Similarity,
     Weights,
     crowded,
+    lenders,
     rank,
 )
 from guest.memory.search.shown import SHOWN_MAX, Shown
@@ -328,22 +329,19 @@ class Search:
         The keyword query starts first: the database runs it while this thread waits for the vector
         or multiplies.
         """
+        database = self._place.database
         matches, similarity, exact = await asyncio.gather(
-            self._words(index, namespace, terms, among),
+            keyword.match(database, index, namespace, terms, among),
             self._meaning(namespace, question, among),
-            keyword.holders(self._place.database, index, namespace, question.text, among),
+            keyword.holders(database, index, namespace, question.text, among),
         )
-        return Evidence(matches, similarity, among, exact)
-
-    async def _words(
-        self, index: keyword.Index, namespace: str, terms: Sequence[str], among: Ids | None
-    ) -> keyword.KeywordMatches:
-        """The passages that have words of the query, or are beside such. In conversations the
-        index itself has the words of neighbours."""
-        matches = await keyword.match(self._place.database, index, namespace, terms, among)
-        if index == "conversation_fts" or not len(matches.ids):
-            return matches
-        return await neighbours.spread(self._place.database, namespace, matches)
+        evidence = Evidence(matches, similarity, among, exact)
+        best = lenders(evidence, self._weights)
+        if len(best):
+            evidence.beside = await neighbours.pairs(
+                database, index, namespace, best, question.text
+            )
+        return evidence
 
     async def _conversation_evidence(
         self, question: Question, terms: Sequence[str], warnings: list[str]

@@ -1,25 +1,25 @@
-"""Full-text search: the passages that contain words of the query, scored by bm25.
+"""Full-text search: which passages hold which words of the query.
 
-Words are joined with OR: a passage need not contain them all. bm25 ranks passages with more and
-rarer words first.
+A passage need not hold them all. What counts is that it holds a word, not how often: passages are
+short.
 """
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, Literal, cast
 
 import numpy as np
 
 from guest.memory.indexing.vectors import Ids, Scores
 from guest.memory.indexing.words import fold, parts_of, search_terms
-from guest.memory.storage.base import Database, Value
+from guest.memory.storage.base import Database
 
 _TERMS_MAX: Final = 64
 MATCHES_MAX: Final = 4000
-"""How many matches are scored; limits the time of a search for common words."""
+"""How many matches of a word are read, and how many of all are ranked; limits the time of a search
+for common words."""
 
 STOP_WORDS: Final = frozenset(
     """
@@ -46,100 +46,49 @@ _HOLDERS_MAX: Final = 3
 Index = Literal["chunks_fts", "conversation_fts"]
 
 _FOUND: Final = """
-SELECT found.rowid AS id, CAST(-found.rank * {unit} AS INTEGER) AS score
-    FROM {index} AS found
-    CROSS JOIN chunks INDEXED BY chunks_by_namespace
-        ON chunks.chunk_id = found.rowid AND chunks.namespace = ?2
-    WHERE found.{index} MATCH {expression}{condition}
-    ORDER BY found.rowid DESC LIMIT {limit}
+SELECT json_group_array(id) FROM (
+    SELECT found.rowid AS id FROM {index} AS found
+        CROSS JOIN chunks INDEXED BY chunks_by_namespace
+            ON chunks.chunk_id = found.rowid AND chunks.namespace = ?1
+        WHERE found.{index} MATCH {columns} || word.value{condition}
+        ORDER BY found.rowid DESC LIMIT {limit})
 """
 """Namespaces are compared in an index: the planner would read the whole row of every match."""
 
-_SCORE_UNIT: Final = 1e12
-"""bm25 is returned as whole numbers, which are faster to write and read. A word that most
-passages contain scores as little as a millionth, so the unit is smaller."""
-
-_SEARCH: Final = """
-SELECT json_group_array(id), json_group_array(score) FROM ({found})
-"""
+_OF_EACH: Final = "SELECT ({found}) FROM json_each(?2) AS word"
 _AMONG: Final = " AND +found.rowid IN (SELECT value FROM json_each(?3))"
-_OLDER: Final = " AND found.rowid < ?3"
-_ANY_OF_THEM: Final = "(SELECT group_concat(value, ' OR ') FROM json_each(?1))"
-
-_OLDER_ONES: Final = """
-WITH
-    counted (term, matches) AS MATERIALIZED (
-        SELECT value, (SELECT COUNT(*) FROM
-            (SELECT 1 FROM {index} WHERE {index} MATCH value LIMIT {limit} + 1))
-        FROM json_each(?1)),
-    words (term, rare) AS MATERIALIZED (
-        SELECT term, SUM(matches) OVER (ORDER BY matches, term) <= {limit}
-        FROM counted WHERE matches > 0),
-    joined (rare, common, commons) AS (
-        SELECT '(' || group_concat(term, ' OR ') FILTER (WHERE rare) || ')',
-               '(' || group_concat(term, ' OR ') FILTER (WHERE NOT rare) || ')',
-               group_concat(term, ' AND ') FILTER (WHERE NOT rare)
-        FROM words),
-    expressions (only_rare, rare_and_common, commons) AS MATERIALIZED (
-        SELECT COALESCE(rare || COALESCE(' NOT ' || common, ''), '""'),
-               COALESCE(rare || ' AND ' || common, '""'),
-               COALESCE(commons, '""')
-        FROM joined)
-SELECT json_group_array(id), json_group_array(score) FROM (
-    SELECT * FROM ({only_rare}) UNION ALL
-    SELECT * FROM ({rare_and_common}) UNION ALL
-    SELECT * FROM ({commons}))
-"""
-"""Passages that may be among the best although there are many newer ones: those with a rare word,
-and those with all the common words. Words are rare, from the rarest on, as long as all their
-matches can be scored.
-
-A passage is scored by the words of the expression that finds it, so those with a rare word are
-looked for without and with a common one. A phrase without words finds nothing."""
+_COLUMNS: Final = {"chunks_fts": "''", "conversation_fts": "'{context body} : '"}
 
 
-@dataclass(frozen=True)
-class _Statements:
-    """Three queries: for the newest matches, up to `MATCHES_MAX`; for the best of those before
-    them; and for matches among given passages."""
-
-    newest: str
-    older: str
-    among: str
-
-
-@cache
-def statements(index: Index, limit: int) -> _Statements:
-    def found(expression: str, condition: str = "") -> str:
-        return _FOUND.format(
-            index=index, limit=limit, expression=expression, condition=condition, unit=_SCORE_UNIT
-        )
-
-    def search(condition: str = "") -> str:
-        return _SEARCH.format(found=found(_ANY_OF_THEM, condition))
-
-    return _Statements(
-        newest=search(),
-        older=_OLDER_ONES.format(
-            index=index,
-            limit=limit,
-            only_rare=found("(SELECT only_rare FROM expressions)", _OLDER),
-            rare_and_common=found("(SELECT rare_and_common FROM expressions)", _OLDER),
-            commons=found("(SELECT commons FROM expressions)", _OLDER),
-        ),
-        among=search(_AMONG),
-    )
+def statement(index: Index, limit: int, condition: str = "") -> str:
+    """The newest passages of a namespace for each of several expressions, up to `limit`."""
+    found = _FOUND.format(index=index, columns=_COLUMNS[index], condition=condition, limit=limit)
+    return _OF_EACH.format(found=found)
 
 
 @dataclass(frozen=True)
 class KeywordMatches:
-    """Passages that contain words of the query, and their bm25; higher is better."""
+    """Passages that hold words of the query, by ascending id.
+
+    `held` has a row for each word, with 1 for a passage that holds it, else 0. `rarity` is what
+    each word counts: the more, the fewer of these passages hold it.
+    """
 
     ids: Ids
-    scores: Scores
+    held: Scores
+    rarity: Scores
+
+    @property
+    def scores(self) -> Scores:
+        return self.rarity @ self.held
+
+    def __getitem__(self, places: Ids) -> "KeywordMatches":
+        return KeywordMatches(self.ids[places], self.held[:, places], self.rarity)
 
 
-NO_MATCHES: Final = KeywordMatches(np.zeros(0, np.int64), np.zeros(0, np.float32))
+NO_MATCHES: Final = KeywordMatches(
+    np.zeros(0, np.int64), np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
+)
 
 
 def query_terms(query: str) -> list[str]:
@@ -190,31 +139,37 @@ async def match(
     """
     if not terms:
         return NO_MATCHES
-    queries, args = statements(index, MATCHES_MAX), (json.dumps(terms), namespace)
-    if only is not None:
-        return await _matches(database, queries.among, (*args, json.dumps(only.tolist())))
-    newest = await _matches(database, queries.newest, args)
-    if len(newest.ids) < MATCHES_MAX:
-        return newest
-    before = (*args, int(newest.ids.min()))
-    return _best(newest, await _matches(database, queries.older, before))
+
+    async def found(expressions: Sequence[str], among: Ids | None = None) -> list[Ids]:
+        sql = statement(index, MATCHES_MAX, "" if among is None else _AMONG)
+        args = (namespace, json.dumps(expressions), *(() if among is None else (_json(among),)))
+        rows = (await database.execute(sql, args)).rows
+        return [_numbers(cast(str, row[0])) for row in rows]
+
+    of_each = await found(terms, only)
+    counts = np.array([len(ids) for ids in of_each], np.float32)
+    common = [i for i, ids in enumerate(of_each) if len(ids) >= MATCHES_MAX]
+    ids = np.unique(np.concatenate(of_each))
+    if common and only is None:
+        with_all = " AND ".join(terms[i] for i in common)
+        ids = np.union1d(ids, (await found([f"({with_all})"]))[0])
+        for i in common:  # older passages with it are not in its list
+            newest, oldest = of_each[i].max(), of_each[i].min()
+            counts[i] *= newest / (newest - oldest + 1)
+            older = await found([terms[i]], ids[ids < oldest])
+            of_each[i] = np.concatenate((of_each[i], older[0]))
+    held = np.zeros((len(terms), len(ids)), np.float32)
+    for row, each in zip(held, of_each, strict=True):
+        row[np.searchsorted(ids, each)] = 1
+    rarity = np.log1p(max(len(ids), counts.max()) / (counts + 0.5)) * (counts > 0)
+    matches = KeywordMatches(ids, held, rarity.astype(np.float32))
+    if len(ids) <= MATCHES_MAX:
+        return matches
+    return matches[np.sort(np.lexsort((-ids, -matches.scores))[:MATCHES_MAX])]
 
 
-async def _matches(database: Database, sql: str, args: Sequence[Value]) -> KeywordMatches:
-    result = await database.execute(sql, args)
-    ids, scores = cast("tuple[str, str]", result.rows[0])
-    return KeywordMatches(_numbers(ids), (_numbers(scores) / _SCORE_UNIT).astype(np.float32))
-
-
-def _best(newest: KeywordMatches, older: KeywordMatches) -> KeywordMatches:
-    """The best of both. An older passage that was found twice has all its words counted in the
-    higher score."""
-    ids = np.concatenate((newest.ids, older.ids))
-    scores = np.concatenate((newest.scores, older.scores))
-    order = np.lexsort((-scores, -ids))
-    order = order[np.diff(ids[order], prepend=0) != 0]
-    best = order[np.argsort(-scores[order], kind="stable")[:MATCHES_MAX]]
-    return KeywordMatches(ids[best], scores[best])
+def _json(ids: Ids) -> str:
+    return json.dumps(ids.tolist())
 
 
 def _numbers(array: str) -> Ids:

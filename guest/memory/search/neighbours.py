@@ -1,29 +1,21 @@
-"""The neighbours of notes: what was saved just before and just after, in the same session.
+"""What was saved or said just before and just after, in the same session.
 
-A short note often names its subject only in the notes beside it, so the words of a note count a
-little for its neighbours, too. They are looked up for each search and never stored: nothing of a
-note is left in others when it is forgotten, changed or superseded.
+A short note or turn often names its subject only beside it, so what is beside a passage counts a
+little for it, too. It is looked up for each search and never stored: nothing of a text is left in
+others when it is forgotten, changed or superseded.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, cast
 
 import numpy as np
 
-from guest.memory.search.keyword import KeywordMatches
+from guest.memory.indexing.vectors import Ids
+from guest.memory.search.keyword import Index
 from guest.memory.storage.base import Database
 
-_SPREADING: Final = 64
-"""How many of the best matches count for their neighbours."""
-
 _REACH: Final = 2
-_SHARE: Final = 0.4
-_MOST: Final = 0.6
-"""A match adds this share of its bm25 to as many notes before it, and after it. All together add at
-most so much of the best of them, so that a note without any of the words stays behind it."""
+"""How many before, and after, are neighbours."""
 
 HAVE_NEIGHBOURS: Final = """
 {0}.origin_session <> '' AND {0}.scope_session = '' AND {0}.superseded_by IS NULL
@@ -31,62 +23,69 @@ HAVE_NEIGHBOURS: Final = """
 """
 """Notes that have neighbours and are some: current, for all sessions, and no working memory."""
 
-_BESIDE: Final = f"""
+_NOTE_BESIDE: Final = f"""
 SELECT seq FROM (
     SELECT seq FROM notes AS beside
         WHERE beside.namespace = ?1 AND beside.origin_session = own.origin_session
-            AND beside.seq {{0}} own.seq AND {HAVE_NEIGHBOURS.format("beside")}
-        ORDER BY seq {{1}} LIMIT {_REACH})
+            AND beside.seq {{}} own.seq AND {HAVE_NEIGHBOURS.format("beside")}
+        ORDER BY seq {{}} LIMIT {_REACH})
 """  # noqa: S608
-_PASSAGE: Final = """
-SELECT {0}(chunk_id) FROM chunks
-    WHERE chunks.namespace = ?1 AND chunks.note_id = other.note_id
+_TURN_BESIDE: Final = f"""
+SELECT event_id FROM (
+    SELECT event_id FROM conversation_events AS beside
+        WHERE beside.session_id = own.session_id
+            AND beside.sequence {{}} own.sequence AND beside.role <> 'tool'
+        ORDER BY sequence {{}} LIMIT {_REACH})
+"""  # noqa: S608
+_NEIGHBOURS: Final = """
+SELECT json_group_array(own_id), json_group_array(other_id) FROM (
+    SELECT matching.chunk_id AS own_id, (
+        SELECT iif(other.{place} < own.{place}, MAX(chunk_id), MIN(chunk_id)) FROM chunks
+            WHERE {passages}) AS other_id
+        FROM json_each(?2) AS best
+        CROSS JOIN chunks AS matching ON matching.chunk_id = best.value
+        CROSS JOIN {table} AS own ON {owner}
+        CROSS JOIN {table} AS other ON other.{key} IN ({before} UNION ALL {after})
+        WHERE matching.namespace = ?1 AND {condition})
+    {joined}
 """
-_NEIGHBOURS: Final = f"""
-SELECT json_group_array(matching.chunk_id), json_group_array(own.seq), json_group_array(
-        iif(other.seq < own.seq, ({_PASSAGE.format("MAX")}), ({_PASSAGE.format("MIN")})))
-    FROM json_each(?2) AS best
-    CROSS JOIN chunks AS matching ON matching.chunk_id = best.value
-    CROSS JOIN notes AS own ON own.namespace = ?1 AND own.note_id = matching.note_id
-    CROSS JOIN notes AS other ON other.seq IN (
-        {_BESIDE.format("<", "DESC")} UNION ALL {_BESIDE.format(">", "ASC")})
-    WHERE {HAVE_NEIGHBOURS.format("own")}
-"""  # noqa: S608
-"""The passages of a note have ascending ids. A note without passages gives NULL."""
+"""The passages of a text have ascending ids: the last one of what is before is next to it, and the
+first one of what is after. One without passages has no neighbours. A turn that says the same as
+the query is the question itself, and has none either."""
+
+_QUERIES: Final[dict[Index, str]] = {
+    "chunks_fts": _NEIGHBOURS.format(
+        table="notes",
+        place="seq",
+        key="seq",
+        owner="own.namespace = ?1 AND own.note_id = matching.note_id",
+        passages="chunks.namespace = ?1 AND chunks.note_id = other.note_id",
+        condition=HAVE_NEIGHBOURS.format("own"),
+        joined="WHERE other_id IS NOT NULL",
+        before=_NOTE_BESIDE.format("<", "DESC"),
+        after=_NOTE_BESIDE.format(">", "ASC"),
+    ),
+    "conversation_fts": _NEIGHBOURS.format(
+        table="conversation_events",
+        place="sequence",
+        key="event_id",
+        owner="own.session_id = matching.session_id AND own.sequence = matching.sequence",
+        passages="chunks.session_id = other.session_id AND chunks.sequence = other.sequence",
+        condition="own.role <> 'tool' AND trim(matching.body) <> trim(?3)",
+        joined="CROSS JOIN chunks ON chunk_id = other_id AND trim(body) <> trim(?3)",
+        before=_TURN_BESIDE.format("<", "DESC"),
+        after=_TURN_BESIDE.format(">", "ASC"),
+    ),
+}
 
 
-async def spread(database: Database, namespace: str, matches: KeywordMatches) -> KeywordMatches:
-    """`matches` where the best of them count for the notes beside them, too: for the last passage
-    of those before, and for the first of those after. Several passages of one note count once."""
-    ids, scores = matches.ids, matches.scores
-    if len(ids) > _SPREADING:
-        best = np.argpartition(-scores, _SPREADING)[:_SPREADING]
-        ids, scores = ids[best], scores[best]
-    result = await database.execute(_NEIGHBOURS, (namespace, json.dumps(ids.tolist())))
-    triples = zip(*map(json.loads, cast("tuple[str, ...]", result.rows[0])), strict=True)
-    own = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-    beside: dict[int, dict[int, float]] = defaultdict(dict)
-    for chunk_id, note, neighbour in triples:
-        if neighbour is not None:
-            each = beside[neighbour]
-            each[note] = max(own[chunk_id], each.get(note, 0.0))
-    added = {
-        neighbour: min(_SHARE * sum(each.values()), _MOST * max(each.values()))
-        for neighbour, each in beside.items()
-    }
-    return _with(matches, added) if added else matches
-
-
-def _with(matches: KeywordMatches, added: Mapping[int, float]) -> KeywordMatches:
-    neighbours = np.fromiter(added, np.int64, len(added))
-    more = np.fromiter(added.values(), np.float32, len(added))
-    order = np.argsort(matches.ids)
-    places = order[np.searchsorted(matches.ids, neighbours, sorter=order) % len(order)]
-    known = matches.ids[places] == neighbours
-    scores = matches.scores.copy()
-    scores[places[known]] += more[known]
-    return replace(
-        matches,
-        ids=np.concatenate((matches.ids, neighbours[~known])),
-        scores=np.concatenate((scores, more[~known])),
-    )
+async def pairs(
+    database: Database, index: Index, namespace: str, chunk_ids: Ids, query: str
+) -> tuple[Ids, Ids]:
+    """Pairs of passages of which the first is one of `chunk_ids` or the second, and that are
+    neighbours; each pair once."""
+    args = (namespace, json.dumps(chunk_ids.tolist()), query)
+    rows = (await database.execute(_QUERIES[index], args)).rows
+    both = [json.loads(each) for each in cast("tuple[str, str]", rows[0])]
+    first, second = np.unique(np.sort(np.array(both, np.int64), axis=0), axis=1)
+    return first, second

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,14 +48,29 @@ class Recency:
         return score * (1 - self._weight * (1 - newness))
 
 
+NO_IDS: Final = np.zeros(0, np.int64)
 NO_RECENCY: Final = Recency(0.0, datetime.max.replace(tzinfo=UTC))
 
 SEMANTIC_MAX: Final = 256
 """The most passages that become candidates by their vectors."""
 
 _SHARPNESS: Final = 1.5
-"""The power of a cosine as a share of the highest. Unrelated texts have a third of it, which must
-not count as a third of the meaning."""
+"""The power of either kind of evidence as a share of the highest. Unrelated texts have a third of
+the highest cosine, which must not count as a third of the meaning."""
+
+_LENT_WORDS: Final = 0.4
+_LENDERS: Final = 2
+"""A word counts so much for each neighbour that holds it, up to so many, where a passage's own
+counts 1."""
+
+_SATURATION: Final = 1.2
+"""How fast more of a word counts less, as in bm25."""
+
+_LENT_MEANING: Final = 0.3
+"""How far a cosine rises to the highest of the neighbours'."""
+
+_SPREADING: Final = 64
+"""How many of the best passages are looked up with what is beside them."""
 
 _ABOVE_ZERO: Final = 1e-30
 """Where the highest value is 0, so are all shares of it."""
@@ -113,17 +129,50 @@ class Weights:
             )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Evidence:
     """The evidence for one namespace, limited to the passages in `only` if given.
 
     `exact` are the passages that alone hold a reference of the query (`keyword.references`).
+    `beside` are pairs of neighbours.
     """
 
     keyword: KeywordMatches
     similarity: Similarity | None
     only: Ids | None = None
     exact: Collection[int] = ()
+    beside: tuple[Ids, Ids] = (NO_IDS, NO_IDS)
+
+    @cached_property
+    def own(self) -> tuple[Ids, Scores, Scores]:
+        """All passages with a matching word, and the most similar of the others, by ascending id;
+        the words that each holds, and its cosine."""
+        found = self.keyword
+        nearest = NO_IDS if self.similarity is None else self.similarity.nearest.ids
+        ids = self._allowed(np.union1d(found.ids, nearest[:SEMANTIC_MAX]))
+        held = np.zeros((len(found.held), len(ids)), np.float32)
+        matching = np.isin(ids, found.ids, assume_unique=True)
+        held[:, matching] = found.held[:, np.searchsorted(found.ids, ids[matching])]
+        return ids, held, self._cosines_of(ids)
+
+    def with_neighbours(self) -> tuple[Ids, Scores, Scores]:
+        """The same, and what is beside the best of them."""
+        ids, held, cosine = self.own
+        others = self._allowed(np.setdiff1d(np.concatenate(self.beside), ids))
+        places = np.searchsorted(ids, others)
+        return (
+            np.insert(ids, places, others),
+            np.insert(held, places, 0, axis=1),
+            np.insert(cosine, places, self._cosines_of(others)),
+        )
+
+    def _allowed(self, ids: Ids) -> Ids:
+        return ids if self.only is None else ids[np.isin(ids, self.only)]
+
+    def _cosines_of(self, ids: Ids) -> Scores:
+        if self.similarity is None:
+            return np.zeros(len(ids), np.float32)
+        return np.maximum(self.similarity.cosines_of(ids), 0)
 
 
 class Ranked(NamedTuple):
@@ -141,30 +190,33 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True)
 class _Candidates:
+    """The passages of a part with evidence. `words` and `nearness` regard what is beside them, too;
+    `cosine` is their own."""
+
     ids: Ids
-    bm25: Scores
+    words: Scores
     cosine: Scores
+    nearness: Scores
 
 
 def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     """Rank the candidates of all parts, best first; scores lie in [0, 1].
 
-    bm25 and cosine are each divided by their highest value and added by weight; every candidate has
-    its true value of both. bm25 is compared within a part, cosines within a part and the parts
-    before it: a question asked earlier is most similar to itself, and must not make the notes that
-    answer it look unrelated. What is `exact` comes before all else. Ties go to the earlier part,
-    then to the newer passage.
+    Words and cosines are each divided by their highest value and added by weight; every candidate
+    has its true value of both. Words are compared within a part, cosines within a part and the
+    parts before it: a question asked earlier is most similar to itself, and must not make the notes
+    that answer it look unrelated. What is `exact` comes before all else. Ties go to the earlier
+    part, then to the newer passage.
     """
-    candidates = [_candidates(part) for part in parts]
+    candidates = [_candidates(part, weights.min_similarity) for part in parts]
     semantic, keyword = _shares(parts, weights)
-    bm25 = np.concatenate([c.bm25 for c in candidates])
-    words = np.concatenate([_shares_of_best([c.bm25]) for c in candidates])
-    nearness = _shares_of_best([c.cosine for c in candidates]) ** _SHARPNESS
-    scores = keyword * words + semantic * nearness
+    words = np.concatenate([_shares_of_best([c.words]) for c in candidates])
+    nearness = _shares_of_best([c.nearness for c in candidates])
+    scores = keyword * words**_SHARPNESS + semantic * nearness**_SHARPNESS
     ids = np.concatenate([c.ids for c in candidates])
     place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
-    by_keyword = bm25 > 0
     cosine = np.concatenate([c.cosine for c in candidates])
+    by_keyword = words > 0
     by_meaning = (cosine >= weights.min_similarity) & (cosine > 0)
     exact = np.isin(ids, [chunk_id for part in parts for chunk_id in part.exact])
     if exact.any():
@@ -187,6 +239,16 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
             )
 
 
+def lenders(part: Evidence, weights: Weights) -> Ids:
+    """The passages of a part whose neighbours count: the best by their own evidence."""
+    ids, held, cosine = part.own
+    semantic, keyword = _shares([part], weights)
+    words = part.keyword.rarity @ held
+    words, nearness = _shares_of_best([words]), _shares_of_best([cosine])
+    scores = keyword * words**_SHARPNESS + semantic * nearness**_SHARPNESS
+    return ids[np.argsort(-scores, kind="stable")[:_SPREADING]]
+
+
 def crowded(part: Evidence) -> bool:
     """Whether there are so many matching passages that some may not be candidates."""
     if len(part.keyword.ids) >= MATCHES_MAX:
@@ -194,22 +256,19 @@ def crowded(part: Evidence) -> bool:
     return part.similarity is not None and len(part.similarity.nearest.ids) > SEMANTIC_MAX
 
 
-def _candidates(part: Evidence) -> _Candidates:
-    """All passages with a matching word, and the most similar of the others."""
-    found, bm25 = part.keyword.ids, part.keyword.scores
-    if part.only is not None:
-        kept = np.isin(found, part.only)
-        found, bm25 = found[kept], bm25[kept]
-    if part.similarity is None:
-        return _Candidates(found, bm25, np.zeros(len(found), np.float32))
-    nearest = part.similarity.nearest
-    others = np.flatnonzero(~np.isin(nearest.ids[:SEMANTIC_MAX], found))
-    similar, cosines = nearest.ids[others], nearest.cosines[others]
-    return _Candidates(
-        ids=np.concatenate((found, similar)),
-        bm25=np.concatenate((bm25, np.zeros(len(similar), np.float32))),
-        cosine=np.maximum(np.concatenate((part.similarity.cosines_of(found), cosines)), 0),
-    )
+def _candidates(part: Evidence, least: float) -> _Candidates:
+    ids, words, cosine = part.with_neighbours()
+    beside, nearness = np.zeros_like(words), cosine.copy()
+    there = np.isin(part.beside, ids).all(axis=0)
+    one, other = np.searchsorted(ids, np.array(part.beside)[:, there])
+    for own, lender in ((one, other), (other, one)):
+        np.add.at(beside.T, own, words.T[lender])
+        np.maximum.at(nearness, own, cosine[lender])
+    nearness = cosine + _LENT_MEANING * (nearness - cosine)
+    words += _LENT_WORDS * np.minimum(beside, _LENDERS)
+    shares = part.keyword.rarity @ (words * (1 + _SATURATION) / (words + _SATURATION))
+    kept = (shares > 0) | ((nearness >= least) & (nearness > 0))
+    return _Candidates(ids[kept], shares[kept], cosine[kept], nearness[kept])
 
 
 def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:

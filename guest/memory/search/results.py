@@ -13,7 +13,7 @@ from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, TAGS, Filter, Hit, Only, tags_of
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
-from guest.memory.search.standing import Standing, worth_of_turn
+from guest.memory.search.standing import Standing, of_note, of_turn
 from guest.memory.storage.base import Database, Row
 
 _NOTES: Final = f"""
@@ -126,7 +126,7 @@ async def notes(
     found = {}
     for row in result.rows:
         chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
-        standing = Standing(cast(str, row[-1]))
+        standing = of_note(text, cast(str, row[-1]))
         hit = partial(_note_hit, row)
         found[chunk_id] = Candidate(note_id, note_id, key, text, updated, standing, hit)
     return found
@@ -186,7 +186,7 @@ async def conversation(
     found = {}
     for row in result.rows:
         chunk_id, _, body, created, session_id, *_ = cast("tuple[Any, ...]", row)
-        standing = Standing(f"conversation {session_id}", worth_of_turn(body))
+        standing = of_turn(body, f"conversation {session_id}")
         hit = partial(_conversation_hit, row)
         found[chunk_id] = Candidate(f"passage {chunk_id}", "", "", body, created, standing, hit)
     return found

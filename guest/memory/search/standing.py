@@ -20,19 +20,33 @@ _BREVITY: Final = 0.3
 _SPOKEN: Final = 0.9
 """What was said in passing counts less than what was saved."""
 
+_ASKING: Final = 0.8
+_QUESTION_MARKS: Final = ("?", "？", "؟")
+"""What asks counts less than what answers, but raises its session as much."""
+
 
 class Standing(NamedTuple):
-    """Where a passage stands. `session` is empty for what is alone; `worth` is at most 1."""
+    """Where a passage stands. `session` is empty for what is alone; `worth` is at most 1; `asks`
+    where it ends with a question."""
 
     session: str = ""
     worth: float = 1.0
+    asks: bool = False
 
 
-def worth_of_turn(text: str) -> float:
-    """What a turn counts. A note counts fully: it was written to stand for itself."""
+def of_note(text: str, session: str) -> Standing:
+    """Notes count fully: they were written to stand for themselves."""
+    return Standing(session, 1.0, _asks(text))
+
+
+def of_turn(text: str, session: str) -> Standing:
     size = len(text.encode(errors="replace"))
     share: float = min(1.0, size / _FULL_BYTES) ** _BREVITY
-    return _SPOKEN * share
+    return Standing(session, _SPOKEN * share, _asks(text))
+
+
+def _asks(text: str) -> bool:
+    return text.rstrip().endswith(_QUESTION_MARKS)
 
 
 def weighed(passages: Sequence[Ranked], standings: Sequence[Standing]) -> list[float]:
@@ -40,14 +54,13 @@ def weighed(passages: Sequence[Ranked], standings: Sequence[Standing]) -> list[f
 
     What is exact is worth as much wherever it stands.
     """
-    worth = [
-        passage.score * (1.0 if passage.exact else each.worth)
-        for passage, each in zip(passages, standings, strict=True)
-    ]
     best: dict[str, float] = defaultdict(float)
-    for score, each in zip(worth, standings, strict=True):
+    own = []
+    for passage, each in zip(passages, standings, strict=True):
+        score = passage.score * (1.0 if passage.exact else each.worth)
         best[each.session] = max(best[each.session], score)
+        own.append(score * _ASKING if each.asks and not passage.exact else score)
     return [
         score + _SESSION_SHARE * (best[each.session] - score) if each.session else score
-        for score, each in zip(worth, standings, strict=True)
+        for score, each in zip(own, standings, strict=True)
     ]
