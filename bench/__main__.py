@@ -10,6 +10,7 @@ from bench import (
     consoles,
     egress,
     full_machine,
+    importing,
     many_users,
     memory,
     processes,
@@ -31,6 +32,7 @@ async def main() -> None:
     )
     parts = (
         memory,
+        importing,
         sizes,
         remote,
         many_users,
