@@ -46,6 +46,7 @@ _NEGATIONS: Final = frozenset(
     inte aldrig ikke aldri не нет никогда без नहीं कभी 不 没 沒 無 无 ない なく ません
     """.casefold().split()
 )
+_NOT: Final = ("n't", "n’t")
 _DATES: Final = frozenset(
     """
     monday tuesday wednesday thursday friday saturday sunday
@@ -98,9 +99,12 @@ def differ(one: "Reading", other: "Reading", cosine: float = 0.0) -> bool:
     """Whether two texts seem to contradict each other: by a negation, or by another value for the
     same subject ("X is A", "X is B"). `cosine` is that of their vectors, where there are any. What
     has several numbers of its own or begins with a day is an entry, such as of a diary."""
-    own = [sum(each[0].isdigit() for each in numbers) for numbers in _own_numbers(one, other)]
-    if (all(own) and sum(own) > 2) or one.dated or other.dated:
+    if one.dated or other.dated:
         return False
+    if one.numbers and other.numbers:
+        own = [sum(each[0].isdigit() for each in numbers) for numbers in _own_numbers(one, other)]
+        if all(own) and sum(own) > 2:
+            return False
     if one.negated != other.negated and _same_matter(one, other, cosine):
         return True
     return _other_value(one, other)
@@ -171,21 +175,26 @@ class Reading:
 
 def read(text: str) -> Reading:
     """Take a text apart."""
-    tokens = _tokens(text)
-    numbers = frozenset(token for token in tokens if token[0].isdigit() or token in _DATES)
-    telling = (token for token in tokens if _tells(token) and token not in numbers)
+    clauses = [_tokens(clause) for clause in _CLAUSES.split(text)]
+    tokens = [token for clause in clauses for token in clause]
+    words = set(tokens)
+    numbers = frozenset([word for word in words if word[0].isdigit()]) | (words & _DATES)
+    negations = {word for word in words if word.endswith(_NOT)} | (words & _NEGATIONS)
+    telling = words - STOP_WORDS - numbers - negations
     return Reading(
-        frozenset(_stem(token) for token in telling if not _negates(token)),
+        frozenset([_stem(word) for word in telling if word[0].isalnum()]),
         numbers,
-        any(map(_negates, tokens)),
+        bool(negations),
         not numbers.isdisjoint(tokens[:1]),
-        [each for clause in _CLAUSES.split(text) if (each := _statement(_tokens(clause), numbers))],
+        [each for clause in clauses if (each := _statement(clause, numbers))],
     )
 
 
 def _statement(tokens: Sequence[str], numbers: frozenset[str]) -> Statement | None:
     """What a clause says of something; None if it says nothing of the kind, or only of one day."""
-    at = next((i for i, token in enumerate(tokens) if token in _BEFORE_A_VALUE), len(tokens))
+    if _BEFORE_A_VALUE.isdisjoint(tokens):
+        return None
+    at = next(i for i, token in enumerate(tokens) if token in _BEFORE_A_VALUE)
     before, telling = tokens[:at], [*filter(_tells, tokens[at + 1 :])]
     value = frozenset(telling)
     subject = frozenset(filter(_tells, before)) or frozenset(before) - _PRONOUNS
@@ -212,10 +221,6 @@ def _tokens(text: str) -> list[str]:
 
 def _tells(token: str) -> bool:
     return token not in STOP_WORDS and token[0].isalnum()
-
-
-def _negates(token: str) -> bool:
-    return token in _NEGATIONS or token.endswith(("n't", "n’t"))
 
 
 def _same_matter(one: Reading, other: Reading, cosine: float) -> bool:
@@ -276,6 +281,8 @@ def judged(
     for pair in pairs:
         one, other = readings[pair[0]], readings[pair[1]]
         contradict = differ(one, other, pair[2])
+        if not contradict and pair[2] < min(least, _IN_A_SERIES):
+            continue
         distinct = one.adds_to(other) and other.adds_to(one)
         if distinct and (contradict or pair[2] >= _IN_A_SERIES):
             others.update(pair[:2])
