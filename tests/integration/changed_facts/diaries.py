@@ -34,7 +34,7 @@ def _meetings_and_runs(chance: Random, day: date) -> str:
 
 
 def _house_and_garden(chance: Random, day: date) -> str:
-    """What was not looked at."""
+    """What was looked at once."""
     who = chance.choice(PEOPLE)
     food = chance.choice(("lentil soup", "noodles", "rice and beans", "pizza", "fish", "pancakes"))
     where = chance.choice(("bakery", "market", "chemist", "bookshop", "garage"))
@@ -63,7 +63,11 @@ def _house_and_garden(chance: Random, day: date) -> str:
     )
 
 
-KINDS = {"tuning": _meetings_and_runs, "judged": _house_and_garden}
+KINDS = {
+    "tuning": _meetings_and_runs,
+    "judged": _house_and_garden,
+    "third": _house_and_garden,
+}
 
 
 def diary(kind: str, entries: int) -> list[str]:
