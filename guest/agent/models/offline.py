@@ -493,16 +493,6 @@ def _checked(taken: Step, view: View, no_shell_reason: str) -> Step:
     return TextPart(f"I cannot do that: the tool {taken.tool_name} is switched off here.")
 
 
-def _calling(tool: str, failed: str, tell: Callable[[Outcome], str]) -> Handle:
-    """Calls `tool` with what a command names."""
-
-    def handle(view: View, match: re.Match[str]) -> Step:
-        given = match.groupdict()
-        return call_once(view, failed.format(**given), tell, tool, **given)
-
-    return handle
-
-
 def _content(outcome: Outcome) -> str:
     return outcome.field("content") or outcome.text
 
@@ -510,10 +500,6 @@ def _content(outcome: Outcome) -> str:
 def _entries(outcome: Outcome) -> str:
     lines = [f"{each.get('path')}  ({each.get('type')})" for each in outcome.rows("entries")]
     return "\n".join(lines) or f"{outcome.arguments['path']} is empty."
-
-
-def _written(outcome: Outcome) -> str:
-    return f"Wrote {outcome.arguments['path']}."
 
 
 def _matches(outcome: Outcome) -> str:
@@ -537,9 +523,22 @@ def _command(pattern: str, handle: Handle) -> tuple[re.Pattern[str], Handle]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL), handle
 
 
+def _tool(
+    pattern: str, tool: str, what: str, tell: Callable[[Outcome], str]
+) -> tuple[re.Pattern[str], Handle]:
+    """Calls `tool` with what a command names, to do `what`."""
+
+    def handle(view: View, match: re.Match[str]) -> Step:
+        given = match.groupdict()
+        return call_once(view, f"I could not {what}".format(**given), tell, tool, **given)
+
+    return _command(pattern, handle)
+
+
 _PLEASE = r"(?:please[ ,]+)?"
 _NOTE_ID = r"(?P<note_id>note-[\w-]+)"
 _PATH = r"(?P<path>/[^\n]*|[^\s:]+)"
+_WRITE = r"write (?P<path>/[^:\n]*|[^\s:]+)\s*:\s?(?P<content>.*)"
 
 COMMANDS = (
     _command(
@@ -574,24 +573,9 @@ COMMANDS = (
     ),
     _command(rf"{_PLEASE}forget (?:that|it|this)[\s.!]*", forget_that),
     _command(rf"{_PLEASE}forget(?: about| that)? (?P<topic>\S.*)", forget_topic),
-    _command(
-        rf"{_PLEASE}(?:read|show|cat) {_PATH}",
-        _calling("file_read", "I could not read {path}", _content),
-    ),
-    _command(
-        rf"{_PLEASE}(?:list|ls) {_PATH}",
-        _calling("file_list", "I could not list {path}", _entries),
-    ),
-    _command(
-        r"write (?P<path>/[^:\n]*|[^\s:]+)\s*:\s?(?P<content>.*)",
-        _calling("file_write", "I could not write {path}", _written),
-    ),
-    _command(
-        rf"find (?P<query>\S.*?) in {_PATH}",
-        _calling("file_search", "I could not search {path}", _matches),
-    ),
-    _command(
-        r"run (?P<command>\S.*)",
-        _calling("shell_exec", "I could not run that", _output),
-    ),
+    _tool(rf"{_PLEASE}(?:read|show|cat) {_PATH}", "file_read", "read {path}", _content),
+    _tool(rf"{_PLEASE}(?:list|ls) {_PATH}", "file_list", "list {path}", _entries),
+    _tool(_WRITE, "file_write", "write {path}", lambda done: f"Wrote {done.arguments['path']}."),
+    _tool(rf"find (?P<query>\S.*?) in {_PATH}", "file_search", "search {path}", _matches),
+    _tool(r"run (?P<command>\S.*)", "shell_exec", "run that", _output),
 )
