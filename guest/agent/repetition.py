@@ -17,6 +17,8 @@ _TIMES_IN_CELLS: Final = 100
 _SENTENCE_CHARS: Final = 8
 _LINE_CHARS: Final = 24
 """The letters that a sentence must have, and a line that is none, for `_TIMES` to be too often."""
+_BLOCK_CHARS: Final = 120
+"""The letters of several lines: half as many times are too often."""
 _RUN_CHARS: Final = 12_000
 """How much may be made of anything shorter."""
 _UNIT_MAX_CHARS: Final = 1_000
@@ -80,7 +82,7 @@ class Repetition:
             return _TIMES_IN_CELLS
         turned = (unit[at:] + unit[:at] for at in range(len(unit)))
         at_will = self._fences % 2 or any(each.strip(".") in self._asked for each in turned)
-        return _TIMES_AT_WILL if at_will else _TIMES
+        return (_TIMES_AT_WILL if at_will else _TIMES) // (2 if letters > _BLOCK_CHARS else 1)
 
 
 class SameCalls:

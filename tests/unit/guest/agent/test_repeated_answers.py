@@ -62,6 +62,16 @@ def test_tables_lists_code_and_refrains_do_not(text: str) -> None:
     assert [ended_after(text, size=size) for size in (1, 7, 100)] == [0, 0, 0]
 
 
+def test_a_block_of_lines_is_seen_sooner_than_a_line() -> None:
+    block = (
+        "The meeting with the team about the budget is on Monday.\n"
+        "The review of the plan for the summer is on Wednesday.\n"
+        "The dinner with the guests from the other office is on Friday.\n"
+    )
+    assert len(block) * 4 < ended_after(block * 20) < len(block) * 6
+    assert ended_after(f"```\n{block * 20}```") == 0
+
+
 def test_the_user_may_ask_for_a_sentence_many_times() -> None:
     asked = "write 'I will not talk in class.' 50 times"
     assert ended_after("I will not talk in class.\n" * 50, asked) == 0
