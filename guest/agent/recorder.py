@@ -25,7 +25,7 @@ from guest.agent.reading import Reading
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.saving import Call
-from guest.agent.repetition import Repetition, SameCalls
+from guest.agent.repetition import AGAIN, Repetition, SameCalls
 from guest.agent.turn import Answer, AskClient, Emit, TurnRequest
 from guest.errors import ToolError
 from guest.memory.conversations.store import Conversations
@@ -424,7 +424,7 @@ class Run:
         if "[redacted:" in result.text and not self._secrets_are_told:
             self._secrets_are_told = True
             result = replace(result, text=f"{result.text}\nNote: {SECRETS}")
-        await self._record_call(call_id, tool, arguments, result)
+        result = await self._record_call(call_id, tool, arguments, result)
         for receipt in result.receipts:
             if receipt.outcome != "failed":  # which the model, or the runtime, may still mend
                 await self._emit_receipt(receipt)
@@ -442,7 +442,8 @@ class Run:
         if self._is_local:
             result = replace(result, local=(*result.local, ""))
         self._calls.append(call := Call(tool, parsed(arguments), result))
-        self._same.add(call)
+        if self._same.add(call):
+            result = replace(result, text=f"{result.text}\nNote: {AGAIN}")
         self._material |= dict.fromkeys(result.material)
         self._vouched |= dict.fromkeys(result.vouched)
         self._tool_notes |= {note_id: (how, tool) for note_id, how in result.found}

@@ -37,6 +37,7 @@ from guest.agent.models.errors import is_too_long
 from guest.agent.prompt.recall import marked
 from guest.agent.receipts.ledger import parsed
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
+from guest.agent.repetition import AGAIN
 from guest.agent.requests import RequestHooks
 from guest.agent.text_calls import WRITTEN_AS_TEXT
 from guest.memory.search.context_block import marked_local
@@ -53,6 +54,7 @@ _PICTURE_WORDS: Final = re.compile(
 )
 _ROLE_WORDS: Final = re.compile(r"\broles?\b.*\b(alternate|supported|user|tool)|tool.*\brole", re.I)
 _STATUSES: Final = (400, 404, 415, 422, 500)
+_NEXT: Final = "Answer the user with this result, or call the next tool if more is asked for."
 _NOT_SHOWN: Final = "(A picture is not shown to you: this model takes none. Say so.)"
 
 Refused = set[tuple[str, type[Arguments]]]
@@ -214,6 +216,12 @@ class TellPlainly(_Rewriting):
         await super().prepare(request)
 
 
+def _brought(part: "ToolReturnPart[Any]") -> tuple[str, str]:
+    """What a call has brought, and what comes next."""
+    text, again, _ = part.model_response_str().partition(f"\nNote: {AGAIN}")
+    return text, AGAIN if again else _NEXT
+
+
 def _plainly(message: ModelMessage) -> ModelMessage:
     parts = [
         TextPart(
@@ -223,8 +231,7 @@ def _plainly(message: ModelMessage) -> ModelMessage:
         if isinstance(part, ToolCallPart)
         else UserPromptPart(
             f"{FROM_THE_RUNTIME} {part.tool_name} gives:\n"
-            f"{marked_local(marked(part.model_response_str()), part.metadata or ())}\n"
-            "Answer the user with this result, or call the next tool if more is asked for."
+            f"{marked_local(marked(_brought(part)[0]), part.metadata or ())}\n{_brought(part)[1]}"
         )
         if isinstance(part, ToolReturnPart)
         else part

@@ -23,6 +23,12 @@ _RUN_CHARS: Final = 12_000
 """How much may be made of anything shorter."""
 _UNIT_MAX_CHARS: Final = 1_000
 _BLANK_CHARS: Final = 2_000
+AGAIN: Final = (
+    "This call has been made before, with the same result. Answer the user in words now, without "
+    "a call."
+)
+"""What a model is told with a result that is no news. Of other wordings a model of 0.5 billion
+parameters made the same call once more."""
 _CALLS_MAX: Final = 3
 _WAITS_MS: Final = 1_000
 _TIME_TAKEN: Final = re.compile(r'"duration_ms": ?\d+')
@@ -93,13 +99,17 @@ class SameCalls:
         self._seen: set[tuple[str, str, str, bool]] = set()
         self._times: dict[tuple[str, str, str, bool], int] = {}
 
-    def add(self, call: Call) -> None:
-        """Count a call that has ended, unless it has waited for something, as one that polls."""
+    def add(self, call: Call) -> bool:
+        """Count a call that has ended, unless it has waited for something, as one that polls.
+        Returns whether it has succeeded as it did when nothing was news since."""
         result = call.result
-        if result.is_error or result.duration_ms < _WAITS_MS:
-            arguments = json.dumps(call.arguments, sort_keys=True, default=str)
-            brought = _TIME_TAKEN.sub("", result.text)
-            self._made.add((call.tool, arguments, brought, result.is_error))
+        if not result.is_error and result.duration_ms >= _WAITS_MS:
+            return False
+        arguments = json.dumps(call.arguments, sort_keys=True, default=str)
+        brought = _TIME_TAKEN.sub("", result.text)
+        made = call.tool, arguments, brought, result.is_error
+        self._made.add(made)
+        return not result.is_error and made in self._times
 
     def end_answer(self) -> None:
         """End the calls of one answer.

@@ -10,7 +10,8 @@ from pydantic_ai.models.function import AgentInfo
 from wire.v1 import gateway_pb2
 
 from guest.agent.receipts.saving import Call
-from guest.agent.repetition import Repetition, SameCalls
+from guest.agent.refused import _plainly
+from guest.agent.repetition import AGAIN, Repetition, SameCalls
 from guest.errors import BudgetError
 from guest.tools.base import ToolContext, ToolResult
 from tests.support.agent.turn_fakes import Text, tool
@@ -132,6 +133,20 @@ async def test_the_same_call_with_the_same_result_ends_a_turn_but_for_one_that_w
     for _ in range(9):
         same.add(Call("poll", {}, ToolResult("nothing new", False, "", duration_ms=2_000)))
         same.end_answer()
+
+
+async def test_a_model_that_makes_a_call_again_is_told_to_answer_in_words() -> None:
+    call, other = calls(("look", {"text": "a"})), calls(("look", {"text": "b"}))
+    house = House(steps(call, other, call, call, "Done."), tool("look", nothing, arguments=Text))
+    outcome: Any = await house.say()
+    assert outcome.text == "Done."
+    told = [AGAIN in str(messages[-1]) for messages in house.seen[1:]]
+    assert told == [False, False, False, True]
+    told_as_text = str(_plainly(house.seen[-1][-1]))
+    assert told_as_text.count(AGAIN) == 1
+    assert "Note" not in told_as_text
+    assert "next tool" not in told_as_text
+    assert "next tool" in str(_plainly(house.seen[1][-1]))
 
 
 def test_a_command_is_the_same_however_long_it_took_and_news_lets_one_look_again() -> None:
