@@ -242,13 +242,13 @@ async def test_the_tool_schemas_a_provider_receives_are_frozen() -> None:
 async def test_calls_in_text_make_the_round_trip_one_after_another() -> None:
     """However the library changes their ids: none is taken for a real one."""
     asked = [
-        json.dumps({"name": "memory_save", "arguments": {"content": f"Tea {number}"}})
+        json.dumps({"name": "memory_save", "arguments": {"content": f"Cup {number}"}})
         for number in range(3)
     ]
     async with talk(*map(wire.says, asked), wire.says("Done.")) as (alice, server):
         events = await alice.say("s", "I like tea")
         assert events[-1].completed.text == "Done."
-        assert sorted(await alice.texts()) == ["Tea 0", "Tea 1", "Tea 2"]
+        assert sorted(await alice.texts()) == ["Cup 0", "Cup 1", "Cup 2"]
         told = server.requests[-1].body["messages"]
         assert [one["content"] for one in told if one["role"] == "assistant"] == asked
         assert {one["role"] for one in told} == {"system", "user", "assistant"}
