@@ -144,7 +144,7 @@ async def test_a_model_that_makes_a_call_again_is_told_to_answer_in_words() -> N
 
 
 async def test_so_is_one_that_writes_its_calls_as_text() -> None:
-    call = json.dumps({"name": "look", "arguments": {"text": "a"}})
+    call = json.dumps({"name": "look", "arguments": {"text": "zebra"}})
     house = House(steps(call, call, "Done."), tool("look", nothing, arguments=Text))
     outcome: Any = await house.say()
     assert outcome.text == "Done."
