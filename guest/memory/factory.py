@@ -15,6 +15,7 @@ from wire.installation import adding
 from wire.memory_server import ABILITIES, FULL_TEXT, objection, remark
 
 from guest.embedding.backends import Embedder
+from guest.embedding.weights import DEFAULT_MODEL
 from guest.errors import StorageError
 from guest.memory.conversations.sessions import InUse, purge
 from guest.memory.conversations.store import Conversations
@@ -22,6 +23,7 @@ from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Snapshot
+from guest.memory.languages import foreign_percent
 from guest.memory.models import MemoryConfig, Note, RemoteConfig, Statistics, User
 from guest.memory.notes.quota import UNBOUNDED, Quota
 from guest.memory.notes.repository import NoteRepository
@@ -108,7 +110,10 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
        COALESCE((SELECT bytes FROM usage WHERE namespace = ?1), 0),
        (SELECT json_group_object(model_id, vectors) FROM (
             SELECT model_id, COUNT(*) AS vectors FROM chunks_vec
-                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id))
+                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id)),
+       (SELECT json_group_array(content) FROM (
+            SELECT substr(content, 1, 500) AS content FROM notes
+                WHERE namespace = ?1 AND superseded_by IS NULL ORDER BY seq DESC LIMIT 200))
 """
 
 
@@ -116,9 +121,11 @@ async def _statistics(database: Database, user: User, model_id: str) -> Statisti
     """Counts of one user's memory; vectors only of `model_id`, if given."""
     passages = json.dumps(user.namespaces)
     result = await database.execute(_COUNT, (user.notes, passages, user.id, model_id))
-    *counts, vectors = cast("tuple[Any, ...]", result.rows[0])
+    *counts, vectors, texts = cast("tuple[Any, ...]", result.rows[0])
     found = (*counts, json.loads(vectors), await database.size_bytes(), model_id)
-    return Statistics(*found)
+    knows_english = model_id.startswith(DEFAULT_MODEL)
+    foreign = foreign_percent(json.loads(texts)) if knows_english else 0
+    return Statistics(*found, foreign_percent=foreign)
 
 
 @dataclass(frozen=True)

@@ -436,9 +436,10 @@ class Statistics:
     unknown; `embedding_seconds_left` is about how long the others take, 0 if nobody knows.
     `sessions` includes `archived_sessions`. `database_bytes` covers the file and its WAL. `vectors`
     counts vectors by model; those set aside have the empty name. `stored_notes` and `text_bytes`
-    are what counts for the quota: superseded notes and earlier versions too. `state` is "ready", or
-    what is wrong with the store. While a server is away, the counts are those of the replica of
-    `replica_synced_at`.
+    are what counts for the quota: superseded notes and earlier versions too. `foreign_percent` of
+    the latest 200 notes are in another language than the embedding model knows, if that is the
+    default one. `state` is "ready", or what is wrong with the store. While a server is away, the
+    counts are those of the replica of `replica_synced_at`.
     """
 
     notes: int
@@ -458,6 +459,7 @@ class Statistics:
     state: str = "ready"
     replica_synced_at: str = ""
     embedding_seconds_left: int = 0
+    foreign_percent: int = 0
 
 
 @dataclass(frozen=True)

@@ -2878,6 +2878,7 @@ class MemoryStatisticsReply(_message.Message):
     TEXT_BYTES_FIELD_NUMBER: _builtins.int
     TEXT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     EMBEDDING_SECONDS_LEFT_FIELD_NUMBER: _builtins.int
+    FOREIGN_PERCENT_FIELD_NUMBER: _builtins.int
     notes: _builtins.int
     note_versions: _builtins.int
     passages: _builtins.int
@@ -2906,6 +2907,8 @@ class MemoryStatisticsReply(_message.Message):
     text_bytes_max: _builtins.int
     embedding_seconds_left: _builtins.int
     """about, until all passages have vectors; 0: nobody knows"""
+    foreign_percent: _builtins.int
+    """of the latest 200 notes, in a language that the default model does not know"""
     @_builtins.property
     def vectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelVectors]:
         """empty where all are of embedding_model; set aside: of model "" """
@@ -2934,10 +2937,11 @@ class MemoryStatisticsReply(_message.Message):
         text_bytes: _builtins.int = ...,
         text_bytes_max: _builtins.int = ...,
         embedding_seconds_left: _builtins.int = ...,
+        foreign_percent: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_sessions", b"archived_sessions", "conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "embedding_seconds_left", b"embedding_seconds_left", "encrypted", b"encrypted", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "replica_synced_at", b"replica_synced_at", "schema_version", b"schema_version", "sessions", b"sessions", "state", b"state", "store", b"store", "stored_notes", b"stored_notes", "stored_notes_max", b"stored_notes_max", "text_bytes", b"text_bytes", "text_bytes_max", b"text_bytes_max", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_sessions", b"archived_sessions", "conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "embedding_seconds_left", b"embedding_seconds_left", "encrypted", b"encrypted", "foreign_percent", b"foreign_percent", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "replica_synced_at", b"replica_synced_at", "schema_version", b"schema_version", "sessions", b"sessions", "state", b"state", "store", b"store", "stored_notes", b"stored_notes", "stored_notes_max", b"stored_notes_max", "text_bytes", b"text_bytes", "text_bytes_max", b"text_bytes_max", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,12 @@ OTHERS = [gateway_pb2.ModelVectors(model="old", vectors=204)]
             ),
             "1,000 passages, 50 % embedded (embedding with new, about 7 minutes left)",
         ),
+        (Reply(passages=1, passages_embedded=1, foreign_percent=9), "1 passage, all embedded"),
+        (
+            Reply(passages=1, passages_embedded=1, foreign_percent=10),
+            "1 passage, all embedded · 10 % of the notes are not in English, which alone the model "
+            'knows: set [embedder] model = "multilingual"',
+        ),
         (
             Reply(passages=4, passages_embedded=1, embedder="loading"),
             "4 passages, 25 % embedded (the embedder is not ready)",

@@ -84,7 +84,16 @@ const Warnings = ({ counted }) =>
   html`${counted.state && counted.state !== "ready" &&
     html`<p class="notice" role="status">Nothing can be saved right now, and searches answer from a copy: ${counted.state}.</p>`}
     ${semantic(counted.embedder) &&
-    html`<p class="notice" role="status">${semantic(counted.embedder)}</p>`}`;
+    html`<p class="notice" role="status">${semantic(counted.embedder)}</p>`}
+    ${counted.embedder === "ready" && percent(counted) < 100 &&
+    html`<p class="notice" role="status">Search by meaning has read ${percent(counted)} % so far. The rest is found by its words.</p>`}
+    ${counted.foreign_percent >= 10 &&
+    html`<p class="notice" role="status">${counted.foreign_percent} % of the notes are not in English, the only language that
+      search by meaning knows now. Whoever runs this can set <code>[embedder] model = "multilingual"</code>.</p>`}`;
+
+/** How much of the memory has its vector. @param {Message} counted */
+const percent = (counted) =>
+  Number(counted.passages) ? Math.floor((100 * Number(counted.passages_embedded || 0)) / Number(counted.passages)) : 100;
 
 /** @param {string | undefined} embedder @returns {string} why there is no search by meaning; empty: there is */
 function semantic(embedder = "") {
