@@ -125,7 +125,7 @@ async def _statistics(database: Database, user: User, model_id: str) -> Statisti
     found = (*counts, json.loads(vectors), await database.size_bytes(), model_id)
     knows_english = model_id.startswith(DEFAULT_MODEL)
     foreign = foreign_percent(json.loads(texts)) if knows_english else 0
-    return Statistics(*found, foreign_percent=foreign)
+    return replace(Statistics(*found), foreign_percent=foreign)
 
 
 @dataclass(frozen=True)
