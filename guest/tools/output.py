@@ -126,7 +126,7 @@ class Renderer:
 
         def tail(count: int) -> str:
             cursor = output.cursor_after(count)
-            more = (f"there is more: call again with cursor {cursor}",) if cursor else ()
+            more = (f"there is more, if these are not enough: cursor {cursor}",) if cursor else ()
             return self._tail((*more, *output.notes), reader, max_bytes)
 
         def complete(data: Any, count: int) -> str:

@@ -11,7 +11,7 @@ from guest.tools.results import result_schema
 from tests.support.memory.store import ALONE
 from tests.support.tools.memory_tools import ALICE, ALICE_ELSEWHERE, BOB, Tools, data_of
 
-MORE = "there is more: call again with cursor "
+MORE = "there is more, if these are not enough: cursor "
 SEARCHES = pytest.mark.parametrize(
     ("name", "most"), [("memory_search", "top_k"), ("search_memory", "limit")]
 )
