@@ -191,7 +191,7 @@ def _outcome(part: ToolReturnPart, call: ToolCallPart | None) -> Outcome:
         text=text,
         data=data,
         notes=tuple(
-            line.partition(", if these are not enough: cursor")[0]  # nobody but a model has use for it
+            line.partition(", if these are not enough: cursor")[0]  # which is for a model
             for line in rest.splitlines()
             if line.startswith("Note: ")
         ),
