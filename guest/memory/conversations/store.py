@@ -3,7 +3,6 @@
 import json
 import re
 import uuid
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,81 +28,10 @@ from guest.memory.storage.base import (
 )
 from guest.memory.storage.changes import change_was_made
 
-_TURNS: Final = 2
-_CHARS: Final = 400
-"""How much of a neighbour is indexed, in the form in which it is in the index itself: most turns
-whole, long ones in part."""
-
-_REFRESH: Final = f"""
-WITH
-    own (session_id, first, last) AS (
-        SELECT ?1, COALESCE(?2, MAX(sequence)), COALESCE(?3, MAX(sequence))
-            FROM conversation_events WHERE session_id = ?1),
-    turns AS NOT MATERIALIZED (
-        SELECT session_id, sequence, (
-            SELECT indexed FROM chunks WHERE chunks.session_id = event.session_id
-                AND chunks.sequence = event.sequence AND chunks.position = 0) AS text
-            FROM conversation_events AS event WHERE role <> 'tool'),
-    reach (first, last) AS (
-        SELECT
-            (SELECT MIN(sequence) FROM (
-                SELECT sequence FROM turns WHERE session_id = own.session_id
-                    AND sequence <= own.first ORDER BY sequence DESC LIMIT {_TURNS + 1})),
-            (SELECT MAX(sequence) FROM (
-                SELECT sequence FROM turns WHERE session_id = own.session_id
-                    AND sequence >= own.last ORDER BY sequence LIMIT {_TURNS + 1}))
-        FROM own),
-    fresh (chunk_id, neighbours) AS (
-        SELECT chunk_id, COALESCE((
-            SELECT group_concat(substr(text, 1, {_CHARS}), char(10)) FROM (
-                SELECT text FROM (
-                    SELECT sequence, text FROM (
-                        SELECT sequence, text FROM turns
-                            WHERE turns.session_id = passage.session_id
-                                AND turns.sequence < passage.sequence AND passage.position = 0
-                            ORDER BY sequence DESC LIMIT {_TURNS})
-                    UNION ALL
-                    SELECT sequence, text FROM (
-                        SELECT sequence, text FROM turns
-                            WHERE turns.session_id = passage.session_id
-                                AND turns.sequence > passage.sequence AND passage.is_last
-                            ORDER BY sequence LIMIT {_TURNS}))
-                ORDER BY sequence)), '')
-        FROM (
-            SELECT chunk_id, session_id, sequence, position,
-                   chunk_id = MAX(chunk_id) OVER (PARTITION BY sequence) AS is_last
-                FROM chunks, reach
-                WHERE session_id = ?1 AND sequence BETWEEN reach.first AND reach.last) AS passage)
-UPDATE chunks SET neighbours = fresh.neighbours FROM fresh
-    WHERE fresh.chunk_id = chunks.chunk_id AND fresh.neighbours <> chunks.neighbours
-"""  # noqa: S608
-
 
 def require_session(session_id: str, user: User) -> Statement:
     """Fail the batch if the user has no such session."""
     return Statement(_REQUIRE, (session_id, user.id))
-
-
-def refresh(session_id: str, first: int | None = None, last: int | None = None) -> Statement:
-    """Update the `neighbours` of some events and of those around them, in the batch that stored
-    them. Without `first` and `last`, it is the session's last event."""
-    return Statement(_REFRESH, (session_id, first, last))
-
-
-def neighbours_among(turns: Sequence[tuple[int, str]], sequence: int) -> tuple[str, str]:
-    """What is said just before and just after an event in `turns`, which are in order: what its
-    first and its last passage have as `neighbours` if nothing else is near them."""
-    place = bisect_left(turns, (sequence, ""))
-    after = place + (place < len(turns) and turns[place][0] == sequence)
-    before = turns[max(0, place - _TURNS) : place], turns[after : after + _TURNS]
-    first, last = ("\n".join(text[:_CHARS] for _, text in each if text) for each in before)
-    return first, last
-
-
-def turn_text(text: str) -> str:
-    """What of a turn its neighbours have."""
-    first = next(iter(passages_of(text)), "")
-    return index_text(first) or first
 
 
 TOOL_INDEX_CHARS: Final = 600
@@ -144,10 +72,10 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
     RETURNING sequence
 """
 _INDEX: Final = """
-INSERT INTO chunks (namespace, session_id, sequence, position, context, body, words, neighbours)
+INSERT INTO chunks (namespace, session_id, sequence, position, context, body, words)
     SELECT ?1, ?2,
            COALESCE(?5, (SELECT MAX(sequence) FROM conversation_events WHERE session_id = ?2)),
-           passage.key, ?3, passage.value ->> 0, passage.value ->> 1, passage.value ->> 2
+           passage.key, ?3, passage.value ->> 0, passage.value ->> 1
     FROM json_each(?4) AS passage
     RETURNING chunk_id
 """
@@ -310,14 +238,13 @@ class Conversations:
             Statement(_TOUCH, (written, session_id, event.turn_id, event.title)),
             Statement(_APPEND, appended),
             indexing(namespace, session_id, event.role, event.text, written),
-            refresh(session_id),
         )
         guard = (Statement(_REQUIRE_NEW, event.identity),) if again else ()
         try:
             async with self._vectors.changing(namespace):
                 results = await self._database.batch((*guard, *statements))
-                sequence = cast(int, results[-3].rows[0][0])
-                chunk_ids: Sequence[int] = [cast(int, row[0]) for row in results[-2].rows]
+                sequence = cast(int, results[-2].rows[0][0])
+                chunk_ids: Sequence[int] = [cast(int, row[0]) for row in results[-1].rows]
                 self._vectors.added(namespace, len(chunk_ids))
         except ConstraintViolated:
             sequence, chunk_ids = await self._find(event)
@@ -357,20 +284,14 @@ def indexing(
     text: str,
     written_at: str,
     sequence: int | None = None,
-    neighbours: tuple[str, str] = ("", ""),
 ) -> Statement:
     """Index an event that the same batch stored; returns its passages' ids.
 
-    `sequence` selects the event; without it, the session's last one. `neighbours` spare `refresh`
-    the work where they are right.
+    `sequence` selects the event; without it, the session's last one.
     """
     if role == "tool":
         text = text[:TOOL_INDEX_CHARS]
-    passages = [[passage, index_text(passage), ""] for passage in passages_of(text)]
-    if passages:
-        before, after = neighbours
-        passages[0][2] = before
-        passages[-1][2] = "\n".join(filter(None, (passages[-1][2], after)))
+    passages = [(passage, index_text(passage)) for passage in passages_of(text)]
     context = f"{role} ({_date(written_at)})"
     return Statement(
         _INDEX, (namespace, session_id, context, json.dumps(passages, ensure_ascii=False), sequence)

@@ -10,7 +10,7 @@ from wire.errors import Code
 
 from guest.errors import GuestError
 from guest.memory.conversations import store
-from guest.memory.conversations.store import indexing, neighbours_among, turn_text
+from guest.memory.conversations.store import indexing
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import EVENT, MemoryFull, Origin, User
@@ -230,15 +230,11 @@ class Plan:
         """Add events of a session under their numbers; the batch fails if a number is taken or the
         session is not the user's."""
         self._add(store.require_session(session_id, self.user))
-        lines = sorted(lines, key=lambda line: line.sequence)
-        turns = [(line.sequence, turn_text(line.text)) for line in lines if line.role != "tool"]
         for line in lines:
             self._add(Statement(_EVENT, tuple(line.model_dump(exclude={"kind"}).values())))
             self.adding.append(len(self.statements))
             about = (session_id, line.role, line.text, line.created_at, line.sequence)
-            beside = neighbours_among(turns, line.sequence)
-            self._add(indexing(self.user.conversations, *about, beside))
-        self._add(store.refresh(session_id, lines[0].sequence, lines[-1].sequence))
+            self._add(indexing(self.user.conversations, *about))
 
     def _add(self, statement: Statement) -> None:
         self.statements.append(statement)

@@ -42,16 +42,13 @@ Search:
 - `chunks.words`: what the full text has instead of `body`, from
   `guest.memory.indexing.words`; empty where that is `body` itself. `chunks.indexed` is
   the one that it has. Its marks are parts of words: in many scripts they are the vowels.
-- `chunks.neighbours`: what was said just before the first passage of an event, and
-  just after its last one; `guest.memory.conversations.store` says how much. Empty
-  in notes. What is said next changes it, so triggers follow its updates.
+- `chunks.neighbours`: empty, and not read; earlier versions wrote what was said beside an
+  event. Searches look it up (`guest.memory.search.neighbours`).
 - `chunks_fts`, `conversation_fts`: full text over passages, updated by
   triggers. Two indexes, because a note's search must not pay for, nor be
   ranked by, the words of all conversations. Passages leave them before their
   rows go, by DELETE: FTS5's 'delete' command and its option 'secure-delete'
-  together leave an index that its own integrity check refuses. In a
-  conversation, speaker and day weigh twice, and the neighbours half, as much as
-  the passage's own words.
+  together leave an index that its own integrity check refuses.
 - `chunks_terms`, `conversation_terms`: the terms of the two indexes.
 - `chunks_occurrences`, `conversation_occurrences`: where these terms occur. The first
   occurrence of a term is found without counting the others, so an erasure compares

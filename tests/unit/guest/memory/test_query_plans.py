@@ -28,13 +28,11 @@ EXEMPT: Final = {
     "SELECT COUNT(*) FROM erasures": "holds a row for each deletion under way",
     "FROM chunks_fts_idx": "only for deletions: whether the index still holds deleted words",
     "FROM conversation_fts_idx": "the same, for forgotten sessions",
-    "UPDATE chunks SET neighbours = fresh.neighbours": "no table, but the five turns it has found",
     "WITH RECURSIVE chain": "no table, but the notes that replace each other",
 }
 """Statements that may scan, by a part of them, and why."""
 
 SORTING: Final = {
-    "SET neighbours": "four turns",
     "ORDER BY wanted.key": "as many notes as were asked for, each by its id",
     "ORDER BY kept.note_id, kept.version": "eight versions of each note of a page",
     "AND rowid > ? AND rowid <= ? ORDER BY rowid": "an export: the sessions of one user",
