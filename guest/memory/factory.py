@@ -112,7 +112,7 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
             SELECT model_id, COUNT(*) AS vectors FROM chunks_vec
                 WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id)),
        (SELECT json_group_array(content) FROM (
-            SELECT substr(content, 1, 500) AS content FROM notes
+            SELECT hex(substr(content, 1, 500)) AS content FROM notes
                 WHERE namespace = ?1 AND superseded_by IS NULL ORDER BY seq DESC LIMIT 200))
 """
 
@@ -124,7 +124,9 @@ async def _statistics(database: Database, user: User, model_id: str) -> Statisti
     *counts, vectors, texts = cast("tuple[Any, ...]", result.rows[0])
     found = (*counts, json.loads(vectors), await database.size_bytes(), model_id)
     knows_english = model_id.startswith(DEFAULT_MODEL)
-    foreign = foreign_percent(json.loads(texts)) if knows_english else 0
+    # another program may have written what is no text: hex is any value's
+    starts = [bytes.fromhex(each).decode(errors="replace") for each in json.loads(texts)]
+    foreign = foreign_percent(starts) if knows_english else 0
     return replace(Statistics(*found), foreign_percent=foreign)
 
 

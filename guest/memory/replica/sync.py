@@ -6,8 +6,10 @@ applied in one transaction with its progress.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, cast
 
@@ -105,6 +107,12 @@ INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest)
         model_id = excluded.model_id, vector = excluded.vector
 """
 """The vectors of a page are one blob; a row has its first byte, from 1, and its length."""
+_BLOBS_TOO: Final = re.compile(r"row\.value ->> (\d+)")
+_ANY_VALUE: Final = (
+    r"IIF(json_type(row.value, '$[\1]') = 'object', "
+    r"unhex(row.value ->> '$[\1].blob'), row.value ->> \1)"
+)
+"""What reads a value that may be a blob."""
 _REMOVE: Final = (
     "DELETE FROM chunks WHERE namespace = ? AND chunk_id IN (SELECT value FROM json_each(?))",
     "DELETE FROM notes WHERE namespace = ? AND seq IN (SELECT value FROM json_each(?))",
@@ -243,9 +251,13 @@ async def put(copy: Database, namespace: str, progress: Progress, page: Page) ->
     first = (*_removing(namespace, gone), after.statement(namespace))
     try:
         await copy.batch([*first, *_putting(namespace, page.kinds)])
-    except ValueError:  # another program has written to the store
-        nearest_rows = [[tuple(map(nearest, row)) for row in rows] for rows in page.kinds]
-        await copy.batch([*first, *_putting(namespace, nearest_rows)])
+    except (ValueError, TypeError):  # another program has written to the store
+        rows = [[tuple(map(nearest, row)) for row in each] for each in page.kinds]
+        foreign = (
+            Statement(_BLOBS_TOO.sub(_ANY_VALUE, each.sql), each.args)
+            for each in _putting(namespace, rows, lambda value: {"blob": bytes(value).hex()})
+        )
+        await copy.batch([*first, *foreign])
     return Applied(
         after,
         added=len(wanted) - cast(int, present.rows[0][0]),
@@ -274,29 +286,31 @@ def _removing(namespace: str, gone: tuple[list[int], list[int]]) -> list[Stateme
     ]
 
 
-def _putting(namespace: str, kinds: Sequence[Sequence[Row]]) -> Iterator[Statement]:
+def _putting(
+    namespace: str,
+    kinds: Sequence[Sequence[Row]],
+    other: Callable[[Any], object] | None = None,
+) -> Iterator[Statement]:
     """One statement for all rows of a kind: the engine takes longer to understand each than to
-    write a row. Raises `ValueError` for what cannot be stored."""
+    write a row. `other` makes something of a value that is none of
+    JSON's; without it, such a value raises `TypeError`, and what cannot be stored `ValueError`."""
+    listed = partial(json.dumps, ensure_ascii=False, allow_nan=False, default=other)
     notes, passages, vectors = (*kinds, (), ())[:3]
     if notes:
-        yield Statement(_PUT_NOTES, (namespace, _listed(notes)))
+        yield Statement(_PUT_NOTES, (namespace, listed(notes)))
     if passages:
-        listed = _listed(passages)
-        yield Statement(_PUT_SESSIONS, (User.of(namespace).id, listed))
-        yield Statement(_PUT_EVENTS, (listed,))
-        yield Statement(_PUT_CHUNKS, (namespace, listed))
+        rows = listed(passages)
+        yield Statement(_PUT_SESSIONS, (User.of(namespace).id, rows))
+        yield Statement(_PUT_EVENTS, (rows,))
+        yield Statement(_PUT_CHUNKS, (namespace, rows))
     if vectors:
-        blobs = [cast(bytes, row[3]) for row in vectors]
+        blobs = [row[3] if isinstance(row[3], bytes) else b"" for row in vectors]
         starts = accumulate(map(len, blobs), initial=1)
         placed = [
             (*row[1:3], start, len(blob))
             for row, start, blob in zip(vectors, starts, blobs, strict=False)
         ]
-        yield Statement(_PUT_VECTORS, (namespace, _listed(placed), b"".join(blobs)))
-
-
-def _listed(rows: Sequence[Row]) -> str:
-    return json.dumps(rows, ensure_ascii=False, allow_nan=False)
+        yield Statement(_PUT_VECTORS, (namespace, listed(placed), b"".join(blobs)))
 
 
 def moved(progress: Progress, page: Page) -> Progress:
