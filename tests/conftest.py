@@ -16,9 +16,6 @@ from pathlib import Path
 import pytest
 from _pytest.fixtures import SubRequest
 from hypothesis import HealthCheck, Phase, settings
-from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
-from xdist.workermanage import WorkerController
 
 from tests.support.examples import SEED
 from tests.support.kubernetes.control_plane import PROGRAMS
@@ -152,7 +149,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = SEED
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SCRATCH)
     config.pluginmanager.register(EndWithGroup())
-    if not hasattr(config, "workerinput"):
+    if config.pluginmanager.has_plugin("xdist") and not hasattr(config, "workerinput"):
+        from tests.support.workers import WithWorkers
+
         config.pluginmanager.register(WithWorkers())
 
 
@@ -248,34 +247,6 @@ class EndWithGroup:
         if shared_by(item) != shared_by(nextitem):
             while self._started:
                 self._started.pop()()
-
-
-class Scheduling(LoadGroupScheduling):
-    """Goes on when a worker has died: pytest-xdist 3.8 would hand out its finished groups, too, and
-    one test at a time, and a worker that knows of no other test keeps its last one for ever."""
-
-    def remove_node(self, node: WorkerController) -> str | None:
-        work = self.assigned_work[node]
-        for group in [group for group, tests in work.items() if all(tests.values())]:
-            del work[group]
-        return super().remove_node(node)
-
-    def schedule(self) -> None:
-        super().schedule()
-        super().schedule()
-
-
-class WithWorkers:
-    """Names each failure when it happens, and hands out the tests."""
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Name a test that failed: a run that is ended from outside has no summary."""
-        if report.failed:
-            print(f"\nFAILED {report.nodeid} ({report.when})", file=sys.__stdout__, flush=True)
-
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> Scheduling:
-        """Hand out the tests by their groups."""
-        return Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
