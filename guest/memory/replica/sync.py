@@ -101,12 +101,14 @@ INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position
 """  # noqa: S608
 _PUT_VECTORS: Final = """
 INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest)
-    SELECT ?1, row.value ->> 0, row.value ->> 1, substr(?3, row.value ->> 2, row.value ->> 3), 0
+    SELECT ?1, row.value ->> 0, row.value ->> 1,
+        COALESCE(substr(?3, row.value ->> 2, row.value ->> 3), x''), 0
         FROM json_each(?2) AS row WHERE true
     ON CONFLICT (chunk_id) DO UPDATE SET
         model_id = excluded.model_id, vector = excluded.vector
 """
-"""The vectors of a page are one blob; a row has its first byte, from 1, and its length."""
+"""The vectors of a page are one blob; a row has its first byte, from 1, and its length. The engine
+takes an empty blob for NULL."""
 _BLOBS_TOO: Final = re.compile(r"row\.value ->> (\d+)")
 _ANY_VALUE: Final = (
     r"IIF(json_type(row.value, '$[\1]') = 'object', "
