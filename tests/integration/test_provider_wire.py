@@ -122,7 +122,7 @@ async def test_notes_are_kept_with_the_message_and_leave_the_prefix_as_it_was() 
     async with talk(*replies, wire.says("Three.")) as (alice, server):
         await alice.save("The boat is called Nina")
         await alice.save("The dog is called Rex")
-        await alice.say("s", "what is the boat called?")
+        await alice.say("s", "what are the boat and the dog called?")
         await alice.say("s", "what is the dog called?")
         await alice.say("s", "and the boat?")
         requests = [request.body for request in server.requests]
@@ -134,7 +134,7 @@ async def test_notes_are_kept_with_the_message_and_leave_the_prefix_as_it_was() 
         assert [one["role"] for one in first] == ["system", "user"]
         assert re.fullmatch(
             r"\[This is the runtime, not the user\.\]\n\nWhat memory holds[^\n]+\n.*Nina.*\n\n"
-            r"The user writes on \w+, [^\n]+:\n\nwhat is the boat called\?",
+            r"The user writes on \w+, [^\n]+:\n\nwhat are the boat and the dog called\?",
             first[1]["content"],
             re.DOTALL,
         )

@@ -34,7 +34,9 @@ COMPARISONS_MAX: Final = 1_000_000
 _PAIRS_MAX: Final = 20_000
 """The number of nearest pairs of which the texts are read; takes about a second."""
 _NEIGHBOURS: Final = 8
-"""How many of the most similar passages of each are kept: a diary leaves room for others."""
+"""How many of the notes most similar to each passage are kept: a diary leaves room for others."""
+_PASSAGES_EACH: Final = 8
+"""How many passages of each of them are looked at, on average."""
 
 _ROUNDING: Final = 1e-9
 _BLOCK: Final = 128
@@ -55,7 +57,7 @@ def by_vectors(
     matrix: Vectors, notes: Ids, scopes: Ids, limit: int, neighbours: int = _NEIGHBOURS
 ) -> list[Pair]:
     """The `limit` most similar pairs of notes, each by its most similar passages; of each passage
-    only those with so many `neighbours`.
+    only those with so many notes.
 
     Row i of `matrix` is a passage of note `notes[i]`. Only notes of the same scope are compared.
     """
@@ -65,13 +67,14 @@ def by_vectors(
     for start in range(0, len(matrix), _BLOCK):
         block, rest = slice(start, start + _BLOCK), slice(start, None)
         cosines = matrix[block] @ matrix[rest].T
-        rows, columns = _nearest(cosines, enough, neighbours)
+        cosines[notes[block, None] == notes[rest]] = 0
+        cosines[scopes[block, None] != scopes[rest]] = 0
+        rows, columns = _nearest(cosines, notes[rest], enough, neighbours)
         one, other = notes[block][rows], notes[rest][columns]
-        kept = (one != other) & (scopes[block][rows] == scopes[rest][columns])
-        found = np.minimum(one, other)[kept] * count + np.maximum(one, other)[kept]
+        found = np.minimum(one, other) * count + np.maximum(one, other)
         pairs, nearest = _best(
             np.concatenate((pairs, found)),
-            np.concatenate((nearest, cosines[rows, columns][kept])),
+            np.concatenate((nearest, cosines[rows, columns])),
             limit,
         )
         if len(pairs) == limit:
@@ -102,14 +105,20 @@ def by_words(
     return _most_alike(pairs, limit), True
 
 
-def _nearest(cosines: Scores, enough: np.float32, count: int) -> tuple[Ids, Ids]:
-    """The places of the `count` highest cosines of each row that are above `enough`, besides
-    those of a passage with itself."""
+def _nearest(cosines: Scores, notes: Ids, enough: np.float32, count: int) -> tuple[Ids, Ids]:
+    """The places of the highest cosine of each row with each of the `count` best `notes` that are
+    above `enough`."""
     rows, columns = np.nonzero(cosines > enough)
     order = np.lexsort((-cosines[rows, columns], rows))
-    rows, columns = rows[order], columns[order]
-    nearest = np.arange(len(rows)) - np.searchsorted(rows, rows) <= count
-    return rows[nearest], columns[nearest]
+    rows, columns = _first_of_each(rows[order], columns[order], count * _PASSAGES_EACH)
+    with_note = rows * (int(notes.max(initial=0)) + 1) + notes[columns]
+    best = np.sort(np.unique(with_note, return_index=True)[1])
+    return _first_of_each(rows[best], columns[best], count)
+
+
+def _first_of_each(rows: Ids, columns: Ids, count: int) -> tuple[Ids, Ids]:
+    first = np.arange(len(rows)) - np.searchsorted(rows, rows) < count
+    return rows[first], columns[first]
 
 
 def _best(pairs: Ids, cosines: Scores, limit: int) -> tuple[Ids, Scores]:

@@ -84,7 +84,8 @@ async def pairs(
 ) -> tuple[Ids, Ids]:
     """Pairs of passages of which the first is one of `chunk_ids` or the second, and that are
     neighbours; each pair once."""
-    args = (namespace, json.dumps(chunk_ids.tolist()), query)
+    ids = json.dumps(chunk_ids.tolist())
+    args = (namespace, ids) if index == "chunks_fts" else (namespace, ids, query)
     rows = (await database.execute(_QUERIES[index], args)).rows
     both = [json.loads(each) for each in cast("tuple[str, str]", rows[0])]
     first, second = np.unique(np.sort(np.array(both, np.int64), axis=0), axis=1)
