@@ -6,7 +6,6 @@ Run alone: `python -m bench.importing [--full]`.
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from bench.report import verdict
 from bench.scratch import scratch
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, at
+from tests.support.memory import exports
 
 GOAL_S: Final = 60
 _NOTES: Final = 3_000
@@ -27,7 +27,6 @@ _TURNS: Final = 20_004
 """One year of a person who talks a lot."""
 _SHORT: Final = 10
 """Without `--full`, one of so many."""
-_ORIGIN: Final = dict.fromkeys(("channel", "session_id", "turn_id", "link"), "")
 
 
 async def run(full: bool = False) -> list[str]:
@@ -56,9 +55,10 @@ async def run(full: bool = False) -> list[str]:
 
 def _parts(notes: int, sessions: int, turns: int) -> Iterator[bytes]:
     """The requests of `runner memory import`: each begins with the header."""
-    header, *lines = map(_line, _entries(notes, sessions, turns))
+    counts = {"notes": notes, "note_versions": 0, "sessions": sessions, "events": turns}
+    header = exports.header(corpus.USER_ID, counts=counts)
     part = bytearray(header)
-    for line in lines:
+    for line in map(exports.line, _entries(notes, sessions, turns)):
         if len(part) + len(line) > EXPORT_PART_BYTES:
             yield bytes(part)
             part = bytearray(header)
@@ -66,80 +66,21 @@ def _parts(notes: int, sessions: int, turns: int) -> Iterator[bytes]:
     yield bytes(part)
 
 
-def _line(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry).encode() + b"\n"
-
-
 def _entries(notes: int, sessions: int, turns: int) -> Iterator[dict[str, Any]]:
     texts = iter(corpus.make(notes + turns).texts)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     moments = (at(start + timedelta(minutes=number)) for number in range(notes + turns + sessions))
-    counts = {"notes": notes, "note_versions": 0, "sessions": sessions, "events": turns}
-    yield {
-        "kind": "header",
-        "format": "oxydra-memory",
-        "version": 1,
-        "counts": counts,
-        "user_id": corpus.USER_ID,
-        "exported_at": at(start),
-    }
     for number in range(notes):
         moment = next(moments)
-        said = {
-            "version": 1,
-            "content": next(texts),
-            "tags": [],
-            "type": "fact",
-            "confidence": 1.0,
-            "rationale": "",
-            "importance": 1.0,
-            "source": "user",
-            "change": "save",
-            "restores": 0,
-            "origin": {"actor": "user", **_ORIGIN, "material": False},
-        }
-        yield {
-            "kind": "note",
-            "note_id": f"note-{number}",
-            "key": None,
-            "scope_session": None,
-            "created_at": moment,
-            "updated_at": moment,
-            "access_count": 0,
-            "accessed_at": None,
-            "superseded_by": None,
-            "superseded_reason": "",
-            "superseded_at": None,
-            "repeats_text": False,
-            "current": said,
-            "history": [],
-        }
+        yield exports.note(f"note-{number}", next(texts), created_at=moment, updated_at=moment)
     for number in range(sessions):
         moment = next(moments)
-        yield {
-            "kind": "session",
-            "session_id": f"session-{number}",
-            "title": "",
-            "channel": "",
-            "created_at": moment,
-            "updated_at": moment,
-            "turns": 1,
-            "archived_at": None,
-            "parent_id": None,
-            "state": [],
-        }
+        yield exports.session(f"session-{number}", turns=1, created_at=moment, updated_at=moment)
     for number in range(turns):
-        place = number * sessions // turns
-        yield {
-            "kind": "event",
-            "session_id": f"session-{place}",
-            "sequence": number + 1,
-            "turn_id": f"turn-{number // 2}",
-            "role": ("user", "assistant")[number % 2],
-            "text": next(texts),
-            "payload": "{}",
-            "created_at": next(moments),
-        }
+        session_id = f"session-{number * sessions // turns}"
+        said = {"turn_id": f"turn-{number // 2}", "role": ("user", "assistant")[number % 2]}
+        moment = next(moments)
+        yield exports.event(session_id, number + 1, next(texts), created_at=moment, **said)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Opens a memory: in a local file, or on a server with a replica on this machine."""
 
+import asyncio
 import json
 import logging
 import math
@@ -113,20 +114,22 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
                 WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id)),
        (SELECT json_group_array(content) FROM (
             SELECT hex(substr(content, 1, 500)) AS content FROM notes
-                WHERE namespace = ?1 AND superseded_by IS NULL ORDER BY seq DESC LIMIT 200))
+                WHERE namespace = ?1 AND superseded_by IS NULL ORDER BY seq DESC LIMIT ?5))
 """
+_LATEST_NOTES: Final = 200
+"""Of these it is asked which are in a language that the default model does not know."""
 
 
 async def _statistics(database: Database, user: User, model_id: str) -> Statistics:
     """Counts of one user's memory; vectors only of `model_id`, if given."""
     passages = json.dumps(user.namespaces)
-    result = await database.execute(_COUNT, (user.notes, passages, user.id, model_id))
+    latest = _LATEST_NOTES if model_id.startswith(DEFAULT_MODEL) else 0
+    result = await database.execute(_COUNT, (user.notes, passages, user.id, model_id, latest))
     *counts, vectors, texts = cast("tuple[Any, ...]", result.rows[0])
     found = (*counts, json.loads(vectors), await database.size_bytes(), model_id)
-    knows_english = model_id.startswith(DEFAULT_MODEL)
     # another program may have written what is no text: hex is any value's
     starts = [bytes.fromhex(each).decode(errors="replace") for each in json.loads(texts)]
-    foreign = foreign_percent(starts) if knows_english else 0
+    foreign = await asyncio.to_thread(foreign_percent, starts)
     return replace(Statistics(*found), foreign_percent=foreign)
 
 

@@ -294,8 +294,8 @@ def _putting(
     other: Callable[[Any], object] | None = None,
 ) -> Iterator[Statement]:
     """One statement for all rows of a kind: the engine takes longer to understand each than to
-    write a row. `other` makes something of a value that is none of
-    JSON's; without it, such a value raises `TypeError`, and what cannot be stored `ValueError`."""
+    write a row. `other` makes something of a value that is none of JSON's; without it, such a value
+    raises `TypeError`, and what cannot be stored `ValueError`."""
     listed = partial(json.dumps, ensure_ascii=False, allow_nan=False, default=other)
     notes, passages, vectors = (*kinds, (), ())[:3]
     if notes:

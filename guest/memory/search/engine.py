@@ -213,11 +213,15 @@ class Search:
             recency = Recency.of_now(self._recency_weight)
             reranking = await question.reranking(self._patience.rerank_s)
             wanted = reranking.needed(len(before) + top_k + 1)
+            similarity = evidence[_NOTES].similarity
             shown = await self._show(
-                *(ranked, wanted, warnings, only),
+                ranked,
+                wanted,
+                warnings,
+                only,
                 evidence=evidence,
                 recency=recency,
-                vectors=similarity.vectors if (similarity := evidence[_NOTES].similarity) else None,
+                vectors=similarity.vectors if similarity else None,
             )
             if len(shown) >= wanted or among is not None:
                 break
@@ -264,7 +268,13 @@ class Search:
         saved = Dated(note.note_id, note.text, _LATER, embedded.vectors[0])
         only = Only(session_id=session_id)
         return await self._show(
-            *(ranked, SIMILAR_MAX, [], only), vectors=vectors, saved=saved, without_keys=FIXED
+            ranked,
+            SIMILAR_MAX,
+            [],
+            only,
+            vectors=vectors,
+            saved=saved,
+            without_keys=FIXED,
         )
 
     @property

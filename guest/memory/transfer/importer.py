@@ -1,6 +1,5 @@
 """Imports lines into a store: each exactly as it was, once, and never overwriting anything else."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -226,15 +225,22 @@ class Plan:
             state = (line.session_id, each.name, each.value, each.epoch, each.updated_at)
             self._add(Statement(_STATE, state))
 
-    def events(self, session_id: str, lines: Sequence[EventLine]) -> None:
-        """Add events of a session under their numbers; the batch fails if a number is taken or the
-        session is not the user's."""
-        self._add(store.require_session(session_id, self.user))
-        for line in lines:
-            self._add(Statement(_EVENT, tuple(line.model_dump(exclude={"kind"}).values())))
-            self.adding.append(len(self.statements))
-            about = (session_id, line.role, line.text, line.created_at, line.sequence)
-            self._add(indexing(self.user.conversations, *about))
+    def event(self, line: EventLine) -> None:
+        """Add an event under its number; the batch fails if the number is taken or the session
+        is not the user's."""
+        self._add(store.require_session(line.session_id, self.user))
+        self._add(Statement(_EVENT, tuple(line.model_dump(exclude={"kind"}).values())))
+        self.adding.append(len(self.statements))
+        self._add(
+            indexing(
+                self.user.conversations,
+                line.session_id,
+                line.role,
+                line.text,
+                line.created_at,
+                line.sequence,
+            )
+        )
 
     def _add(self, statement: Statement) -> None:
         self.statements.append(statement)
@@ -341,7 +347,6 @@ async def plan_conversations(
     here = await stored.conversations(
         [line for _, line in group if isinstance(line, SessionLine | EventLine)]
     )
-    events: dict[str, list[EventLine]] = defaultdict(list)
     for number, line in group:
         with plan.about(number):
             if isinstance(line, SessionLine):
@@ -353,10 +358,8 @@ async def plan_conversations(
                 made = plan.changes.made | before.made
                 outcome = merge.about_event(line, here, made)
                 if outcome == "created":
-                    events[line.session_id].append(line)
+                    plan.event(line)
                 plan.settle(outcome)
-    for session_id, lines in events.items():
-        plan.events(session_id, lines)
 
 
 def _continued(line: NoteLine) -> str:

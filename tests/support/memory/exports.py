@@ -20,7 +20,7 @@ def entities(export: bytes) -> list[bytes]:
 
 
 def header(user_id: str = "alice", **other: Any) -> bytes:
-    return _line(
+    return line(
         {"kind": "header", "format": "oxydra-memory", "version": 1, "user_id": user_id}
         | {"exported_at": TIME, "counts": {}}
         | other
@@ -100,7 +100,7 @@ def event(session_id: str, sequence: int, text: str, **other: Any) -> dict[str, 
 
 def file(*lines: dict[str, Any], user_id: str = "alice") -> bytes:
     """A header and `lines`, as one request holds them."""
-    return header(user_id) + b"".join(map(_line, lines))
+    return header(user_id) + b"".join(map(line, lines))
 
 
 def sealed(*lines: dict[str, Any], user_id: str = "alice") -> bytes:
@@ -108,8 +108,9 @@ def sealed(*lines: dict[str, Any], user_id: str = "alice") -> bytes:
     begun = file(*lines, user_id=user_id)
     content = begun.split(b"\n", 1)[1]
     end = {"kind": "end", "lines": len(lines), "sha256": hashlib.sha256(content).hexdigest()}
-    return begun + _line(end | {"counts": {}})
+    return begun + line(end | {"counts": {}})
 
 
-def _line(value: dict[str, Any]) -> bytes:
+def line(value: dict[str, Any]) -> bytes:
+    """One line of a file."""
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
