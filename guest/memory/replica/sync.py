@@ -51,7 +51,7 @@ _PULL: Final = (
     """,  # noqa: S608
     f"""
     SELECT chunks.revision, chunks.chunk_id, chunks.note_id, chunks.session_id, chunks.sequence,
-           chunks.position, chunks.context, chunks.body, chunks.words, chunks.neighbours,
+           chunks.position, chunks.context, chunks.body, chunks.words,
            event.role, event.created_at
         FROM chunks LEFT JOIN conversation_events AS event USING (session_id, sequence)
         WHERE chunks.namespace = ? AND (chunks.revision, chunks.chunk_id) > (?, ?)
@@ -87,17 +87,17 @@ INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_a
 """
 _PUT_EVENTS: Final = """
 INSERT INTO conversation_events (session_id, sequence, role, created_at, turn_id, text, payload)
-    SELECT row.value ->> 3, row.value ->> 4, row.value ->> 10, row.value ->> 11, '', '', ''
+    SELECT row.value ->> 3, row.value ->> 4, row.value ->> 9, row.value ->> 10, '', '', ''
         FROM json_each(?1) AS row WHERE row.value ->> 3 IS NOT NULL
     ON CONFLICT (session_id, sequence) DO NOTHING
 """
 _PUT_CHUNKS: Final = f"""
 INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position, context, body,
-                    words, neighbours)
-    SELECT ?1, {_values(1, 10)} FROM json_each(?2) AS row WHERE true
+                    words)
+    SELECT ?1, {_values(1, 9)} FROM json_each(?2) AS row WHERE true
     ON CONFLICT (chunk_id) DO UPDATE SET
         position = excluded.position, context = excluded.context, body = excluded.body,
-        words = excluded.words, neighbours = excluded.neighbours
+        words = excluded.words
 """  # noqa: S608
 _PUT_VECTORS: Final = """
 INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector, digest)
@@ -359,7 +359,7 @@ def _id_sets(result: Result) -> tuple[frozenset[int], frozenset[int]]:
 
 _WATCHED: Final = {
     "notes": ("seq", f"{VERSIONED}, key, scope_session, created_at, updated_at, {ENDED}"),
-    "chunks": ("chunk_id", "position, context, body, words, neighbours"),
+    "chunks": ("chunk_id", "position, context, body, words"),
     "chunks_vec": ("chunk_id", "model_id, vector"),
 }
 """Each table's key, and the columns whose changes count: `revision` and the recall of a

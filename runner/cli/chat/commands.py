@@ -240,7 +240,8 @@ async def _memory(chat: Chat, query: str) -> None:
         await chat.screen.table(Rows(HITS, reply.notes))
         if reply.next_cursor:
             following = shlex.join((*query.split(), f"--cursor={reply.next_cursor}"))
-            await chat.screen.status(f"there is more: runner memory search {following}")
+            hint = f"there is more: runner memory search {following}"
+            await chat.screen.status(chat.conversation.mended(hint))
     else:
         await chat.screen.line("nothing found", Style.NOTICE)
 

@@ -87,7 +87,7 @@ class Conversation:
     ) -> None:
         self._connection = Connection(connect, reconnect_within_s)
         self._screen = screen
-        self._mended = mended
+        self.mended = mended
         self._agent_stays = agent_stays
         self._turn_id = ""
         self._reconnected = False
@@ -242,7 +242,7 @@ class Conversation:
 
     def failure(self, brief: str, resolution: str, details: str = "") -> str:
         """What went wrong, why, and the fix for this user."""
-        return failure_lines(brief, self._mended(resolution), details)
+        return failure_lines(brief, self.mended(resolution), details)
 
     async def cancel(self) -> bool:
         """Cancel the running turn. False if none runs."""
@@ -274,7 +274,7 @@ class Conversation:
                 await self._screen.line(_NOT_KNOWN, Style.FAILURE)
             return False
         except asyncio.CancelledError as error:
-            told = self._mended(GOES_ON.format(session=one_line(self.session_id)))
+            told = self.mended(GOES_ON.format(session=one_line(self.session_id)))
             if INTERRUPT in error.args and await self.client.cancel_turn(turn_id):
                 told = "the turn is cancelled"
             elif self.temporary:
