@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self, TypeGuard, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
@@ -55,6 +55,13 @@ THINKING_TOKENS: Final = {"low": 2_048, "medium": 10_000, "high": 16_384}
 def conflict(message: Any, **shown: Any) -> PydanticCustomError:
     """A problem of several settings together; {names} in `message` are those of `shown`."""
     return PydanticCustomError("conflict", message, shown)
+
+
+def _relative(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise PydanticCustomError("path", "is not a path below the project")
+    return str(path)
 
 
 def _absolute(value: Path) -> Path:
@@ -216,6 +223,13 @@ Tokens = Annotated[int, count(0, 10**12)]
 WindowShare = Annotated[float, number(0.1, 0.95)]
 Cpus = Annotated[float, number(0.1, 1024)]
 
+RelativePaths = Annotated[
+    tuple[Annotated[str, text("a path", max_length=1000), AfterValidator(_relative)], ...],
+    Field(max_length=100, description="a list of paths below the project"),
+]
+
+PROJECT_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""The name of a project."""
 TIER_PATTERN: Final = "[a-z][a-z0-9_]{0,31}"
 """The name of a tier. The runner knows which there are."""
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -891,6 +905,30 @@ class EgressSettings(Section):
         return self.agent.is_open or self.shell.is_open
 
 
+class ProjectSettings(Section):
+    """`[workspace.projects.NAME]`: a directory of the operator's that agent and commands see as
+    `/projects/NAME`, read-only unless `write`. `hide` names files below it that nobody reads,
+    `lift` directories such as ".git" that may be written, too.
+    """
+
+    path: AbsolutePath
+    write: Switch = False
+    hide: RelativePaths = ()
+    lift: RelativePaths = ()
+
+
+class WorkspaceSettings(Section):
+    """`[workspace]`: what a user's guests see besides the workspace."""
+
+    projects: Annotated[
+        dict[
+            Annotated[str, text("a name of letters, digits, . _ and -", rf"^{PROJECT_PATTERN}$")],
+            ProjectSettings,
+        ],
+        Field(max_length=16, description="a table of settings"),
+    ] = Field(default_factory=dict)
+
+
 class UserSettings(Section):
     """The settings of one user; their agent guest gets these and no others."""
 
@@ -900,6 +938,7 @@ class UserSettings(Section):
     shell: ShellSettings = ShellSettings()
     mcp: McpSettings = McpSettings()
     egress: EgressSettings = EgressSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
 
     def for_model(self, window: int, fits: int) -> Self:
         """The settings for a model with this window, of which a request may take what `fits`.

@@ -17,7 +17,13 @@ from wire.egress.loopback import LoopbackServer, handed
 from wire.envelope import Secrets
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
-from wire.settings import EgressSettings, UserSettings, plain_address, to_json
+from wire.settings import (
+    EgressSettings,
+    UserSettings,
+    WorkspaceSettings,
+    plain_address,
+    to_json,
+)
 from wire.transport import new_token
 from wire.v1 import bootstrap_pb2, egress_pb2, shell_pb2
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
@@ -232,17 +238,16 @@ class AgentLauncher(_Launcher):
         seen = GuestMounts(mounts, self._own_files)
         embedder, shell = _as_seen(embedder, seen), _as_seen(shell, seen)
         egress = egress and _as_seen(egress, seen)
-        paths = {
-            bound.mount.name: str(seen.path(bound.host_path))
-            for bound in self.workspace.mounts(Role.AGENT)
-            if bound.mount.name in bootstrap_pb2.GuestPaths.DESCRIPTOR.fields_by_name
-        }
+        paths = bootstrap_pb2.GuestPaths(database=str(seen.path(self.db_path)))
+        for bound in self.workspace.mounts(Role.AGENT):
+            if bound.mount.name in paths.DESCRIPTOR.fields_by_name:
+                setattr(paths, bound.mount.name, str(seen.path(bound.host_path)))
         message = BootstrapEnvelope(
             version=ENVELOPE_VERSION,
             user_id=self.workspace.user_id,
             tier=self.capabilities.tier,
             gateway=self._placement.listener(self.workspace.socket(Role.AGENT), seen, Port.GATEWAY),
-            paths=bootstrap_pb2.GuestPaths(**paths, database=str(seen.path(self.db_path))),
+            paths=paths,
             settings=to_json(_for_agent(self._settings)),
             secrets=_agents_own(self._settings, self.secrets, job_key).message(),
             embedder=embedder,
@@ -302,10 +307,12 @@ def _clock(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _for_agent(settings: UserSettings) -> UserSettings:
-    """The settings without what proves the user to servers outside, and what may leave."""
+    """The settings without what proves the user to servers outside, what may leave, and paths of
+    the host."""
     agent = settings.agent
     shown = agent.model_copy(update={"base_url": plain_address(agent.base_url)})
-    return settings.model_copy(update={"agent": shown, "egress": EgressSettings()})
+    own = {"agent": shown, "egress": EgressSettings(), "workspace": WorkspaceSettings()}
+    return settings.model_copy(update=own)
 
 
 def _agents_own(settings: UserSettings, secrets: Secrets, job_key: str) -> Secrets:

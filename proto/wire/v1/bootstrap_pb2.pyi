@@ -418,6 +418,7 @@ class GuestPaths(_message.Message):
     VAULT_FIELD_NUMBER: _builtins.int
     IPC_FIELD_NUMBER: _builtins.int
     DATABASE_FIELD_NUMBER: _builtins.int
+    PROJECTS_FIELD_NUMBER: _builtins.int
     internal: _builtins.str
     """.oxydra"""
     shared: _builtins.str
@@ -426,6 +427,8 @@ class GuestPaths(_message.Message):
     ipc: _builtins.str
     database: _builtins.str
     """the memory's file; what is fetched from a server is beside it"""
+    @_builtins.property
+    def projects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Project]: ...
     def __init__(
         self,
         *,
@@ -435,14 +438,67 @@ class GuestPaths(_message.Message):
         vault: _builtins.str = ...,
         ipc: _builtins.str = ...,
         database: _builtins.str = ...,
+        projects: _abc.Iterable[Global___Project] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "internal", b"internal", "ipc", b"ipc", "shared", b"shared", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "internal", b"internal", "ipc", b"ipc", "projects", b"projects", "shared", b"shared", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GuestPaths: _TypeAlias = GuestPaths  # noqa: Y015
+
+@_typing.final
+class Project(_message.Message):
+    """A directory of the operator's, at /projects/NAME for tools and commands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    WRITABLE_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    WALLS_FIELD_NUMBER: _builtins.int
+    HIDDEN_FIELD_NUMBER: _builtins.int
+    LIFTED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    path: _builtins.str
+    """as the agent guest sees it"""
+    writable: _builtins.bool
+    @_builtins.property
+    def directory(self) -> Global___Directory:
+        """which one it must be; absent where no number is the same inside"""
+
+    @_builtins.property
+    def walls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what nobody writes, below `path`: ".git" """
+
+    @_builtins.property
+    def hidden(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what nobody reads, below `path`: ".env" """
+
+    @_builtins.property
+    def lifted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what would be a wall, and is not for this session"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        path: _builtins.str = ...,
+        writable: _builtins.bool = ...,
+        directory: Global___Directory | None = ...,
+        walls: _abc.Iterable[_builtins.str] | None = ...,
+        hidden: _abc.Iterable[_builtins.str] | None = ...,
+        lifted: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory", "hidden", b"hidden", "lifted", b"lifted", "name", b"name", "path", b"path", "walls", b"walls", "writable", b"writable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Project: _TypeAlias = Project  # noqa: Y015
 
 @_typing.final
 class MaintenanceJob(_message.Message):

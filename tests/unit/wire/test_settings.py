@@ -45,7 +45,7 @@ def credential(**changed: object) -> str:
 @pytest.mark.parametrize("settings", [UserSettings(), CHANGED])
 def test_settings_arrive_whole(settings: UserSettings) -> None:
     sections = to_json(settings)
-    assert set(sections) == {"memory", "tools", "agent", "shell", "mcp", "egress"}
+    assert set(sections) == {"memory", "tools", "agent", "shell", "mcp", "egress", "workspace"}
     assert from_json(sections) == settings
 
 
