@@ -13,8 +13,6 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import short_id
 from runner.cli.output import HIT, Shape, clip, local_day, neutralise, one_line, to_the_second
 
-PROPOSED_FROM_PERCENT: Final = 10
-"""From this share of notes in other languages on, the model that knows them is proposed."""
 _TEXT_CELLS: Final = 200
 _LABELS_CELLS: Final = 50
 _TABLE_CELLS: Final = 120
@@ -51,7 +49,7 @@ def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
         parts.append("encrypted")
     if found.replica_synced_at:
         parts.append(f"local copy {replica_age_s(found):.0f} s old")
-    if found.foreign_percent >= PROPOSED_FROM_PERCENT:
+    if found.foreign_percent:
         parts.append(
             f"{found.foreign_percent} % of the notes are not in English, which alone the model "
             'knows: set [embedder] model = "multilingual"'

@@ -48,5 +48,7 @@ async def test_they_are_counted_while_the_default_model_is_used(tmp_path: Path) 
             assert (await memory.statistics()).foreign_percent == percent
 
 
-def test_nothing_is_nothing() -> None:
-    assert foreign_percent([]) == 0
+@pytest.mark.parametrize(("foreign", "of", "percent"), [(0, 0, 0), (9, 100, 0), (1, 10, 10)])
+def test_less_than_a_tenth_is_none(foreign: int, of: int, percent: int) -> None:
+    texts = ["наш кот боится грозы"] * foreign + ["The cat is grey."] * (of - foreign)
+    assert foreign_percent(texts) == percent

@@ -41,7 +41,7 @@ OTHERS = [gateway_pb2.ModelVectors(model="old", vectors=204)]
             ),
             "1,000 passages, 50 % embedded (embedding with new, about 7 minutes left)",
         ),
-        (Reply(passages=1, passages_embedded=1, foreign_percent=9), "1 passage, all embedded"),
+        (Reply(passages=1, passages_embedded=1, foreign_percent=0), "1 passage, all embedded"),
         (
             Reply(passages=1, passages_embedded=1, foreign_percent=10),
             "1 passage, all embedded · 10 % of the notes are not in English, which alone the model "

@@ -87,7 +87,7 @@ const Warnings = ({ counted }) =>
     html`<p class="notice" role="status">${semantic(counted.embedder)}</p>`}
     ${counted.embedder === "ready" && percent(counted) < 100 &&
     html`<p class="notice" role="status">Search by meaning has read ${percent(counted)} % so far. The rest is found by its words.</p>`}
-    ${counted.foreign_percent >= 10 &&
+    ${counted.foreign_percent > 0 &&
     html`<p class="notice" role="status">${counted.foreign_percent} % of the notes are not in English, the only language that
       search by meaning knows now. Whoever runs this can set <code>[embedder] model = "multilingual"</code>.</p>`}`;
 
