@@ -12,6 +12,7 @@ import sys
 from asyncio import constants, selector_events, sslproto
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,56 +34,47 @@ from egress.watch import Watch
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
+@dataclass(repr=False, eq=False)
 class Control(egress_pb2_grpc.EgressServicer):
     """The service. Its only caller is the runner."""
 
-    def __init__(
-        self,
-        state: State,
-        admission: Admission,
-        allowance: Allowance,
-        watch: Watch,
-        runner: ssl.SSLContext | None = None,
-    ) -> None:
-        self._runner = runner
-        self._state = state
-        self._admission = admission
-        self._allowance = allowance
-        self._watch = watch
+    state: State
+    admission: Admission
+    allowance: Allowance
+    watch: Watch
+    runner: ssl.SSLContext | None = None
 
     async def Configure(  # noqa: N802
         self, request: egress_pb2.EgressConfiguration, _: _Context
     ) -> egress_pb2.EgressConfigured:
         try:
-            state = self._state
-            configuration = Configuration.of(
-                request, state.interception, state.served, self._runner
-            )
+            state = self.state
+            configuration = Configuration.of(request, state.interception, state.served, self.runner)
         except ValueError as error:
-            self._state.shut(f"what may leave could not be read, so nothing does: {error}")
-            self._admission.review()
+            self.state.shut(f"what may leave could not be read, so nothing does: {error}")
+            self.admission.review()
             raise WireError(
                 Code.INVALID_ARGUMENT,
                 "egress cannot read what may leave, so nothing does",
                 details=str(error),
                 resolution="correct [egress] in runner.toml, then: runner egress reload",
             ) from None
-        self._allowance.configure(request.limits, request.spent)
-        self._state.open(configuration)
-        self._admission.review()
+        self.allowance.configure(request.limits, request.spent)
+        self.state.open(configuration)
+        self.admission.review()
         log.info("configured", extra={"event": "configured"})
         return egress_pb2.EgressConfigured(authority_pem=configuration.interception.authority_pem)
 
     async def Watch(  # noqa: N802
         self, request_iterator: AsyncIterator[egress_pb2.EgressReply], _: _Context
     ) -> AsyncIterator[egress_pb2.EgressEvent]:
-        async for event in self._watch.stream(request_iterator):
+        async for event in self.watch.stream(request_iterator):
             yield event
 
     async def Counters(  # noqa: N802
         self, _: egress_pb2.EgressCountersRequest, __: _Context
     ) -> egress_pb2.EgressCountersReply:
-        return self._admission.counters()
+        return self.admission.counters()
 
 
 log = logging.getLogger(__name__)

@@ -24,11 +24,9 @@ class PeerClient(Protocol):
     @property
     def peer(self) -> Peer:
         """Where that one is."""
-        ...
 
     def move(self, peer: Peer) -> None:
         """Go there with what begins from now on."""
-        ...
 
 
 class PeerAddresses:

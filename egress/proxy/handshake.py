@@ -59,19 +59,15 @@ class ConnectionHandler(Protocol):
 
     def greet(self, line: bytes) -> None:
         """Take the line that comes before HTTP. Raises `Refused`."""
-        ...
 
     def tunnel(self, transport: asyncio.Transport, wanted: Connect) -> None:
         """Open a tunnel; `transport` is not being read."""
-        ...
 
     def serve(self, transport: asyncio.Transport, read: bytes) -> None:
         """Serve HTTP; `read` is what was read of it."""
-        ...
 
     def lost(self) -> None:
         """The connection has ended."""
-        ...
 
 
 class HandshakeReader(asyncio.Protocol):

@@ -35,15 +35,12 @@ class Embedder(Protocol):
         Raises `guest.errors.EmbedderError` within `timeout` seconds: UNAVAILABLE while the model
         loads or the process is away, FAILED_PRECONDITION if there will be no vectors.
         """
-        ...
 
     async def state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""
-        ...
 
     async def close(self) -> None:
         """Release the connection. Idempotent."""
-        ...
 
 
 class Backend(Protocol):
@@ -60,7 +57,6 @@ class Backend(Protocol):
 
         Blocks; called from one thread at a time.
         """
-        ...
 
 
 def unit_rows(rows: npt.NDArray[np.floating]) -> Vectors:
@@ -98,4 +94,3 @@ class RerankingEmbedder(Protocol):
 
         Raises `guest.errors.EmbedderError` within `timeout` seconds.
         """
-        ...

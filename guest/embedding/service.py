@@ -46,6 +46,7 @@ class _Request:
 _Slice = tuple[_Request, list[str]]
 
 
+@dataclass(repr=False, eq=False)
 class Batcher:
     """Merges concurrent requests into bounded batches for one compute thread.
 
@@ -55,20 +56,13 @@ class Batcher:
     there once after `idle_s` seconds without work.
     """
 
-    def __init__(
-        self,
-        encode: Callable[[Sequence[str]], Vectors],
-        compute: Executor,
-        *,
-        on_idle: Callable[[], None] = lambda: None,
-        idle_s: float = IDLE_S,
-        max_waiting: int = MAX_WAITING_TEXTS,
-    ) -> None:
-        self._max_waiting = max_waiting
-        self._encode = encode
-        self._compute = compute
-        self._on_idle = on_idle
-        self._idle_s = idle_s
+    encode: Callable[[Sequence[str]], Vectors]
+    compute: Executor
+    on_idle: Callable[[], None] = lambda: None
+    idle_s: float = IDLE_S
+    max_waiting: int = MAX_WAITING_TEXTS
+
+    def __post_init__(self) -> None:
         self._fresh: deque[_Request] = deque()
         self._begun: deque[_Request] = deque()
         self._fresh_next = True
@@ -88,11 +82,11 @@ class Batcher:
         Raises `WireError`: RESOURCE_EXHAUSTED if too many texts are waiting, INTERNAL if the model
         failed on these texts. Cancelling the caller removes its waiting texts from the queue.
         """
-        if self._waiting_texts + len(texts) > self._max_waiting:
+        if self._waiting_texts + len(texts) > self.max_waiting:
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
                 "the embedder is overloaded",
-                details=f"{self._waiting_texts} texts are waiting; at most {self._max_waiting} may",
+                details=f"{self._waiting_texts} texts are waiting; at most {self.max_waiting} may",
             )
         request = _Request(texts, asyncio.get_running_loop().create_future())
         self._fresh.append(request)
@@ -109,11 +103,11 @@ class Batcher:
                     await self._run(batch)
                 self._arrived.clear()
                 try:
-                    async with asyncio.timeout(self._idle_s):
+                    async with asyncio.timeout(self.idle_s):
                         await self._arrived.wait()
                 except TimeoutError:
                     loop = asyncio.get_running_loop()
-                    await loop.run_in_executor(self._compute, self._on_idle)
+                    await loop.run_in_executor(self.compute, self.on_idle)
                     if not self._waiting_texts:
                         return
         finally:
@@ -172,7 +166,7 @@ class Batcher:
         self._batch_began = time.monotonic()
         try:
             vectors = await asyncio.get_running_loop().run_in_executor(
-                self._compute, self._encode, texts
+                self.compute, self.encode, texts
             )
         finally:
             self._batch_began = None
@@ -208,42 +202,36 @@ STALLED_S: Final = 120.0
 """No bounded batch takes this long: the compute thread hangs."""
 
 
+@dataclass(repr=False, eq=False)
 class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
     """Serves one backend, and a reranker if there is one to load; `prepare` loads them in the
     thread that computes."""
 
-    def __init__(
-        self,
-        load: Callable[[], Backend],
-        load_reranker: Callable[[], Reranker] | None = None,
-        *,
-        on_idle: Callable[[], None] = lambda: None,
-        retry_s: float = RETRY_S,
-        stalled_s: float = STALLED_S,
-    ) -> None:
-        self._load = load
-        self._load_reranker = load_reranker
-        self._on_idle = on_idle
-        self._retry_s = retry_s
-        self._stalled_s = stalled_s
+    load: Callable[[], Backend]
+    load_reranker: Callable[[], Reranker] | None = None
+    on_idle: Callable[[], None] = lambda: None
+    retry_s: float = RETRY_S
+    stalled_s: float = STALLED_S
+
+    def __post_init__(self) -> None:
         self._compute = ThreadPoolExecutor(1, "compute")
         self._ready: tuple[Backend, Batcher] | None = None
         self._failure: WireError | None = None
         self._reranker: Reranker | None = None
-        self._reranker_state = "" if load_reranker is None else "loading"
+        self._reranker_state = "" if self.load_reranker is None else "loading"
 
     async def prepare(self) -> None:
         """Load the model, then the reranker; retry each every `retry_s` seconds until it
         succeeds."""
         fix = 'set embedder.backend = "hashing", which needs no model'
-        backend = await self._loaded(self._load, self._note_failure, "embedding model", fix)
-        batcher = Batcher(backend.encode, self._compute, on_idle=self._on_idle)
+        backend = await self._loaded(self.load, self._note_failure, "embedding model", fix)
+        batcher = Batcher(backend.encode, self._compute, on_idle=self.on_idle)
         self._ready = (backend, batcher)
         log.info("ready: %s", backend.model_id)
-        if self._load_reranker is not None:
+        if self.load_reranker is not None:
             fix = 'set embedder.reranker = "", which needs none'
             self._reranker = await self._loaded(
-                self._load_reranker, self._note_no_reranker, "reranker", fix
+                self.load_reranker, self._note_no_reranker, "reranker", fix
             )
             self._reranker_state = "ready"
             log.info("the reranker is ready")
@@ -261,7 +249,7 @@ class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
                     said = one_line(failure)
                     log.error("%s", said)
                 note(failure)
-                await asyncio.sleep(self._retry_s)
+                await asyncio.sleep(self.retry_s)
 
     def _note_failure(self, failure: WireError) -> None:
         self._failure = failure
@@ -279,7 +267,7 @@ class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
         )
         if self._ready is not None:
             backend, batcher = self._ready
-            if batcher.busy_s > self._stalled_s:
+            if batcher.busy_s > self.stalled_s:
                 raise WireError(
                     Code.UNAVAILABLE,
                     f"the embedder has been computing one batch for {batcher.busy_s:.0f} s",

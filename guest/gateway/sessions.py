@@ -31,27 +31,20 @@ _HISTORY_DEFAULT = 100
 _LOOKED_AT = 200
 
 
+@dataclass(repr=False, eq=False)
 class Sessions:
     """Operations on the user's sessions. `is_live` tells of a turn whether it runs, or has ended
     in this launch."""
 
-    def __init__(
-        self,
-        conversations: Conversations,
-        receipts: Receipts,
-        admin: SessionAdmin,
-        records: TurnRecords,
-        is_live: Callable[[str], bool],
-    ) -> None:
-        self._conversations = conversations
-        self._receipts = receipts
-        self._admin = admin
-        self._records = records
-        self._is_live = is_live
+    conversations: Conversations
+    receipts: Receipts
+    admin: SessionAdmin
+    records: TurnRecords
+    is_live: Callable[[str], bool]
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
         return convert.session(
-            await self._conversations.create(
+            await self.conversations.create(
                 session_id=request.session_id,
                 title=request.title,
                 channel=request.channel,
@@ -60,7 +53,7 @@ class Sessions:
         )
 
     async def list(self, request: pb.ListSessionsRequest) -> pb.ListSessionsReply:
-        sessions = await self._conversations.list(
+        sessions = await self.conversations.list(
             request.limit or _LIST_DEFAULT,
             include_archived=request.include_archived,
         )
@@ -72,10 +65,10 @@ class Sessions:
         last = request.before - 1 if paging else INTEGER_MAX
 
         async def page(limit: int) -> pb.SessionHistory:
-            found = await self._conversations.history(session_id, limit + 1, last)
+            found = await self.conversations.history(session_id, limit + 1, last)
             events = found[-limit:]
             turn_ids = sorted({event.turn_id for event in events})
-            receipts = await self._receipts.of_turns(session_id, turn_ids)
+            receipts = await self.receipts.of_turns(session_id, turn_ids)
             interrupted = await self._interrupted(
                 session_id, [event for event in events if event.turn_id not in going_on]
             )
@@ -86,37 +79,37 @@ class Sessions:
                 before=events[0].sequence if len(found) > limit else 0,
             )
 
-        session = await self._conversations.get(session_id)
-        following = await self._conversations.history(session_id, 1, last + 1) if paging else []
+        session = await self.conversations.get(session_id)
+        following = await self.conversations.history(session_id, 1, last + 1) if paging else []
         going_on = {event.turn_id for event in following}
         return await largest_page(request.limit or _HISTORY_DEFAULT, page)
 
     async def _interrupted(self, session_id: str, events: Sequence[Event]) -> set[int]:
         """The last event of each turn in whose middle the agent stopped."""
-        candidates = [each for each in events if not self._is_live(each.turn_id)]
-        records = await self._records.in_session(session_id, candidates)
+        candidates = [each for each in events if not self.is_live(each.turn_id)]
+        records = await self.records.in_session(session_id, candidates)
         return {each.events[-1].sequence for each in records if each.interrupted}
 
     async def rename(self, request: pb.RenameSessionRequest) -> pb.Session:
-        return convert.session(await self._admin.rename(request.session_id, request.title))
+        return convert.session(await self.admin.rename(request.session_id, request.title))
 
     async def archive(self, request: pb.ArchiveSessionRequest) -> pb.Session:
-        archived = await self._admin.archive(request.session_id, archived=request.archived)
+        archived = await self.admin.archive(request.session_id, archived=request.archived)
         return convert.session(archived)
 
     async def forget(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
         with convert.checked():
-            await self._admin.forget(request.session_id)
+            await self.admin.forget(request.session_id)
         return pb.ForgetSessionReply()
 
     async def turn_context(self, request: pb.GetTurnContextRequest) -> pb.TurnContext:
         """What the request for an answer was made of. NOT_FOUND where that is not recorded."""
         session_id, turn_id = request.session_id, request.turn_id
         if turn_id:
-            await self._conversations.get(session_id)
-            events = await self._conversations.of_turn(session_id, turn_id)
+            await self.conversations.get(session_id)
+            events = await self.conversations.of_turn(session_id, turn_id)
         else:
-            events = await self._conversations.history(session_id, _LOOKED_AT)
+            events = await self.conversations.history(session_id, _LOOKED_AT)
         for turn in reversed(by_turn(events)):
             if (request_for := request_in(turn)) is not None:
                 return convert.turn_context(turn, request_for)
@@ -140,7 +133,7 @@ class Sessions:
     async def require(self, session_id: str) -> str:
         """`session_id`, which must be one of this user's; NOT_FOUND otherwise."""
         with convert.checked():
-            await self._conversations.get(validation.identifier("session_id", session_id))
+            await self.conversations.get(validation.identifier("session_id", session_id))
         return session_id
 
 
@@ -177,7 +170,7 @@ class TemporarySessions(Sessions):
         validation.temporary(request)
         if self._look is None:
             self._look = asyncio.create_task(self._end_idle(), name="temporary-conversations")
-        for surplus in (await self._conversations.list(2 * OPEN_MAX))[OPEN_MAX - 1 :]:
+        for surplus in (await self.conversations.list(2 * OPEN_MAX))[OPEN_MAX - 1 :]:
             await self._end(surplus.session_id)
         return await super().create(
             pb.CreateSessionRequest(
@@ -200,7 +193,7 @@ class TemporarySessions(Sessions):
 
     async def end_idle(self, now: datetime) -> None:
         """End those without a turn for `IDLE`, except where one runs."""
-        for each in await self._conversations.list(2 * OPEN_MAX):
+        for each in await self.conversations.list(2 * OPEN_MAX):
             if each.updated_at < at(now - IDLE):
                 with suppress(WireError):
                     await self._end(each.session_id)

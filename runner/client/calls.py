@@ -39,11 +39,9 @@ class Replies(Protocol):
 
     async def read(self) -> Message | None:
         """The next reply; None after the last one. Raises `WireError`."""
-        ...
 
     def cancel(self) -> None:
         """End the call. Idempotent."""
-        ...
 
 
 Begin = Callable[[MethodDescriptor, Message], Replies]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final, Self
 
 from wire.errors import Code, WireError
@@ -17,22 +18,17 @@ RECONNECT_WITHIN_S: Final = 60.0
 RECONNECT_EVERY_S: Final = 0.25
 
 
+@dataclass(repr=False, eq=False)
 class Connection:
     """The connection to an agent that may be restarted, which is waited for `within_s` seconds.
     `first` is one that there is already."""
 
-    def __init__(
-        self,
-        connect: Connect,
-        within_s: float = RECONNECT_WITHIN_S,
-        first: GatewayClient | None = None,
-    ) -> None:
-        self._connect = connect
-        self._within_s = within_s
-        self._client = first
+    connect: Connect
+    within_s: float = RECONNECT_WITHIN_S
+    first: GatewayClient | None = None
 
     async def __aenter__(self) -> Self:
-        if self._client is None:
+        if self.first is None:
             await self.open()
         return self
 
@@ -42,28 +38,28 @@ class Connection:
     @property
     def client(self) -> GatewayClient:
         """The current connection. There is one while this is entered."""
-        assert self._client is not None
-        return self._client
+        assert self.first is not None
+        return self.first
 
     async def open(self) -> GatewayClient:
         """Connect anew. Raises `WireError` if the agent does not come back in time."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._within_s
+        deadline = loop.time() + self.within_s
         while True:
             try:
-                client = await self._connect()
+                client = await self.connect()
                 break
             except WireError as error:
                 if error.code is not Code.UNAVAILABLE or loop.time() > deadline:
                     raise
                 await asyncio.sleep(RECONNECT_EVERY_S)
         await self.close()
-        self._client = client
+        self.first = client
         return client
 
     async def close(self) -> None:
         """Close the connection. Idempotent."""
-        client, self._client = self._client, None
+        client, self.first = self.first, None
         if client is not None:
             await client.close()
 

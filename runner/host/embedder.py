@@ -28,6 +28,7 @@ import logging
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -181,6 +182,7 @@ class EmbedderHome:
         return path.read_text()
 
 
+@dataclass(repr=False, eq=False)
 class Embedder(SharedEmbedder):
     """One runner's share in the embedder of `home`.
 
@@ -188,28 +190,23 @@ class Embedder(SharedEmbedder):
     embedder; `link` is empty and `status` says so.
     """
 
-    def __init__(
-        self,
-        home: EmbedderHome,
-        driver: TierDriver,
-        policy: Policy = POLICY,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
-        self._home = home
-        self._endpoint = home.endpoint
-        self._driver = driver
-        self._policy = policy
-        self._environ = environ
-        self._enabled = home.backend != "none"
+    home: EmbedderHome
+    driver: TierDriver
+    policy: Policy = POLICY
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def __post_init__(self) -> None:
+        self._endpoint = self.home.endpoint
+        self._enabled = self.home.backend != "none"
         self._since = datetime.now(UTC)
         self._link = bootstrap_pb2.Link(unavailable_reason=NONE)
         self._lease: int | None = None
         self._supervisor = Supervisor(
-            driver,
+            self.driver,
             Role.EMBEDDER,
             self._prepare,
             on_handle=self._record,
-            policy=policy,
+            policy=self.policy,
             shared=self._recovering,
         )
 
@@ -221,19 +218,19 @@ class Embedder(SharedEmbedder):
         """
         if not self._enabled or self._lease is not None:
             return
-        self._token, self._authority = self._home.prepare()
+        self._token, self._authority = self.home.prepare()
         self._link = bootstrap_pb2.Link(
             endpoint=self._endpoint,
             token=self._token,
             identity=self._authority.issue(Party.AGENT).message(),
         )
-        self._lease = await locked(self._home.leases, _LEASE_WAIT_S, shared=True)
+        self._lease = await locked(self.home.leases, _LEASE_WAIT_S, shared=True)
         if self._lease is None:
             raise HostError(
                 Code.UNAVAILABLE,
                 "an earlier embedder does not end",
-                details=f"{self._home.leases} has been locked for {_LEASE_WAIT_S:g} s",
-                resolution=f"fuser --kill {self._home.leases}",
+                details=f"{self.home.leases} has been locked for {_LEASE_WAIT_S:g} s",
+                resolution=f"fuser --kill {self.home.leases}",
             )
         self._supervisor.start_in_background()
 
@@ -264,7 +261,7 @@ class Embedder(SharedEmbedder):
         os.close(self._lease)
         self._lease = None
         try:
-            alone = await locked(self._home.leases, _LAST_WAIT_S)
+            alone = await locked(self.home.leases, _LAST_WAIT_S)
         except OSError as error:
             log.warning("embedder: %s; it ends by itself", error)
             return
@@ -272,16 +269,16 @@ class Embedder(SharedEmbedder):
             return
         try:
             if (handle := await self._running()) is not None:
-                await self._driver.stop(handle, self._policy.stop_grace)
-            self._home.socket.unlink(missing_ok=True)
-            self._home.state.unlink(missing_ok=True)
+                await self.driver.stop(handle, self.policy.stop_grace)
+            self.home.socket.unlink(missing_ok=True)
+            self.home.state.unlink(missing_ok=True)
         finally:
             os.close(alone)
 
     @contextlib.asynccontextmanager
     async def _recovering(self) -> AsyncIterator[Handle | None]:
         """The running embedder, or None. One runner at a time may be in here."""
-        lock = await locked(self._home.spawn_lock, _SPAWN_WAIT_S)
+        lock = await locked(self.home.spawn_lock, _SPAWN_WAIT_S)
         if lock is None:
             raise HostError(
                 Code.UNAVAILABLE,
@@ -295,28 +292,28 @@ class Embedder(SharedEmbedder):
     async def _running(self) -> Handle | None:
         """The running embedder, whoever started it, recovered for our driver."""
         try:
-            saved = load_state(self._home.state)
+            saved = load_state(self.home.state)
         except ValueError as error:
             log.warning("the embedder's state cannot be read: %s", error)
             saved = ()
         for handle in saved:
-            known = (await self._driver.inspect(handle)).running
-            if known or await self._driver.recover(handle):
+            known = (await self.driver.inspect(handle)).running
+            if known or await self.driver.recover(handle):
                 return handle
         return None
 
     def _record(self, handle: Handle | None) -> None:
         if handle is not None:  # after an end, the state may already be that of another runner
-            save_state(self._home.state, [handle])
+            save_state(self.home.state, [handle])
 
     def _weights(self) -> Weights:
-        home = self._home
-        model = weights_of(home.backend, home.model, self._environ)
-        return model | weights_of_reranker(home.reranker, self._environ)
+        home = self.home
+        model = weights_of(home.backend, home.model, self.environ)
+        return model | weights_of_reranker(home.reranker, self.environ)
 
     def _prepare(self) -> Launch:
         """A new launch. Raises `TierError` if its model is not on this host."""
-        home, capabilities = self._home, self._driver.capabilities
+        home, capabilities = self.home, self.driver.capabilities
         own_files = Role.EMBEDDER in capabilities.own_files
         weights = self._weights() if own_files else Weights()
         mounts = (
@@ -338,7 +335,7 @@ class Embedder(SharedEmbedder):
         )
         environment = {
             name: value
-            for name, value in self._environ.items()
+            for name, value in self.environ.items()
             if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
         }
         if own_files:

@@ -117,6 +117,7 @@ Adopt = Callable[[Launch], Awaitable[tuple[Launch, Handle] | None]]
 """Returns a launch as it was, with the handle of its guest, or None."""
 
 
+@dataclass(repr=False, eq=False)
 class Supervisor:
     """Supervises one guest of one role.
 
@@ -134,28 +135,18 @@ class Supervisor:
     is ended.
     """
 
-    def __init__(
-        self,
-        driver: TierDriver,
-        role: str,
-        prepare: Callable[[], Launch],
-        *,
-        on_handle: Callable[[Handle | None], None],
-        policy: Policy | None = None,
-        verify: Callable[[grpc.aio.Channel], Awaitable[None]] | None = None,
-        shared: Callable[[], AbstractAsyncContextManager[Handle | None]] | None = None,
-        adopt: Adopt | None = None,
-        guard: Callable[[grpc.aio.Channel], Awaitable[NoReturn]] | None = None,
-    ) -> None:
-        self._adopt = adopt
-        self._guard = guard
-        self._verify = verify
-        self._shared = shared
-        self._driver = driver
-        self._role = role
-        self._prepare = prepare
-        self._on_handle = on_handle
-        self._policy = policy or Policy()
+    driver: TierDriver
+    role: str
+    prepare: Callable[[], Launch]
+    on_handle: Callable[[Handle | None], None]
+    policy: Policy | None = None
+    verify: Callable[[grpc.aio.Channel], Awaitable[None]] | None = None
+    shared: Callable[[], AbstractAsyncContextManager[Handle | None]] | None = None
+    adopt: Adopt | None = None
+    guard: Callable[[grpc.aio.Channel], Awaitable[NoReturn]] | None = None
+
+    def __post_init__(self) -> None:
+        self._policy = self.policy or Policy()
         self._handle: Handle | None = None
         self._launch: Launch | None = None
         self._channel: grpc.aio.Channel | None = None
@@ -233,7 +224,7 @@ class Supervisor:
         if self._launch is None or self._state not in ("ready", "unhealthy"):
             raise HostError(
                 Code.UNAVAILABLE,
-                f"the {self._role} guest is {self._state}",
+                f"the {self.role} guest is {self._state}",
                 details=self._reason,
                 resolution=_FIX,
             )
@@ -249,7 +240,7 @@ class Supervisor:
         await self.launch()
         if self._channel is None:
             raise HostError(
-                Code.UNAVAILABLE, f"the {self._role} guest is being ended", resolution=_FIX
+                Code.UNAVAILABLE, f"the {self.role} guest is being ended", resolution=_FIX
             )
         return self._channel
 
@@ -257,13 +248,13 @@ class Supervisor:
         """The current state of the guest, which is asked."""
         state, reason = self._state, self._reason
         reply = control_pb2.GuestStatus(
-            role=self._role, restarts=self.restarts, last_end=self._last_end
+            role=self.role, restarts=self.restarts, last_end=self._last_end
         )
         if self._handle is not None:
             try:
-                found = await self._driver.inspect(self._handle)
+                found = await self.driver.inspect(self._handle)
             except Exception as error:
-                log.exception("the tier cannot say how the %s guest is", self._role)
+                log.exception("the tier cannot say how the %s guest is", self.role)
                 state, reason = "unhealthy", f"the tier cannot say how it is: {error!r}"
             else:
                 reply.pid, reply.resident_bytes = found.pid, found.resident_bytes
@@ -288,7 +279,7 @@ class Supervisor:
         await self._cancel_life()
         if self._settled is not None and not self._settled.done():
             self._settled.set_exception(
-                HostError(Code.CANCELLED, f"the {self._role} guest was stopped while it started")
+                HostError(Code.CANCELLED, f"the {self.role} guest was stopped while it started")
             )
         try:
             await self._end_guest(self._policy.stop_grace)
@@ -301,7 +292,7 @@ class Supervisor:
         """Start the guest again and again, until cancelled or a person is needed."""
         while True:
             error, fatal = await self._one_life(settled)
-            shared = self._shared is not None
+            shared = self.shared is not None
             fatal = fatal or (shared and self._handle is None)
             try:
                 await self._end_guest(grace=0.0)
@@ -337,7 +328,7 @@ class Supervisor:
         except OSError as found:
             error = TierError(
                 Code.FAILED_PRECONDITION,
-                f"the {self._role} guest cannot be started: {found.strerror or found}",
+                f"the {self.role} guest cannot be started: {found.strerror or found}",
                 details=str(found.filename or found),
                 resolution="make room and access there, then: runner restart",
             )
@@ -349,7 +340,7 @@ class Supervisor:
         """What `status` shows of a failure that nobody has thought of. Supervision goes on."""
         log.error("unexpected failure in supervision", exc_info=found)
         return TierError(
-            Code.INTERNAL, f"supervision of the {self._role} guest: {found!r}", resolution=_FIX
+            Code.INTERNAL, f"supervision of the {self.role} guest: {found!r}", resolution=_FIX
         )
 
     def _next_delay(self) -> float:
@@ -360,37 +351,37 @@ class Supervisor:
     async def _bring_up(self) -> None:
         """Start the guest and wait until it answers."""
         self._note("starting")
-        self._launch = launch = self._prepare()
-        if self._adopt is not None and (found := await self._adopt(launch)) is not None:
+        self._launch = launch = self.prepare()
+        if self.adopt is not None and (found := await self.adopt(launch)) is not None:
             self._launch, self._handle = found
             launch = found[0]
-            self._on_handle(self._handle)
+            self.on_handle(self._handle)
         else:
             launch = await self._start(launch)
         await self._until_ready(launch)
-        if self._verify is not None:
+        if self.verify is not None:
             assert self._channel is not None
-            await self._verify(self._channel)
+            await self.verify(self._channel)
         self._note("ready")
 
     async def _start(self, launch: Launch) -> Launch:
         """Start the guest. Returns the launch with the place where it is."""
         socket = socket_at(launch.peer.endpoint)
-        if socket is not None and self._shared is None:
+        if socket is not None and self.shared is None:
             clear(socket, launch.spec.home)
         log_path, home = launch.spec.log_path, launch.spec.home
         clear(log_path, home, keep_file=True)
         self._log_offset = next_offset(log_path, home)
-        async with self._shared() if self._shared is not None else nullcontext(None) as running:
-            self._handle = running or await self._driver.start(launch.spec)
+        async with self.shared() if self.shared is not None else nullcontext(None) as running:
+            self._handle = running or await self.driver.start(launch.spec)
             self._launch = launch = launch.at(self._handle)
-            self._on_handle(self._handle)
+            self.on_handle(self._handle)
         return launch
 
     async def _until_ready(self, launch: Launch) -> None:
         """Wait until the guest answers."""
         assert self._handle is not None
-        ended = asyncio.create_task(self._driver.wait(self._handle))
+        ended = asyncio.create_task(self.driver.wait(self._handle))
         try:
             async with asyncio.timeout(self._policy.start_timeout):
                 while not await self._reachable(launch):
@@ -400,7 +391,7 @@ class Supervisor:
         except TimeoutError:
             raise TierError(
                 Code.TIMEOUT,
-                f"the {self._role} guest was not ready within {self._policy.start_timeout:g} s",
+                f"the {self.role} guest was not ready within {self._policy.start_timeout:g} s",
                 details=last_line(self._output()),
                 resolution=_FIX,
             ) from None
@@ -424,9 +415,9 @@ class Supervisor:
     async def _guarded(self) -> NoReturn:
         """Watch a guest that is ready, and have it guarded meanwhile. Raises why it is to end."""
         watching = [asyncio.create_task(self._watch())]
-        if self._guard is not None:
+        if self.guard is not None:
             assert self._channel is not None
-            watching.append(asyncio.ensure_future(self._guard(self._channel)))
+            watching.append(asyncio.ensure_future(self.guard(self._channel)))
         try:
             done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
             await done.pop()
@@ -441,7 +432,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         ready_since = loop.time()
         misses = 0
-        ended = asyncio.create_task(self._driver.wait(self._handle))
+        ended = asyncio.create_task(self.driver.wait(self._handle))
         try:
             while True:
                 await asyncio.wait({ended}, timeout=self._policy.check_interval)
@@ -458,7 +449,7 @@ class Supervisor:
                 self._note("unhealthy", f"{misses} health checks in a row without an answer")
                 loaded = loop.time() - ready_since > self._policy.load_time
                 if misses >= self._policy.failed_checks and loaded:
-                    raise TierError(Code.TIMEOUT, f"the {self._role} guest hangs: {self._reason}")
+                    raise TierError(Code.TIMEOUT, f"the {self.role} guest hangs: {self._reason}")
         finally:
             ended.cancel()
 
@@ -467,14 +458,14 @@ class Supervisor:
         next one would reach whoever put that file there."""
         assert self._launch is not None
         path = socket_at(self._launch.peer.endpoint)
-        if self._shared is not None or _file_at(path) == self._socket:
+        if self.shared is not None or _file_at(path) == self._socket:
             return
         await asyncio.wait({ended}, timeout=self._policy.orderly_end)
         if ended.done():
             raise self._end(ended.result())
         raise TierError(
             Code.UNAVAILABLE,
-            f"the {self._role} guest's socket was removed or replaced",
+            f"the {self.role} guest's socket was removed or replaced",
             details=f"{path} is no longer what it made; only a program in that guest can do this",
             resolution=_FIX,
         )
@@ -483,7 +474,7 @@ class Supervisor:
         return self._channel is not None and await check_health(self._channel, timeout)
 
     def _end(self, code: int | None, when: str = "") -> Exception:
-        return meaning_of_end(self._role, code, self._output(), when)
+        return meaning_of_end(self.role, code, self._output(), when)
 
     def _output(self) -> str:
         """What this launch has logged."""
@@ -499,12 +490,12 @@ class Supervisor:
     async def _end_guest(self, grace: float) -> None:
         await self._close_channel()
         if self._handle is not None:
-            await self._driver.stop(self._handle, grace)
+            await self.driver.stop(self._handle, grace)
             self._handle = None
-            self._tidy(lambda: self._on_handle(None))
+            self._tidy(lambda: self.on_handle(None))
         launch, self._launch = self._launch, None
         socket = None if launch is None else socket_at(launch.peer.endpoint)
-        if launch is not None and socket is not None and self._shared is None:
+        if launch is not None and socket is not None and self.shared is None:
             self._tidy(lambda: clear(socket, launch.spec.home))  # a killed guest leaves it behind
 
     def _tidy(self, step: Callable[[], object]) -> None:
@@ -513,13 +504,13 @@ class Supervisor:
         try:
             step()
         except OSError as error:
-            log.warning("after the end of the %s guest: %s", self._role, error)
+            log.warning("after the end of the %s guest: %s", self.role, error)
 
     def _note(self, state: str, reason: str = "") -> None:
         if state != self._state:
             self._since = datetime.now(UTC)
             level = logging.WARNING if reason else logging.INFO
-            log.log(level, "%s guest: %s%s", self._role, state, f": {reason}" if reason else "")
+            log.log(level, "%s guest: %s%s", self.role, state, f": {reason}" if reason else "")
         self._state, self._reason = state, reason
         self._changed.set()
         self._changed = asyncio.Event()

@@ -282,15 +282,12 @@ class Boundary(Protocol):
     ) -> "BoundaryReport":
         """The whole self-test of the shell guest. `tokens` are those that it must not hold, by
         their descriptions; the `canary` stands for all else in the agent's envelope."""
-        ...
 
     async def of_agent(self, channel: "grpc.aio.Channel", launch: LaunchSpec) -> "BoundaryReport":
         """The ways out of the agent guest."""
-        ...
 
     def require_passed(self, report: "BoundaryReport", role: Role) -> None:
         """Raise `TierError` (FAILED_PRECONDITION) that lists every failed check, with the fix."""
-        ...
 
     async def until_open(
         self,
@@ -322,11 +319,9 @@ class TierDriver(Protocol):
 
         Returns notices for the operator. Raises `TierError`, with the fix, if they cannot run.
         """
-        ...
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
         """What the boundary self-test must find inside the guest of `spec`."""
-        ...
 
     async def start(self, spec: LaunchSpec) -> Handle:
         """Start a guest and hand it its envelope, without waiting until it is ready.
@@ -339,18 +334,15 @@ class TierDriver(Protocol):
             TierError: It cannot be started (command missing, log not writable, role unsupported);
                 then nothing of it is left.
         """
-        ...
 
     async def inspect(self, handle: Handle) -> Inspection:
         """The state of the guest now. Never raises for a guest that is gone."""
-        ...
 
     async def wait(self, handle: Handle) -> int | None:
         """Wait until the guest has ended. Returns its exit code, None if unknown.
 
         Returns at once if it has ended already or is not ours. Several tasks may wait.
         """
-        ...
 
     async def stop(self, handle: Handle, grace: float = 5.0) -> None:
         """End the guest and everything it has started; nothing of it runs on return.
@@ -358,7 +350,6 @@ class TierDriver(Protocol):
         The guest is asked first and killed after `grace` seconds (0: at once). Cancelling kills at
         once. Does nothing for a guest that has ended. Raises `TierError` if it cannot be ended.
         """
-        ...
 
     async def clear(self, user_id: str, home: Path) -> list[str]:
         """End all guests of this home that the tier still knows, also those without a saved handle,
@@ -366,17 +357,14 @@ class TierDriver(Protocol):
 
         Returns what was ended, in words. Only call this before a start.
         """
-        ...
 
     async def recover(self, handle: Handle) -> bool:
         """Whether the guest of an earlier runner still runs. If so, `inspect`, `wait` and `stop`
         work on it from now on. Never mistakes another process with the same pid or name for
         it."""
-        ...
 
     async def close(self) -> None:
         """Give up what the driver itself holds open. Guests go on. Idempotent."""
-        ...
 
     @property
     def beside(self) -> "TierDriver":

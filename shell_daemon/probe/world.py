@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -57,21 +58,15 @@ class Budgets(NamedTuple):
     own: Budget = Budget(100_000, 1.0, 256 * _MIB)
 
 
+@dataclass(repr=False, eq=False)
 class World:
     """The guest as its files show it; tests pass other directories and budgets than the real
     ones."""
 
-    def __init__(
-        self,
-        spec: BoundarySpec,
-        proc: Path = Path("/proc"),
-        root: Path = Path("/"),
-        budgets: Budgets = Budgets(),  # noqa: B008 - immutable
-    ) -> None:
-        self.spec = spec
-        self.budgets = budgets
-        self.proc = proc
-        self.root = root
+    spec: BoundarySpec
+    proc: Path = Path("/proc")
+    root: Path = Path("/")
+    budgets: Budgets = field(default_factory=Budgets)
 
     def at(self, path: str) -> Path:
         """The real location of the guest's `path`."""

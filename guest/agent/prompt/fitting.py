@@ -76,6 +76,7 @@ class Sent:
         return self.rules + self.tools
 
 
+@dataclass(repr=False, eq=False)
 class FitToWindow(RequestHooks):
     """Cuts each request of one turn to the window, right before it is sent.
 
@@ -88,27 +89,17 @@ class FitToWindow(RequestHooks):
     the last request.
     """
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        asked: str,
-        window: int,
-        condense: Condense,
-        *,
-        windows: Windows,
-        model: str = "",
-        window_known: int = 0,
-        notice: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
-        self._prepared = prepared
-        self._asked = asked
-        self._configured = window
-        self._windows = windows
-        self._model = model
-        self._window_known = window_known
-        self._notice = notice
-        self._window = windows.of(model)
-        self._condense = condense
+    prepared: Prepared
+    asked: str
+    window: int
+    condense: Condense
+    windows: Windows
+    model: str = ""
+    window_known: int = 0
+    notice: Callable[[str], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self._window = self.windows.of(self.model)
         self._history: list[ModelMessage] | None = None
         self._is_told = False
         self._sent = 0
@@ -121,55 +112,55 @@ class FitToWindow(RequestHooks):
         request_context: ModelRequestContext,
     ) -> ModelRequestContext:
         parameters = request_context.model_request_parameters
-        own, parts = self._prepared.instructions, parameters.instruction_parts or []
+        own, parts = self.prepared.instructions, parameters.instruction_parts or []
         others = sum(tokens_of(part.content) for part in parts if part.content != own)
         tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
         messages = repair_messages(request_context.messages)
         if self._history is not None:
-            messages = [*self._history, *messages[_begin(messages, self._asked) :]]
-        whole = await self._condensed(ctx, Request(self._prepared.sections, messages), tools)
+            messages = [*self._history, *messages[_begin(messages, self.asked) :]]
+        whole = await self._condensed(ctx, Request(self.prepared.sections, messages), tools)
         request = self._fitted(whole, tools)
-        if _begin(request.messages, self._asked) < _begin(whole.messages, self._asked):
+        if _begin(request.messages, self.asked) < _begin(whole.messages, self.asked):
             await self._tell(
                 "the oldest turns do not fit into the model's window, and are left out of this "
                 "request"
             )
         self._sent = request.size + tools
         self.sent = self._parts(request, tools)
-        messages = _told(request, self._asked)
-        request_context.messages = without_deleted(messages, self._prepared.deleted)
+        messages = _told(request, self.asked)
+        request_context.messages = without_deleted(messages, self.prepared.deleted)
         return request_context
 
     async def _condensed(self, ctx: RunContext[Any], request: "Request", tools: int) -> "Request":
         """The request, with its oldest turns in the summary as far as they do not fit."""
         fixed = tools + tokens_of(request.sections.rules) + tokens_of(request.sections.client)
         for _ in range(_CUTS_MAX):
-            lighter = _lighter(request, self._asked, self._window - tools)
+            lighter = _lighter(request, self.asked, self._window - tools)
             excess = lighter.size - (self._window - tools)
-            before = self._prepared
+            before = self.prepared
             if excess <= 0 or not before.events:
                 break
-            self._prepared, usage = await self._condense(
+            self.prepared, usage = await self.condense(
                 before, self._window, fixed, excess, again=self._history is not None
             )
             ctx.usage.incr(usage)
-            if len(self._prepared.events) == len(before.events):
+            if len(self.prepared.events) == len(before.events):
                 break
-            earlier = begun(history.to_messages(self._prepared.events))
+            earlier = begun(history.to_messages(self.prepared.events))
             self._history = [*earlier, *history.unanswered(earlier)]
-            running = request.messages[_begin(request.messages, self._asked) :]
-            sections = replace(request.sections, summary=self._prepared.sections.summary)
+            running = request.messages[_begin(request.messages, self.asked) :]
+            sections = replace(request.sections, summary=self.prepared.sections.summary)
             request = Request(sections, [*self._history, *running])
         return request
 
     async def _tell(self, text: str) -> None:
         """Say something about the window, once in a turn."""
-        if self._notice is not None and not self._is_told:
+        if self.notice is not None and not self._is_told:
             self._is_told = True
-            await self._notice(text)
+            await self.notice(text)
 
     def _parts(self, request: "Request", tools: int) -> Sent:
-        shown, begin = request.sections, _begin(request.messages, self._asked)
+        shown, begin = request.sections, _begin(request.messages, self.asked)
         return Sent(
             rules=tokens_of(shown.rules) + tokens_of(shown.client),
             tools=tools,
@@ -177,8 +168,8 @@ class FitToWindow(RequestHooks):
             history=tokens_of(shown.earlier) + of_messages(request.messages[:begin]),
             turn=of_messages(request.messages[begin:]),
             window=self._window,
-            window_set=self._configured,
-            window_known=self._window_known,
+            window_set=self.window,
+            window_known=self.window_known,
             recalled=bool(shown.relevant),
             beside=request.beside,
         )
@@ -189,13 +180,13 @@ class FitToWindow(RequestHooks):
         window = self._window
         while True:
             try:
-                return fit(request, self._asked, window, tools)
+                return fit(request, self.asked, window, tools)
             except BudgetError:
-                if self._refused is not None and window >= min(self._sent, self._configured):
+                if self._refused is not None and window >= min(self._sent, self.window):
                     raise self._refused from None
-                if window >= self._configured:
+                if window >= self.window:
                     raise
-                window = min(self._configured, window * 5 // 4 + 1)
+                window = min(self.window, window * 5 // 4 + 1)
 
     async def mend(self, request: ModelRequestContext, error: Exception) -> None:
         if not is_too_long(error) or request.attempt > _CUTS_MAX:
@@ -203,8 +194,8 @@ class FitToWindow(RequestHooks):
         window, asked = limits_in(error)
         fixed = self.sent.fixed if self.sent else 0
         fitting = max(fixed, min(self._window, self._sent) + fixed) // 2
-        if window and self._refused is None and self._windows.learn(self._model, window):
-            by_estimate = self._windows.of(self._model) * self._sent // max(asked, self._sent, 1)
+        if window and self._refused is None and self.windows.learn(self.model, window):
+            by_estimate = self.windows.of(self.model) * self._sent // max(asked, self._sent, 1)
             fitting = min(by_estimate, self._sent * 9 // 10)
         self._refused, self._window = error, fitting
         raise RetryModelRequest from error
@@ -213,17 +204,17 @@ class FitToWindow(RequestHooks):
         read = response.usage.input_tokens
         if self._refused is not None:
             self._refused = None
-            self._windows.learn(self._model, 0, self._window)
-            known = self._windows.known(self._model)
+            self.windows.learn(self.model, 0, self._window)
+            known = self.windows.known(self.model)
             await self._tell(
-                f"the window of {self._model} is "
+                f"the window of {self.model} is "
                 + (f"{known:,} tokens" if known else "smaller than was known")
-                + f", less than context_window ({self._configured:,}): requests are kept below it"
+                + f", less than context_window ({self.window:,}): requests are kept below it"
             )
-        elif self._windows.is_cut(self._model, self._sent, read):
+        elif self.windows.is_cut(self.model, self._sent, read):
             await self._tell(
-                f"the server of {self._model} has read only {read:,} of about {self._sent:,} "
-                "tokens: it cuts the conversation without a word; " + larger_window(self._model)
+                f"the server of {self.model} has read only {read:,} of about {self._sent:,} "
+                "tokens: it cuts the conversation without a word; " + larger_window(self.model)
             )
         return response
 

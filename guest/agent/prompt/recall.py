@@ -152,33 +152,26 @@ class Recollection:
     vouched: tuple[str, ...] = ()
 
 
+@dataclass(repr=False, eq=False)
 class Relevant:
     """Searches memory for the user's message, and shows the results within a budget."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        budget_tokens: int,
-        redact: Redact,
-        *,
-        timeout_s: float,
-    ) -> None:
-        self._memory = memory
-        self._budget = budget_tokens
-        self._redact = redact
-        self._timeout_s = timeout_s
+    memory: Memory
+    budget_tokens: int
+    redact: Redact
+    timeout_s: float
 
     async def find(self, context: ToolContext, text: str, tell: Tell = None) -> SearchResult:
         """The notes and passages relevant to `text`, best first; none for small talk. Never
         fails. `tell` is called if the search waits for a model that is still loading."""
-        if not self._budget or text == GO_ON or is_small_talk(text):
+        if not self.budget_tokens or text == GO_ON or is_small_talk(text):
             return SearchResult()
-        await self._memory.wait_while_loading(tell)
+        await self.memory.wait_while_loading(tell)
         today = datetime.now(zone(context.time_zone)).date()
         period, then = read(text, today), SearchOutcome(())
         only = Only(session_id=context.session_id)
         search = partial(
-            self._memory.search,
+            self.memory.search,
             text[:QUERY_MAX_CHARS],
             top_k=_LOOKED_UP,
             include_conversation=True,
@@ -186,13 +179,13 @@ class Relevant:
         if period == Period(today):  # most of it stands in the prompt
             period = None
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 outcome = await search(only=only)
                 if period is not None:
                     then = await search(only=replace(only, chosen=period.limits(context.time_zone)))
         except TimeoutError:
             log.warning("memory was not searched for a turn: it took too long")
-            return SearchResult(problem=f"it took longer than {self._timeout_s:g} seconds")
+            return SearchResult(problem=f"it took longer than {self.timeout_s:g} seconds")
         except WireError as error:
             log.warning("memory was not searched for a turn: %s", error)
             return SearchResult(problem=error.brief)
@@ -209,7 +202,7 @@ class Relevant:
         that is not material already says all of it. First comes what is of the time that the
         message names.
         """
-        redact = partial(self._redact, shown.session_id)
+        redact = partial(self.redact, shown.session_id)
         good = (_fitting(found.then) or [*found.then])[:_THEN_MAX]
         good += _current_first(_fitting(found.results))
         noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
@@ -229,7 +222,7 @@ class Relevant:
         if found.period:
             ends.append((_THEN if found.then else _NOTHING_THEN).format(found.period))
         around = sum(tokens_of(f"{line}\n") for line in (_HEADING, *ends))
-        block = render(chosen, max(0, self._budget - around), time_zone)
+        block = render(chosen, max(0, self.budget_tokens - around), time_zone)
         if block.text:
             ends = [_HEADING, block.text, *ends]
         return Recollection(
@@ -306,32 +299,24 @@ class WorkingSections:
     found: Found = ()
 
 
+@dataclass(repr=False, eq=False)
 class Working:
     """Shows the `offered` parts of working memory; each note within `note_tokens`."""
 
-    def __init__(
-        self,
-        keyed: KeyedNotes,
-        offered: Collection[str],
-        note_tokens: int,
-        redact: Redact,
-        *,
-        timeout_s: float,
-    ) -> None:
-        self._timeout_s = timeout_s
-        self._keyed = keyed
-        self._offered = offered
-        self._note_tokens = note_tokens
-        self._redact = redact
+    keyed: KeyedNotes
+    offered: Collection[str]
+    note_tokens: int
+    redact: Redact
+    timeout_s: float
 
     async def of(self, context: ToolContext) -> WorkingSections:
         """What a turn shows. Never fails: it says what could not be read."""
         where = context.time_zone
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 handoff, scratchpad, activity = await asyncio.gather(
-                    self._if("write_session_handoff", lambda: self._keyed.read(HANDOFF)),
-                    self._if("scratch_note", lambda: self._keyed.read(SCRATCHPAD)),
+                    self._if("write_session_handoff", lambda: self.keyed.read(HANDOFF)),
+                    self._if("scratch_note", lambda: self.keyed.read(SCRATCHPAD)),
                     self._if("write_memory", lambda: self._today(where)),
                 )
         except Exception as error:
@@ -340,7 +325,7 @@ class Working:
         if handoff is not None and handoff.origin.session_id == context.session_id:
             handoff = None
         notes = [note for note in (handoff, scratchpad) if note is not None]
-        redact = partial(self._redact, context.session_id)
+        redact = partial(self.redact, context.session_id)
         sections = (
             self._note(_SCRATCHPAD, scratchpad, redact, where) if scratchpad else "",
             redact(_lines(activity or (), where)),
@@ -354,10 +339,10 @@ class Working:
         )
 
     async def _if(self, tool: str, read: Callable[[], Awaitable[_T]]) -> _T | None:
-        return await read() if tool in self._offered else None
+        return await read() if tool in self.offered else None
 
     def _today(self, where: str) -> Awaitable[list[Activity]]:
-        return self._keyed.activity(datetime.now(zone(where)).date(), where)
+        return self.keyed.activity(datetime.now(zone(where)).date(), where)
 
     def _note(self, heading: str, note: Note, redact: Callable[[str], str], where: str) -> str:
         """A note under its heading, with every line marked as quoted."""
@@ -369,7 +354,7 @@ class Working:
         if origin.material:
             where = redact(one_line(origin.link)) or "a tool"
             about += f", from what was read: {where}; not the user's words"
-        text = quoted(redact(note.text), self._note_tokens)
+        text = quoted(redact(note.text), self.note_tokens)
         return marked_local(f"{heading.format(about=about)}\n{text}", note.tags)
 
 

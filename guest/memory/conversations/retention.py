@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
@@ -54,23 +55,18 @@ SELECT session_id FROM last
 """
 
 
+@dataclass(repr=False, eq=False)
 class Retention:
     """Forgets one user's conversations that were last used more than `days` ago."""
 
-    def __init__(
-        self,
-        database: Database,
-        sessions: SessionAdmin,
-        user: User,
-        days: int,
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._database = database
-        self._sessions = sessions
-        self._user = user
-        self._age = timedelta(days=days)
-        self._clock = clock
+    database: Database
+    sessions: SessionAdmin
+    user: User
+    days: int
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
+        self._age = timedelta(days=self.days)
         self._task: asyncio.Task[None] | None = None
         self._said = ""
 
@@ -88,7 +84,7 @@ class Retention:
 
     async def look(self) -> int:
         """Forget the sessions that are due, unless the clock is implausible; returns how many."""
-        now = self._clock()
+        now = self.clock()
         problem = await self._problem(now)
         if problem and problem != self._said:
             log.warning("old conversations are not forgotten now: %s", problem)
@@ -98,10 +94,10 @@ class Retention:
     async def _forget(self, now: datetime) -> int:
         forgotten = 0
         while True:
-            before = (self._user.id, at(now - self._age), at(now + _PATIENCE), SLICE)
-            found = await self._database.execute(_DUE, before)
+            before = (self.user.id, at(now - self._age), at(now + _PATIENCE), SLICE)
+            found = await self.database.execute(_DUE, before)
             due = [cast(str, row[0]) for row in found.rows]
-            done = await self._sessions.forget_all(due)
+            done = await self.sessions.forget_all(due)
             forgotten += done
             if not done or len(due) < SLICE:
                 break
@@ -116,7 +112,7 @@ class Retention:
 
     async def _problem(self, now: datetime) -> str:
         """Why nothing may be forgotten now; empty if nothing forbids it."""
-        result = await self._database.execute(_KNOWN, (self._user.id, self._user.notes))
+        result = await self.database.execute(_KNOWN, (self.user.id, self.user.notes))
         sessions, notes, looked, not_before = cast("tuple[str, ...]", result.rows[0])
         content = max(sessions, notes)
         if content > at(now + _PATIENCE):
@@ -124,8 +120,8 @@ class Retention:
         if "" < max(content, looked) < at(now - min(_LEAP, self._age)):
             not_before = at(now + _PATIENCE)
         waits = at(now) < not_before <= at(now + _PATIENCE)
-        checked = (self._user.id, at(now), not_before if waits else "")
-        await apply(self._database, Statement(_REMEMBER, checked))
+        checked = (self.user.id, at(now), not_before if waits else "")
+        await apply(self.database, Statement(_REMEMBER, checked))
         if not waits:
             return ""
         return (

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, cast
 
 from guest.memory.conversations.store import Conversations, require_session
@@ -186,35 +187,27 @@ SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE cr
 """Counts rows from before a given time, since a new session may have the same id."""
 
 
+@dataclass(repr=False, eq=False)
 class SessionAdmin:
     """Operations on a user's whole sessions."""
 
-    def __init__(
-        self,
-        database: Database,
-        conversations: Conversations,
-        vectors: VectorStore,
-        eraser: Eraser,
-        in_use: InUse,
-        background: Background,
-        notes: NoteRepository,
-        user: User,
-    ) -> None:
-        self._database = database
-        self._notes = notes
-        self._conversations = conversations
-        self._vectors = vectors
-        self._eraser = eraser
-        self._in_use = in_use
-        self._background = background
-        self._user = user
+    database: Database
+    conversations: Conversations
+    vectors: VectorStore
+    eraser: Eraser
+    in_use: InUse
+    background: Background
+    notes: NoteRepository
+    user: User
+
+    def __post_init__(self) -> None:
         self._forgetting = asyncio.Lock()
 
     async def rename(self, session_id: str, title: str) -> Session:
         """Change a session's title. Raises `SessionNotFound`."""
-        await apply(self._database, Statement(_RENAME, (title, session_id, self._user.id)))
+        await apply(self.database, Statement(_RENAME, (title, session_id, self.user.id)))
         with change_was_made("the session is renamed; it could not be read again"):
-            return await self._conversations.get(session_id)
+            return await self.conversations.get(session_id)
 
     async def archive(self, session_id: str, *, archived: bool) -> Session:
         """Archive a session or restore it from the archive; searches find it either way.
@@ -223,10 +216,10 @@ class SessionAdmin:
         """
         moment = now() if archived else ""
         await apply(
-            self._database, Statement(_ARCHIVE, (moment, session_id, self._user.id, int(archived)))
+            self.database, Statement(_ARCHIVE, (moment, session_id, self.user.id, int(archived)))
         )
         with change_was_made("the session was archived or restored; it could not be read again"):
-            return await self._conversations.get(session_id)
+            return await self.conversations.get(session_id)
 
     async def forget(self, session_id: str) -> None:
         """Remove a session with all its events and the notes scoped to it, and erase every byte.
@@ -239,8 +232,8 @@ class SessionAdmin:
             SessionNotFound: The user has no such session.
             SessionBusy: A turn is running in it.
         """
-        await self._conversations.get(session_id)
-        self._in_use.check(session_id)
+        await self.conversations.get(session_id)
+        self.in_use.check(session_id)
         if not await self.forget_all([session_id]):
             raise SessionNotFound(session_id)
 
@@ -250,7 +243,7 @@ class SessionAdmin:
 
         Sessions that are in use or already gone are skipped.
         """
-        return await self._background.run(self._forget_all(session_ids))
+        return await self.background.run(self._forget_all(session_ids))
 
     async def _forget_all(self, session_ids: Sequence[str]) -> int:
         async with self._forgetting:
@@ -259,19 +252,19 @@ class SessionAdmin:
             with change_was_made(
                 "what was to be forgotten is; removing every byte is not finished"
             ):
-                removed = await purge(self._database, self._vectors, self._user)
-                which = (json.dumps(disowned), json.dumps(removed), began, self._user.notes)
-                left = cast(int, (await self._database.execute(_TRACES, which)).rows[0][0])
+                removed = await purge(self.database, self.vectors, self.user)
+                which = (json.dumps(disowned), json.dumps(removed), began, self.user.notes)
+                left = cast(int, (await self.database.execute(_TRACES, which)).rows[0][0])
                 if left:
                     raise bug(f"{left} rows of forgotten sessions are still there", UNFOLLOWED)
                 if disowned or removed:
-                    await self._eraser.erase()
+                    await self.eraser.erase()
         return len(disowned)
 
     async def _disown(self, session_id: str) -> bool:
         try:
-            with self._in_use.held(session_id, _FORGETTING):
-                await disown(self._database, self._notes, self._user, session_id)
+            with self.in_use.held(session_id, _FORGETTING):
+                await disown(self.database, self.notes, self.user, session_id)
         except (SessionBusy, ConstraintViolated):
             return False
         return True

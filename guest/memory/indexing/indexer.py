@@ -44,6 +44,7 @@ class _Passage:
     text: str
 
 
+@dataclass(repr=False, eq=False)
 class Indexer:
     """Embeds every passage that has no vector of the embedder's current model.
 
@@ -54,22 +55,15 @@ class Indexer:
     none is embedded.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        vectors: VectorStore,
-        vectorizer: Vectorizer,
-        *,
-        retry_min_s: float = 0.5,
-        retry_max_s: float = 30.0,
-        namespaces: Sequence[str] | None = None,
-    ) -> None:
-        self._database = database
-        self._vectors = vectors
-        self._vectorizer = vectorizer
-        self._namespaces = None if namespaces is None else set(namespaces)
-        self._retry_min_s = retry_min_s
-        self._retry_max_s = retry_max_s
+    database: Database
+    vectors: VectorStore
+    vectorizer: Vectorizer
+    retry_min_s: float = 0.5
+    retry_max_s: float = 30.0
+    namespaces: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._namespaces = None if self.namespaces is None else set(self.namespaces)
         self._done_up_to = 0
         self._generation = 0
         self._model_id = ""
@@ -82,8 +76,8 @@ class Indexer:
 
     def start(self) -> None:
         """Start with the passages that an earlier run left without vectors."""
-        self._vectorizer.on_answer = self._on_answer
-        self._vectors.on_unknown_change = self.rescan
+        self.vectorizer.on_answer = self._on_answer
+        self.vectors.on_unknown_change = self.rescan
         self._task = asyncio.create_task(self._run(), name="memory-indexer")
 
     def wake(self, chunk_ids: Sequence[int]) -> None:
@@ -108,8 +102,8 @@ class Indexer:
             return None
         stored = False
         try:
-            embedded = await self._vectorizer.embed(texts, timeout_s)
-            await self._vectors.store(namespace, embedded.model_id, chunk_ids, embedded.vectors)
+            embedded = await self.vectorizer.embed(texts, timeout_s)
+            await self.vectors.store(namespace, embedded.model_id, chunk_ids, embedded.vectors)
             stored = True
         except GuestError as error:
             log.info("%d vectors will follow: %s", len(chunk_ids), error.brief)
@@ -122,7 +116,7 @@ class Indexer:
     @property
     def out_of_order(self) -> bool:
         """Whether the embedder failed last, other than by still loading."""
-        return self._vectorizer.out_of_order
+        return self.vectorizer.out_of_order
 
     def include(self, namespaces: Sequence[str]) -> None:
         """Also work on these namespaces, if work is limited to some."""
@@ -143,8 +137,8 @@ class Indexer:
         not lose the remaining work. Raises `EmbedderError`, with nothing changed, if no embedder is
         available.
         """
-        await self._vectorizer.embed([_PROBE], _PROBE_TIMEOUT_S)
-        passages = await self._vectors.set_aside(namespaces)
+        await self.vectorizer.embed([_PROBE], _PROBE_TIMEOUT_S)
+        passages = await self.vectors.set_aside(namespaces)
         self.rescan()
         log.info("%d passages are embedded anew", passages, extra={"count": passages})
         return passages
@@ -162,32 +156,32 @@ class Indexer:
 
     def _on_answer(self) -> None:
         self._answered.set()
-        if self._vectorizer.model_id != self._model_id:
+        if self.vectorizer.model_id != self._model_id:
             if self._model_id:
-                log.info("the embedding model is now %s", self._vectorizer.model_id)
-            self._model_id = self._vectorizer.model_id
+                log.info("the embedding model is now %s", self.vectorizer.model_id)
+            self._model_id = self.vectorizer.model_id
             self.rescan()
 
     async def _run(self) -> None:
-        delay = self._retry_min_s
+        delay = self.retry_min_s
         while True:
             await self._work.wait()
             self._work.clear()
             self._answered.clear()
             try:
                 await self._sweep()
-                delay = self._retry_min_s
+                delay = self.retry_min_s
             except (EmbedderError, StorageError) as error:
                 self.seconds_each = 0.0
                 away = isinstance(error, EmbedderError)
                 level, said = (logging.INFO, error.brief) if away else (logging.WARNING, str(error))
                 log.log(level, "vectors are delayed: %s", said)
                 await self._pause(delay)
-                delay = min(delay * 2, self._retry_max_s)
+                delay = min(delay * 2, self.retry_max_s)
             except Exception:
                 log.exception("indexing failed; trying again in %.1f s", delay)
                 await asyncio.sleep(delay)
-                delay = min(delay * 2, self._retry_max_s)
+                delay = min(delay * 2, self.retry_max_s)
                 self._work.set()
 
     async def _pause(self, seconds: float) -> None:
@@ -225,8 +219,8 @@ class Indexer:
 
     async def _learn_model(self) -> bool:
         """Ask for the current model if there is anything to embed."""
-        if (await self._database.execute("SELECT 1 FROM chunks LIMIT 1")).rows:
-            await self._vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
+        if (await self.database.execute("SELECT 1 FROM chunks LIMIT 1")).rows:
+            await self.vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
             return True
         return False
 
@@ -236,13 +230,13 @@ class Indexer:
         if self._namespaces is not None:
             own = json.dumps(sorted(self._namespaces))
             sql, wanted = _PENDING.format(chunks=_OWN), (*wanted, own)
-        result = await self._database.execute(sql, wanted)
+        result = await self.database.execute(sql, wanted)
         return [_Passage(*cast("tuple[int, str, str]", row)) for row in result.rows]
 
     async def _embed(self, passages: Sequence[_Passage]) -> int:
         """Embed and store; returns how many of `passages` need no further attempt."""
         try:
-            answer = await self._vectorizer.embed([p.text for p in passages], _EMBED_TIMEOUT_S)
+            answer = await self.vectorizer.embed([p.text for p in passages], _EMBED_TIMEOUT_S)
         except EmbedderError as error:
             self._batch = max(1, len(passages) // 2)
             if error.code in _AWAY:
@@ -253,7 +247,7 @@ class Indexer:
         for row, passage in enumerate(passages):
             rows[passage.namespace].append(row)
         for namespace, of_namespace in rows.items():
-            await self._vectors.store(
+            await self.vectors.store(
                 namespace,
                 answer.model_id,
                 [passages[row].chunk_id for row in of_namespace],
@@ -263,6 +257,6 @@ class Indexer:
 
     async def _skip(self, passage: _Passage) -> int:
         """Skip a passage that cannot be embedded, if the embedder otherwise works."""
-        await self._vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
+        await self.vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
         log.warning("passage %d cannot be embedded; only keywords find it", passage.chunk_id)
         return 1

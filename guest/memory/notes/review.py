@@ -191,25 +191,19 @@ class _Text(NamedTuple):
     text: str
 
 
+@dataclass(repr=False, eq=False)
 class NoteReview:
-    """Finds notes that a person may want to tidy up. Changes nothing."""
+    """Finds notes that a person may want to tidy up. Changes nothing.
 
-    def __init__(
-        self,
-        notes: NoteRepository,
-        vectors: Callable[[], Awaitable[Snapshot | None]],
-        *,
-        wanted: bool = True,
-        compared_max: int = PASSAGES_MAX,
-        page_rows: int = _ROWS,
-    ) -> None:
-        """`vectors` returns the vectors that searches use, or None; `wanted` says whether there
-        should be any; `compared_max` limits how many passages or notes are compared."""
-        self._notes = notes
-        self._vectors = vectors
-        self._wanted = wanted
-        self._compared_max = compared_max
-        self._page_rows = page_rows
+    `vectors` returns the vectors that searches use, or None; `wanted` says whether there should be
+    any; `compared_max` limits how many passages or notes are compared.
+    """
+
+    notes: NoteRepository
+    vectors: Callable[[], Awaitable[Snapshot | None]]
+    wanted: bool = True
+    compared_max: int = PASSAGES_MAX
+    page_rows: int = _ROWS
 
     async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
         """Up to `limit` pairs of notes that may contradict each other or say nearly the same, and
@@ -223,20 +217,20 @@ class NoteReview:
         warnings: list[str] = []
         similar = await self._similar(limit, warnings)
         before = at(datetime.now(UTC) - timedelta(days=stale_days))
-        stale = await self._notes.stale(before, limit + 1)
+        stale = await self.notes.stale(before, limit + 1)
         if len(stale) > limit:
             warnings.append(f"more notes than these {limit} were not needed for {stale_days} days")
         return Reviewed(similar, tuple(stale[:limit]), tuple(warnings))
 
     async def _similar(self, limit: int, warnings: list[str]) -> tuple[SimilarPair, ...]:
-        most = self._compared_max
-        rows = await self._notes.comparable_texts(
-            most + 1, per_page=self._page_rows, chars=WORDS_OF_CHARS
+        most = self.compared_max
+        rows = await self.notes.comparable_texts(
+            most + 1, per_page=self.page_rows, chars=WORDS_OF_CHARS
         )
         if not rows:
             return ()
         texts = {str(row[1]): _Text(*map(str, row[1:])) for row in rows[:most]}
-        vectors = await self._vectors()
+        vectors = await self.vectors()
         if vectors is None:
             if len(rows) > most:
                 warnings.append(f"only the newest {most:,} notes were compared")
@@ -258,7 +252,7 @@ class NoteReview:
         wanted = [*dict.fromkeys(note_id for pair, _ in shown for note_id in pair[:2])]
         found: dict[str, Note] = {}
         for start in range(0, len(wanted), _NOTES_AT_ONCE):
-            some = await self._notes.get_many(wanted[start : start + _NOTES_AT_ONCE])
+            some = await self.notes.get_many(wanted[start : start + _NOTES_AT_ONCE])
             found |= {note.note_id: note for note in some if note.superseded is None}
         similar = []
         for (first, second, similarity), contradict in shown:
@@ -270,8 +264,8 @@ class NoteReview:
         return tuple(similar)
 
     async def _by_vectors(self, vectors: Snapshot, warnings: list[str]) -> list[Alike]:
-        most = self._compared_max
-        passages = await self._notes.comparable_passages(most + 1, per_page=self._page_rows)
+        most = self.compared_max
+        passages = await self.notes.comparable_passages(most + 1, per_page=self.page_rows)
         if len(passages) > most:
             warnings.append(f"only the newest {most:,} passages were compared")
         pairs, missing = await asyncio.to_thread(_compared, passages[:most], vectors)
@@ -283,7 +277,7 @@ class NoteReview:
 
     async def _by_words(self, texts: Sequence[_Text], warnings: list[str]) -> list[Alike]:
         """The same as `_by_vectors`, by words."""
-        if self._wanted:
+        if self.wanted:
             warnings.append(
                 "there are no vectors of these notes; they were compared by the words of their "
                 f"first {WORDS_OF_CHARS:,} characters"

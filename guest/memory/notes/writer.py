@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from guest.embedding.backends import Embedded
@@ -28,24 +28,18 @@ log = logging.getLogger(__name__)
 _DELETED_MAX: Final = 1_000
 
 
+@dataclass(repr=False, eq=False)
 class NoteWriter:
     """The one way to write notes, shared by all memory tools."""
 
-    def __init__(
-        self,
-        notes: NoteRepository,
-        search: Search,
-        indexer: Indexer,
-        eraser: Eraser,
-        background: Background,
-        embed_wait_s: float,
-    ) -> None:
-        self._notes = notes
-        self._search = search
-        self._indexer = indexer
-        self._eraser = eraser
-        self._background = background
-        self._embed_wait_s = embed_wait_s
+    notes: NoteRepository
+    search: Search
+    indexer: Indexer
+    eraser: Eraser
+    background: Background
+    embed_wait_s: float
+
+    def __post_init__(self) -> None:
         self.deleted = deque[str](maxlen=_DELETED_MAX)
 
     async def save(self, draft: Draft) -> SaveOutcome:
@@ -54,22 +48,22 @@ class NoteWriter:
         `created` is false if a note with this text or key already existed; it is returned
         unchanged. Raises `MemoryFull`, `StorageError`.
         """
-        copying = self._search.copying
+        copying = self.search.copying
         for _ in range(RETRIES):
-            passages = await self._notes.insert(draft)
+            passages = await self.notes.insert(draft)
             if passages is not None:
                 break
-            existing = await self._notes.find_existing(draft)
+            existing = await self.notes.find_existing(draft)
             if existing is not None:
                 return SaveOutcome(existing, False, "semantic" if existing.embedded else "keyword")
-            await self._notes.check_quota(draft, notes=1)
+            await self.notes.check_quota(draft, notes=1)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
         embedded = await self._embed(draft, passages)
         note = draft.as_saved(embedded=embedded is not None)
         if embedded is None:
-            return SaveOutcome(note, True, "keyword", uncompared=self._indexer.out_of_order)
-        await self._search.copied(copying)
+            return SaveOutcome(note, True, "keyword", uncompared=self.indexer.out_of_order)
+        await self.search.copied(copying)
         session_id = note.details.scope_session or note.origin.session_id
         return SaveOutcome(note, True, "semantic", await self.similar(note, embedded, session_id))
 
@@ -87,23 +81,23 @@ class NoteWriter:
             StorageError: The store failed.
         """
         for _ in range(RETRIES):
-            updated = await self._notes.update(draft)
+            updated = await self.notes.update(draft)
             if updated is not None:
                 break
-            current = await self._notes.get(draft.note_id)
+            current = await self.notes.get(draft.note_id)
             if draft.replaces not in (None, current.version):
                 raise StaleVersion(current)
             ended = draft.superseded
-            if ended is not None and await self._notes.leads_to(ended.by, draft.note_id):
+            if ended is not None and await self.notes.leads_to(ended.by, draft.note_id):
                 raise StaleVersion(current)
             if draft.change != "undo":
-                await self._notes.check_quota(draft)
+                await self.notes.check_quota(draft)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
         if models.stays_here(updated.note.tags):  # it stands unmarked beside earlier messages
             self.deleted.append(f"{draft.note_id} {updated.note.version}")
         if updated.outdated:
-            self._eraser.erase_soon()
+            self.eraser.erase_soon()
         embedded = await self._embed(draft, updated.passages)
         note = updated.note
         return replace(note, embedded=note.embedded or embedded is not None), embedded
@@ -111,7 +105,7 @@ class NoteWriter:
     async def similar(self, note: Note, embedded: Embedded, session_id: str) -> tuple[Hit, ...]:
         """Notes nearly the same as `note` that the session sees; none if the lookup fails."""
         try:
-            return await self._search.similar(note, embedded, session_id)
+            return await self.search.similar(note, embedded, session_id)
         except StorageError as error:
             log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()
@@ -122,23 +116,23 @@ class NoteWriter:
         """Delete and erase a note, even if the caller is cancelled; see `Memory.delete`. Raises
         `StaleVersion` if the note is not at the given version."""
         try:
-            await self._background.run(self._delete(note_id, version, origin))
+            await self.background.run(self._delete(note_id, version, origin))
         except NoteNotFound:
             if version is None:
                 raise
-            raise StaleVersion(await self._notes.get(note_id)) from None
+            raise StaleVersion(await self.notes.get(note_id)) from None
 
     async def _delete(self, note_id: str, version: int | None, origin: Origin | None) -> None:
-        removed = await self._notes.delete(note_id, version, origin)
+        removed = await self.notes.delete(note_id, version, origin)
         self.deleted.append(note_id)
         with change_was_made(f"{note_id} is deleted; removing every byte is not finished"):
-            left = await self._notes.traces(note_id, removed)
+            left = await self.notes.traces(note_id, removed)
             if left:
                 raise bug(f"{left} rows of the deleted note {note_id} are still there", UNFOLLOWED)
-            await self._eraser.erase()
+            await self.eraser.erase()
 
     async def _embed(self, draft: Draft, chunk_ids: Sequence[int]) -> Embedded | None:
         """The note's vectors, if they come in time. The note is stored either way."""
-        return await self._indexer.embed_now(
-            self._notes.namespace, chunk_ids, draft.passages, self._embed_wait_s
+        return await self.indexer.embed_now(
+            self.notes.namespace, chunk_ids, draft.passages, self.embed_wait_s
         )

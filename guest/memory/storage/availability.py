@@ -9,6 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from wire.errors import Code
@@ -28,6 +29,7 @@ _WAY_WAIT_S: Final = 3.0
 _T = TypeVar("_T")
 
 
+@dataclass(repr=False, eq=False)
 class WatchedDatabase:
     """The `Database` of a server that may be away.
 
@@ -36,16 +38,11 @@ class WatchedDatabase:
     the server becomes available.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        prepare: Callable[[Database], Awaitable[None]],
-        *,
-        start_wait_s: float,
-    ) -> None:
-        self._database = database
-        self._prepare = prepare
-        self._start_wait_s = start_wait_s
+    database: Database
+    prepare: Callable[[Database], Awaitable[None]]
+    start_wait_s: float
+
+    def __post_init__(self) -> None:
         self._since = time.monotonic()
         self._probing: asyncio.Task[None] | None = None
         self.problem: StorageError | None = StorageError(
@@ -59,9 +56,9 @@ class WatchedDatabase:
         A server that cannot be reached at first is asked again for a moment: the way to it may be
         starting, too. Raises `StorageError` if it answers but cannot be used.
         """
-        first = asyncio.ensure_future(self._prepare(self._database))
+        first = asyncio.ensure_future(self.prepare(self.database))
         self._probing = asyncio.create_task(self._probe(first), name="memory-server-probe")
-        await asyncio.wait({first}, timeout=self._start_wait_s)
+        await asyncio.wait({first}, timeout=self.start_wait_s)
         if first.done() and (error := first.exception()) is not None and not is_away(error):
             await self._stop_probing()
             raise error
@@ -73,20 +70,20 @@ class WatchedDatabase:
             log.warning("starting without the memory server: %s", self.problem)
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
-        return await self._ask(lambda: self._database.execute(sql, args))
+        return await self._ask(lambda: self.database.execute(sql, args))
 
     async def batch(self, statements: Sequence[Statement]) -> list[Result]:
-        return await self._ask(lambda: self._database.batch(statements))
+        return await self._ask(lambda: self.database.batch(statements))
 
     async def checkpoint(self) -> None:
-        await self._ask(self._database.checkpoint)
+        await self._ask(self.database.checkpoint)
 
     async def size_bytes(self) -> int:
-        return await self._database.size_bytes()
+        return await self.database.size_bytes()
 
     async def close(self) -> None:
         await self._stop_probing()
-        await self._database.close()
+        await self.database.close()
 
     async def _ask(self, request: Callable[[], Awaitable[_T]]) -> _T:
         if self.problem is not None:
@@ -109,7 +106,7 @@ class WatchedDatabase:
         delay = _PROBE_MIN_S
         while True:
             try:
-                await (asking or self._prepare(self._database))
+                await (asking or self.prepare(self.database))
                 break
             except StorageError as error:
                 problem = _absence(error)

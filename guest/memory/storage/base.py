@@ -112,7 +112,6 @@ class Database(Protocol):
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
         """Run one statement in its own transaction; durable when it returns."""
-        ...
 
     async def batch(self, statements: Sequence[Statement]) -> list[Result]:
         """Run all statements in one transaction, all or nothing.
@@ -120,7 +119,6 @@ class Database(Protocol):
         Durable when it returns. Cancelling the caller does not interrupt a batch that has begun: it
         commits or rolls back, and later calls see the result.
         """
-        ...
 
     async def checkpoint(self) -> None:
         """Write the log back and empty it, so that text deleted before the call remains in no file:
@@ -128,16 +126,13 @@ class Database(Protocol):
 
         Raises `StorageError` if that is impossible. Does nothing where the files are not ours.
         """
-        ...
 
     async def size_bytes(self) -> int:
         """Bytes on disk, including the log; 0 if unknown."""
-        ...
 
     async def close(self) -> None:
         """Finish running calls, and release the file and its lock. Idempotent; every later call
         fails with `StorageError`."""
-        ...
 
 
 async def apply(database: Database, *statements: Statement) -> None:

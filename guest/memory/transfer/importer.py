@@ -392,27 +392,20 @@ _ATTEMPTS: Final = 5
 _REHEARSALS: Final = 8
 
 
+@dataclass(repr=False, eq=False)
 class Importer:
     """Imports for one user; several imports may run at once. Without `merging`, a note that was
     changed on both sides is a problem."""
 
-    def __init__(
-        self,
-        database: Database,
-        vectors: VectorStore,
-        user: User,
-        quota: Quota,
-        wake: Callable[[Sequence[int]], None],
-        *,
-        merging: bool = True,
-    ) -> None:
-        self._database = database
-        self._vectors = vectors
-        self._quota = quota
-        self._user = user
-        self._stored = Stored(database, user)
-        self._wake = wake
-        self._merging = merging
+    database: Database
+    vectors: VectorStore
+    user: User
+    quota: Quota
+    wake: Callable[[Sequence[int]], None]
+    merging: bool = True
+
+    def __post_init__(self) -> None:
+        self._stored = Stored(self.database, self.user)
         self._rehearsals: dict[bytes, PendingChanges] = {}
 
     async def feed(self, lines: bytes, *, dry_run: bool = False) -> Report:
@@ -431,7 +424,7 @@ class Importer:
         report = Report()
         would_be = self._rehearsal(first) if dry_run else None
         numbered = list(_parsed(rest, report))
-        if header.user_id != self._user.id:
+        if header.user_id != self.user.id:
             numbered = [(number, of_another(line)) for number, line in numbered]
         for group in groups(numbered):
             await self._store(group, report, would_be)
@@ -451,9 +444,9 @@ class Importer:
     ) -> None:
         of_notes = _is_note(group[0][1])
         for _ in range(_ATTEMPTS):
-            plan, before = Plan(self._user, self._quota), would_be or PendingChanges()
+            plan, before = Plan(self.user, self.quota), would_be or PendingChanges()
             if of_notes:
-                await plan_notes(plan, group, self._stored, before, merging=self._merging)
+                await plan_notes(plan, group, self._stored, before, merging=self.merging)
             else:
                 await plan_conversations(plan, group, self._stored, before)
             if would_be is not None:
@@ -478,18 +471,18 @@ class Importer:
         the plan was made."""
         if not plan.statements:
             return []
-        namespace = self._user.notes if of_notes else self._user.conversations
+        namespace = self.user.notes if of_notes else self.user.conversations
         try:
-            async with self._vectors.changing(namespace):
-                results = await self._database.batch(plan.statements)
+            async with self.vectors.changing(namespace):
+                results = await self.database.batch(plan.statements)
                 added = _ids(results, plan.adding)
-                self._vectors.removed(namespace, _ids(results, plan.removing))
-                self._vectors.added(namespace, len(added))
+                self.vectors.removed(namespace, _ids(results, plan.removing))
+                self.vectors.added(namespace, len(added))
         except ConstraintViolated:
             return None
         except AnswerLost:
             return []
-        self._wake(added)
+        self.wake(added)
         return [cast(str, row[0]) for row in results[-1].rows] if plan.notes else []
 
 

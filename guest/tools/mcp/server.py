@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -103,22 +104,18 @@ class _SessionForgotten(Exception):  # noqa: N818 - the call is made again
     """The server knows the session no more."""
 
 
+@dataclass(repr=False, eq=False)
 class McpServer:
     """The server `name`, to which `connect` leads. `tools` are those that it offered last; while it
     is away, calls of them say why."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: McpServerSettings,
-        connect: Connect,
-        approved: ApprovedTools,
-    ) -> None:
+    name: str
+    settings: McpServerSettings
+    connect: Connect
+    approved: ApprovedTools
+
+    def __post_init__(self) -> None:
         self.tools: Mapping[str, Tool] = {}
-        self._name = name
-        self._settings = settings
-        self._connect = connect
-        self._approved = approved
         self._client: Client | None = None
         self._away = "it is being started"
         self._notes: tuple[str, ...] = ()
@@ -129,9 +126,9 @@ class McpServer:
     def notices(self) -> Iterator[str]:
         """What a person should know: why it is away, and which of its tools are not offered."""
         if self._client is None:
-            yield f"the MCP server {self._name} is away: {self._away}"
+            yield f"the MCP server {self.name} is away: {self._away}"
         for note in self._notes:
-            yield f"the MCP server {self._name}: {note}"
+            yield f"the MCP server {self.name}: {note}"
 
     async def serve(self) -> None:
         """Keep it running until this is cancelled; after each end it is started again, later and
@@ -148,18 +145,16 @@ class McpServer:
                 raise asyncio.CancelledError  # of which the SDK may have made another error
             failures = 0 if loop.time() - began > _SETTLED_S else failures + 1
             pause = _BACK_OFF_S[min(failures, len(_BACK_OFF_S)) - 1 if failures else 0]
-            log.warning(
-                "MCP server %s is away: %s; next try in %g s", self._name, self._away, pause
-            )
+            log.warning("MCP server %s is away: %s; next try in %g s", self.name, self._away, pause)
             await asyncio.sleep(pause)
 
     async def _one_run(self) -> str:
         """Start it, offer its tools, and wait for its end. Returns why it ended."""
-        async with self._connect(self._again.set) as connection:
+        async with self.connect(self._again.set) as connection:
             client = Client(
                 connection.transport(),
                 cache=None,
-                read_timeout_seconds=self._settings.start_timeout_s,
+                read_timeout_seconds=self.settings.start_timeout_s,
                 client_info=types.Implementation(name="oxydra", version="1"),
             )
             try:
@@ -168,7 +163,7 @@ class McpServer:
                     async with self._arrival:
                         self._client = client
                         self._arrival.notify_all()
-                    log.info("MCP server %s offers %d tools", self._name, len(self.tools))
+                    log.info("MCP server %s offers %d tools", self.name, len(self.tools))
                     while not connection.lost.done():
                         await self._until_asked(connection.lost)
                         if not connection.lost.done():
@@ -215,7 +210,7 @@ class McpServer:
         seen: dict[str, str] = {}
         room = LISTING_MAX_CHARS
         different = {listing.name for listing in wanted[:TOOLS_MAX]}
-        often = Counter(safe_name(name, (), prefix=f"{self._name}_") for name in different)
+        often = Counter(safe_name(name, (), prefix=f"{self.name}_") for name in different)
         taken = {name for name, count in often.items() if count > 1}
         for listing in wanted[:TOOLS_MAX]:
             await asyncio.sleep(0)
@@ -237,18 +232,18 @@ class McpServer:
         for why in dict.fromkeys(unusable.values()):
             names = [name for name, given in unusable.items() if given == why]
             notes.append(f"{named(names)} not offered: {why}")
-        if changed := self._approved.changed(self._name, seen, self._settings.approved):
+        if changed := self.approved.changed(self.name, seen, self.settings.approved):
             notes.append(
                 f"{named(sorted(changed))} not offered: not what was approved; if that is right, "
-                f'set mcp.servers.{self._name}.approved = "{digest(seen)}", then: runner restart'
+                f'set mcp.servers.{self.name}.approved = "{digest(seen)}", then: runner restart'
             )
         self.tools = {tool.name: tool for name, tool in usable.items() if name not in changed}
         for note in set(notes) - set(self._notes):
-            log.warning("MCP server %s: %s", self._name, note)
+            log.warning("MCP server %s: %s", self.name, note)
         self._notes = tuple(notes)
 
     def _is_wanted(self, name: str) -> bool:
-        globs = self._settings.tools
+        globs = self.settings.tools
         return not globs or any(fnmatchcase(name, glob) for glob in globs)
 
     def _tool(self, listing: types.Tool, taken: Set[str]) -> Tool:
@@ -256,12 +251,12 @@ class McpServer:
         it, or it is `taken`. Raises `SchemaError` if it cannot be offered."""
         if not _NAME.fullmatch(listing.name):
             raise SchemaError("a name is 1 to 128 letters, digits and ._/:@-")
-        whole = f"{self._name}_{listing.name}"
-        name = safe_name(listing.name, taken - {whole}, prefix=f"{self._name}_")
+        whole = f"{self.name}_{listing.name}"
+        name = safe_name(listing.name, taken - {whole}, prefix=f"{self.name}_")
         schema = reduced(listing.input_schema)
         shown, names = offered(schema)
         material = f"mcp: {name}"
-        before = f"A tool of the MCP server {self._name}, which describes it so: "
+        before = f"A tool of the MCP server {self.name}, which describes it so: "
         room_for_it = _DESCRIPTION_MAX_CHARS - len(before) - len(_NOBODYS)
         said = visible((listing.description or "")[:room_for_it])[:room_for_it]
 
@@ -269,7 +264,7 @@ class McpServer:
             answer = await self._call(listing.name, arguments.model_dump(), material)
             return output(answer, material)
 
-        settings = self._settings
+        settings = self.settings
         return Tool(
             name=name,
             description=before + said + _NOBODYS,
@@ -297,12 +292,12 @@ class McpServer:
             raise self._failed("forgets its sessions at once; nothing was done") from None
 
     def _failed(self, said: str, code: Code = Code.UNAVAILABLE, *material: str) -> ToolError:
-        return ToolError(f"the MCP server {self._name} {said}", code, material)
+        return ToolError(f"the MCP server {self.name} {said}", code, material)
 
     async def _after(self, client: Client) -> Client:
         """The client of the next session."""
         try:
-            async with asyncio.timeout(self._settings.start_timeout_s), self._arrival:
+            async with asyncio.timeout(self.settings.start_timeout_s), self._arrival:
                 await self._arrival.wait_for(lambda: self._client not in (None, client))
         except TimeoutError:
             pass
@@ -321,34 +316,34 @@ class McpServer:
             return await client.session.send_request(
                 request,
                 types.CallToolResult,
-                request_read_timeout_seconds=self._settings.timeout_s,
+                request_read_timeout_seconds=self.settings.timeout_s,
             )
         except MCPError as error:
             if error.code == types.REQUEST_TIMEOUT:
                 self._doubt()
-                late = f"did not answer within {self._settings.timeout_s:g} s; {_UNSURE}"
+                late = f"did not answer within {self.settings.timeout_s:g} s; {_UNSURE}"
                 raise self._failed(late, Code.TIMEOUT) from None
             if error.code == types.CONNECTION_CLOSED:
                 gone = f"went away during the call ({_words(error)}); {_UNSURE}"
                 raise self._failed(gone, Code.UNAVAILABLE, material) from None
-            if error.code == FORGOTTEN and self._settings.url:
+            if error.code == FORGOTTEN and self.settings.url:
                 raise _SessionForgotten from None
             if error.code == HTTP_ERROR:
                 is_refusal = isinstance(error.data, int) and error.data < 500
                 if not is_refusal:
                     self._doubt()
                 raise ToolError(
-                    f"the MCP server {self._name}: {_words(error)}"
+                    f"the MCP server {self.name}: {_words(error)}"
                     + ("" if is_refusal else f"; {_UNSURE}"),
                     Code.UNAVAILABLE,
                     material=(material,),
                 ) from None
-            if self._settings.url:
+            if self.settings.url:
                 self._doubt()  # an error may be all that is heard of a server that has gone
             raise refused(error.message, material) from None
         except (ValueError, RecursionError):
             raise ToolError(
-                f"what the MCP server {self._name} answered is not a tool result, or nested too "
+                f"what the MCP server {self.name} answered is not a tool result, or nested too "
                 "deeply",
                 material=(material,),
             ) from None

@@ -49,7 +49,6 @@ class Beneath(Protocol):
             OSError: As `os.open` raises it.
             ValueError: The path holds NUL.
         """
-        ...
 
 
 class _OpenHow(ctypes.Structure):

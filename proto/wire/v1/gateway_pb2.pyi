@@ -2908,7 +2908,7 @@ class MemoryStatisticsReply(_message.Message):
     embedding_seconds_left: _builtins.int
     """about, until all passages have vectors; 0: nobody knows"""
     foreign_percent: _builtins.int
-    """of the latest 200 notes, in a language that the default model does not know"""
+    """of the latest 200 notes, in a language that the default model does not know; 0 below a tenth"""
     @_builtins.property
     def vectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelVectors]:
         """empty where all are of embedding_model; set aside: of model "" """

@@ -48,6 +48,7 @@ class _Session:
     began: float
 
 
+@dataclass(repr=False, eq=False)
 class Sessions:
     """All sessions of one server.
 
@@ -58,32 +59,24 @@ class Sessions:
         lifetime_s: And after this time in any case.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        with_key: Callable[[str], Caller],
-        idle_s: float,
-        lifetime_s: float,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._directory = directory
-        self._with_key = with_key
-        self._idle_s = idle_s
-        self.lifetime_s = lifetime_s
-        self._clock = clock
+    directory: Path
+    with_key: Callable[[str], Caller]
+    idle_s: float
+    lifetime_s: float
+    clock: Callable[[], float] = time.time
 
     def begin(self, admitted: Caller) -> tuple[str, str]:
         """Begin a session of who was let in: the secrets of the cookie and of the page."""
         alike = [
             path
-            for path in sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime)
+            for path in sorted(self.directory.iterdir(), key=lambda path: path.stat().st_mtime)
             if (found := self._load(path)) is not None and found.key == admitted.key
         ]
         for path in alike[: max(0, len(alike) + 1 - SESSIONS_MAX)]:
             path.unlink(missing_ok=True)
         cookie, page = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         session = _Session(
-            admitted.user_id, admitted.operator, admitted.key, digest(page), self._clock()
+            admitted.user_id, admitted.operator, admitted.key, digest(page), self.clock()
         )
         with whole_file(self._path(cookie)) as file:
             file.write(json.dumps(asdict(session)).encode())
@@ -100,10 +93,10 @@ class Sessions:
         admitted = (
             Caller.at_terminal(session.user_id, CHANNEL)
             if session.operator
-            else self._with_key(session.key)
+            else self.with_key(session.key)
         )
         admitted.check()
-        if self._clock() - path.stat().st_mtime > _SEEN_S:
+        if self.clock() - path.stat().st_mtime > _SEEN_S:
             self._touch(path)
         return replace(admitted, ended=partial(self._why, path, admitted))
 
@@ -115,7 +108,7 @@ class Sessions:
         self._path(cookie).unlink(missing_ok=True)
         if not everywhere:
             return
-        for path in list(self._directory.iterdir()):
+        for path in list(self.directory.iterdir()):
             found = self._load(path)
             if found is None or found.operator != session.operator:
                 continue
@@ -137,15 +130,15 @@ class Sessions:
             seen = path.stat().st_mtime
         except (OSError, ValueError, TypeError):
             return None
-        now = self._clock()
-        if now - session.began > self.lifetime_s or now - seen > self._idle_s:
+        now = self.clock()
+        if now - session.began > self.lifetime_s or now - seen > self.idle_s:
             path.unlink(missing_ok=True)
             return None
         return session
 
     def _touch(self, path: Path) -> None:
-        now = self._clock()
+        now = self.clock()
         os.utime(path, (now, now))
 
     def _path(self, cookie: str) -> Path:
-        return self._directory / digest(cookie)
+        return self.directory / digest(cookie)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from runner.workspace.configuration_file import Changes
 from runner.workspace.workspace import Workspace
 
 
+@dataclass(repr=False, eq=False)
 class People:
     """Answers what the operator asks about people.
 
@@ -29,39 +31,33 @@ class People:
         stop: Stops a user's host, if it runs.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        tokens: Tokens,
-        links: Links,
-        addresses: Iterable[str],
-        change: Callable[[Changes, bool], object],
-        stop: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._config = config
-        self._tokens = tokens
-        self._links = links
-        self._addresses = tuple(addresses)
-        self._change = change
-        self._stop = stop
+    config: Config
+    tokens: Tokens
+    links: Links
+    addresses: Iterable[str]
+    change: Callable[[Changes, bool], object]
+    stop: Callable[[str], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        self._addresses = tuple(self.addresses)
 
     async def add(self, asked: Asked) -> dict[str, Any]:
         """`AddUser`: makes a place for a new person. `Start` starts their agent."""
         user_id = check_user_id(text_in(asked, "user_id"))
-        if user_id in known_users(self._config):
+        if user_id in known_users(self.config):
             raise HostError(
                 Code.ALREADY_EXISTS,
                 f"there is a user {user_id} already",
                 resolution="choose another name",
             )
-        check_servers(self._config, user_id)
-        with Workspace.locate(self._config, user_id).held():
+        check_servers(self.config, user_id)
+        with Workspace.locate(self.config, user_id).held():
             return {"user_id": user_id}
 
     async def invite(self, asked: Asked) -> dict[str, Any]:
         """`Invite`: a link that lets this person in, once. An earlier one does not any more."""
-        user_id = user_in(asked, self._config)
-        secret, until = self._links.invite(user_id)
+        user_id = user_in(asked, self.config)
+        secret, until = self.links.invite(user_id)
         return {
             "links": [f"{address}/#link={secret}" for address in self._addresses],
             "until": datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
@@ -69,33 +65,33 @@ class People:
 
     async def belongings(self, asked: Asked) -> dict[str, Any]:
         """`ListBelongings`: what a removal of this person deletes, and what stays."""
-        user_id = user_in(asked, self._config)
-        found = await asyncio.to_thread(belongings, self._config, user_id)
+        user_id = user_in(asked, self.config)
+        found = await asyncio.to_thread(belongings, self.config, user_id)
         return {
             "parts": [
                 {"what": each.what, "path": str(each.path), "size": each.size}
                 for each in found.parts
             ],
             "engine_objects": found.engine_objects,
-            "tokens": [each.name for each in self._tokens.all() if each.user_id == user_id],
+            "tokens": [each.name for each in self.tokens.all() if each.user_id == user_id],
             "settings": found.has_settings,
             "stays": found.elsewhere,
         }
 
     async def remove(self, asked: Asked) -> dict[str, Any]:
         """`RemoveUser`: removes what `ListBelongings` names. `confirm` repeats the user id."""
-        user_id = user_in(asked, self._config)
+        user_id = user_in(asked, self.config)
         if text_in(asked, "confirm") != user_id:
             raise WireError(
                 Code.INVALID_ARGUMENT,
                 "confirm must repeat the user id",
                 details=f"accepted: {user_id}",
             )
-        await tier_of(self._config).require_active(self._config)
-        await remove_user(self._config, user_id, self._tokens, self._links, self._stop)
-        if user_id in self._config.users:
-            await asyncio.to_thread(self._change, {("users", user_id): None}, True)
-            self._config.users.pop(user_id)  # of all parts of the server
+        await tier_of(self.config).require_active(self.config)
+        await remove_user(self.config, user_id, self.tokens, self.links, self.stop)
+        if user_id in self.config.users:
+            await asyncio.to_thread(self.change, {("users", user_id): None}, True)
+            self.config.users.pop(user_id)  # of all parts of the server
         return {}
 
 
