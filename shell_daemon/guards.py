@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,7 @@ _TABLES: Final = re.compile(rb"^VmPTE:\s*(\d+) kB", re.MULTILINE)
 _MACHINE: Final = re.compile(rb"^(?:MemTotal|MemAvailable):\s*(\d+) kB", re.MULTILINE)
 
 
+@dataclass(repr=False, eq=False)
 class DiskGuard:
     """Watches the disks of the directories `roots` while commands run (`busy`).
 
@@ -50,25 +52,20 @@ class DiskGuard:
     description when a disk is short of bytes or inodes. No command starts until there is room.
     """
 
-    def __init__(
-        self,
-        roots: Iterable[Path],
-        reserve: int,
-        *,
-        busy: Callable[[], bool],
-        on_shortage: Callable[[str], None],
-    ) -> None:
-        self._roots = tuple(roots)
-        self._reserve = reserve
-        self._busy = busy
-        self._on_shortage = on_shortage
+    roots: Iterable[Path]
+    reserve: int
+    busy: Callable[[], bool]
+    on_shortage: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._roots = tuple(self.roots)
         self._timer: asyncio.TimerHandle | None = None
 
     def shortage(self) -> str:
         """Which disk is short of what; empty if all have room."""
         for root in self._roots:
             disk = os.statvfs(root)
-            reserve = min(self._reserve, disk.f_blocks * disk.f_frsize // SHARE)
+            reserve = min(self.reserve, disk.f_blocks * disk.f_frsize // SHARE)
             if (free := disk.f_bavail * disk.f_frsize) < reserve:
                 kept = f"{reserve / _MIB:.1f} MiB are kept"
                 return f"the disk of {root} has {free / _MIB:.1f} MiB left, and {kept} free"
@@ -120,8 +117,8 @@ class DiskGuard:
     def _look(self) -> None:
         self._timer = None
         if found := self.shortage():
-            self._on_shortage(found + self._culprit())
-        if self._busy():
+            self.on_shortage(found + self._culprit())
+        if self.busy():
             self.watch()
 
 
@@ -189,6 +186,7 @@ def _taken(disk: Path) -> int:
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
+@dataclass(repr=False, eq=False)
 class MemoryGuard:
     """Watches `memory` while commands run (`busy`), where no control group does.
 
@@ -203,20 +201,14 @@ class MemoryGuard:
     the limit is still taken, which only the guest's end gives back, or when it cannot be watched.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        *,
-        busy: Callable[[], bool],
-        on_excess: Callable[[str], None],
-        on_lost: Callable[[], None],
-        memory: Memory | None = None,
-    ) -> None:
-        self._limit = limit
-        self._busy = busy
-        self._on_excess = on_excess
-        self._on_lost = on_lost
-        self._memory = memory or Memory()
+    limit: int
+    busy: Callable[[], bool]
+    on_excess: Callable[[str], None]
+    on_lost: Callable[[], None]
+    memory: Memory | None = None
+
+    def __post_init__(self) -> None:
+        self._memory = self.memory or Memory()
         self._watching: asyncio.Task[None] | None = None
         self._count_again = 0.0
         self._exceeded = False
@@ -261,11 +253,11 @@ class MemoryGuard:
 
     async def _watch(self) -> None:
         try:
-            while self._busy():
+            while self.busy():
                 await asyncio.sleep(_PERIOD_S)
                 if found := await self._excess():
                     self._exceeded = True
-                    self._on_excess(found)
+                    self.on_excess(found)
             self._settle()
         except (OSError, ValueError):
             log.exception("memory cannot be watched", extra={"event": "memory_unwatched"})
@@ -274,21 +266,21 @@ class MemoryGuard:
 
     def _settle(self) -> None:
         """Look at what is left when commands were ended and none runs."""
-        if self._exceeded and not self._busy():
+        if self._exceeded and not self.busy():
             self._exceeded = False
-            if self._memory.at_most() > self._limit * _LEFT_MOST:
+            if self._memory.at_most() > self.limit * _LEFT_MOST:
                 self._lose()
 
     def _lose(self) -> None:
         self._lost = True
-        self._on_lost()
+        self.on_lost()
 
     async def _excess(self) -> str:
         """What there is too little of, or too much; empty if neither."""
         if found := self.shortage():
             return found
         begun = time.monotonic()
-        if self._memory.at_most() <= self._limit or begun < self._count_again:
+        if self._memory.at_most() <= self.limit or begun < self._count_again:
             return ""
         counting = asyncio.create_task(asyncio.to_thread(self._memory.exactly))
         while not counting.done():
@@ -299,7 +291,7 @@ class MemoryGuard:
                 return "it cannot be counted"
         ended = time.monotonic()
         self._count_again = ended + _PAUSES * (ended - begun)
-        if (held := counting.result()) <= self._limit:
+        if (held := counting.result()) <= self.limit:
             return ""
-        limit = f"{self._limit / _MIB:.0f} MiB are the limit for all commands together"
+        limit = f"{self.limit / _MIB:.0f} MiB are the limit for all commands together"
         return f"{held / _MIB:.0f} MiB are taken, and {limit}"

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic_ai.messages import FunctionToolResultEvent, ModelResponse, PartStartEvent
@@ -45,6 +45,7 @@ _BREAK = "\n\n"
 _IDS = re.compile(r"(?<![\w-])(?:note-)?([0-9a-f]{8}(?:-[0-9a-f-]{27})?)(?![\w-])", re.IGNORECASE)
 
 
+@dataclass(repr=False, eq=False)
 class Run:
     """The state of one turn, discarded with it.
 
@@ -63,25 +64,19 @@ class Run:
         form: How the model's answer must be. One that must be of a form is shown when it is whole.
     """
 
-    def __init__(
-        self,
-        request: TurnRequest,
-        store: Conversations,
-        tools: FoundTools,
-        pipeline: ToolPipeline,
-        redact: Callable[[str], str],
-        emit: Emit,
-        approve: Approve | None,
-        *,
-        clock: Clock,
-        bill: Bill,
-        ask_client: AskClient | None = None,
-        earlier: Sequence[Event] = (),
-    ) -> None:
-        self.request = request
-        self.tools = tools
-        self.clock = clock
-        self.bill = bill
+    request: TurnRequest
+    store: Conversations
+    tools: FoundTools
+    pipeline: ToolPipeline
+    redact: Callable[[str], str]
+    emit: Emit
+    approve: Approve | None
+    clock: Clock
+    bill: Bill
+    ask_client: AskClient | None = None
+    earlier: Sequence[Event] = ()
+
+    def __post_init__(self) -> None:
         self.steps = 0
         self.refusals: dict[str, str] = {}
         self._unrecorded: list[str] = []
@@ -92,19 +87,13 @@ class Run:
         self.keep_beside: Callable[[str], None] = lambda _: None
         self._prompt_notes: Found = ()
         self._tool_notes: dict[str, tuple[str, str]] = {}
-        self.form = request.client.form
-        self._approve = approve
-        self.ledger = Ledger(pipeline, self._approved if approve else None)
-        self._offered = [tool.name for tool in pipeline.tools()]
-        self._store = store
+        self.form = self.request.client.form
+        self.ledger = Ledger(self.pipeline, self._approved if self.approve else None)
+        self._offered = [tool.name for tool in self.pipeline.tools()]
         self._storing = Background()  # otherwise a cancelled turn would store twice
         self._changing = Background()  # a change of memory that has begun is completed
-        self._emit = emit
-        self.redact = redact
-        self._ask_client = ask_client
-        self._earlier = earlier
-        self._material = dict.fromkeys(history.material_in(earlier))
-        self._vouched = dict.fromkeys(each.text for each in earlier if each.role == "user")
+        self._material = dict.fromkeys(history.material_in(self.earlier))
+        self._vouched = dict.fromkeys(each.text for each in self.earlier if each.role == "user")
         self._prompted: tuple[str, ...] = ()
         self._secrets_are_told = False
         self._hides = 0
@@ -259,10 +248,10 @@ class Run:
         if not done and (request := saving.request_in(self.request.text)):
             self._saved_by_itself = True
             self.ledger.next_reply()
-            self._is_local |= any(MARKED in each.payload for each in self._earlier)
+            self._is_local |= any(MARKED in each.payload for each in self.earlier)
             saver = saving.Saver(self.ledger, self._offered, self._context)
             request = replace(request, words=dated(request.words, self.request.today))
-            previous = history.previous_answer(self._earlier)
+            previous = history.previous_answer(self.earlier)
             work = saver.save(request, self._calls, previous, self._emit_receipt)
             await self._changing.run(work)
 
@@ -308,7 +297,7 @@ class Run:
                 input_tokens=countable(self.usage.input_tokens),
                 output_tokens=countable(self.usage.output_tokens),
             )
-            answer = None if self._ask_client is None else await self._ask_client(call)
+            answer = None if self.ask_client is None else await self.ask_client(call)
             self.form = NO_FORM if answer is None else answer.form
         if answer is None:
             answer = Answer(
@@ -347,12 +336,12 @@ class Run:
 
     async def notice(self, sentence: str) -> None:
         """Tell the watcher something in passing that is no part of the answer."""
-        await self._emit(pb.Notice(text=sentence))
+        await self.emit(pb.Notice(text=sentence))
 
     async def not_shown(self, path: str, why: str) -> None:
         """Tell the watcher that the model is not shown an attachment."""
         text = f"{path} is not shown to the model: {why}"
-        await self._emit(pb.Notice(text=text, attachment=path))
+        await self.emit(pb.Notice(text=text, attachment=path))
 
     async def no_picture_is_shown(self, why: str) -> None:
         """Tell the watcher that the model is shown no picture after all."""
@@ -362,20 +351,20 @@ class Run:
 
     async def notify_if_unstored(self) -> None:
         """Tell the watcher once if the conversation is not being stored right now."""
-        if sentence := self._store.unstored(self.request.context.session_id):
+        if sentence := self.store.unstored(self.request.context.session_id):
             before = _BREAK if self._answers else ""
             told = pb.TextDelta(text=f"{before}({sentence}){_BREAK}")
-            await self._emit(pb.Notice(text=sentence) if self.form else told)
+            await self.emit(pb.Notice(text=sentence) if self.form else told)
 
     async def begin(self, event: pb.ToolCallStarted) -> None:
         """Tell the watcher of a call, and remember what is told of it."""
         self._told[event.call_id] = event.told
-        await self._emit(event)
+        await self.emit(event)
 
     @property
     def said(self) -> tuple[str, ...]:
         """What the user has said, in this turn and before."""
-        return (self.request.text, *(e.text for e in self._earlier if e.role == "user"))
+        return (self.request.text, *(e.text for e in self.earlier if e.role == "user"))
 
     @property
     def vouched(self) -> tuple[str, ...]:
@@ -390,15 +379,15 @@ class Run:
     @property
     def has_person(self) -> bool:
         """Whether a person can be asked."""
-        return self._approve is not None
+        return self.approve is not None
 
     async def allows(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Ask a person about a call of the coming ones. A yes is one for its approval, too."""
-        assert self._approve is not None
+        assert self.approve is not None
         shown = self.redact(json.dumps(arguments, ensure_ascii=False))
         try:
             with self.clock.stopped():
-                allowed = await self._approve(self._context(), tool, shown) is True
+                allowed = await self.approve(self._context(), tool, shown) is True
         except ToolError:
             allowed = False
         self._allowed += [tool.name] * allowed
@@ -406,7 +395,7 @@ class Run:
 
     async def _approved(self, context: ToolContext, tool: Tool, arguments_json: str) -> bool:
         """What a person says to a call; of deletions, once to all of one reply."""
-        assert self._approve is not None
+        assert self.approve is not None
         if tool.name in self._allowed:
             self._allowed.remove(tool.name)
             return True
@@ -415,7 +404,7 @@ class Run:
             return all(self._decided[each] for each in asked)
         self._decided |= dict.fromkeys(asked, False)
         with self.clock.stopped():
-            approved = await self._approve(context, tool, arguments_json)
+            approved = await self.approve(context, tool, arguments_json)
         self._decided |= dict.fromkeys(asked, approved)
         return approved
 
@@ -432,7 +421,7 @@ class Run:
 
     async def _emit_receipt(self, receipt: Receipt) -> None:
         words = self.ledger.words_of(receipt)
-        await self._emit(to_message(receipt, self.request.context.turn_id, words))
+        await self.emit(to_message(receipt, self.request.context.turn_id, words))
 
     async def _record_call(
         self, call_id: str, tool: str, arguments: Any, result: ToolResult
@@ -456,12 +445,12 @@ class Run:
             local=result.local,
         )
         await self._append("tool", history.event_text(tool, result), history.to_payload(message))
-        await self._emit(_finished(call_id, tool, result))
+        await self.emit(_finished(call_id, tool, result))
         return result
 
     async def _record_refused(self, call_id: str, tool: str, text: str) -> None:
         tool = history.storable(tool)
-        await self._emit(pb.ToolCallStarted(call_id=call_id, tool=tool))
+        await self.emit(pb.ToolCallStarted(call_id=call_id, tool=tool))
         await self._refuse(call_id, tool, text)
 
     async def _refuse(self, call_id: str, tool: str, text: str) -> ToolResult:
@@ -495,9 +484,9 @@ class Run:
             return
         if self._paragraph_due:
             self._paragraph_due = False
-            await self._emit(pb.TextDelta(text=_BREAK))
+            await self.emit(pb.TextDelta(text=_BREAK))
         if whole or not self.form:
-            await self._emit(pb.TextDelta(text=text))
+            await self.emit(pb.TextDelta(text=text))
         self._unrecorded.append(text)
 
     def _take_unrecorded(self) -> str:
@@ -530,7 +519,7 @@ class Run:
     async def _append(self, role: str, text: str, payload: str) -> None:
         context = self.request.context
         await self._storing.run(
-            self._store.append(
+            self.store.append(
                 context.session_id,
                 turn_id=context.turn_id,
                 role=role,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,6 +29,7 @@ _CONFIGURE_S: Final = 10.0
 _COUNTERS_S: Final = 3.0
 
 
+@dataclass(repr=False, eq=False)
 class Egress:
     """One egress guest of one user: the agent's, or the commands'.
 
@@ -35,24 +37,17 @@ class Egress:
     so that the shell guest hears of it.
     """
 
-    def __init__(
-        self,
-        driver: TierDriver,
-        role: Role,
-        launcher: EgressLauncher,
-        watcher: EgressWatcher,
-        *,
-        on_handle: Callable[[Handle | None], None],
-        configured: Callable[[], Awaitable[None]],
-        policy: Policy | None = None,
-        adopt: Adopt | None = None,
-    ) -> None:
-        self.role = role
-        self.launcher = launcher
-        self.watcher = watcher
-        self._let_out = driver.capabilities.let_out
-        self._on_handle = on_handle
-        self._configured = configured
+    driver: TierDriver
+    role: Role
+    launcher: EgressLauncher
+    watcher: EgressWatcher
+    on_handle: Callable[[Handle | None], None]
+    configured: Callable[[], Awaitable[None]]
+    policy: Policy | None = None
+    adopt: Adopt | None = None
+
+    def __post_init__(self) -> None:
+        self._let_out = self.driver.capabilities.let_out
         self._handle: Handle | None = None
         self._authority = ""
         self._handed: frozenset[LoopbackServer] = frozenset()
@@ -60,13 +55,13 @@ class Egress:
         self._idle = self.why_idle
         self._since = datetime.now(UTC)
         self.supervisor = Supervisor(
-            driver,
-            role,
+            self.driver,
+            self.role,
             self._prepare,
             on_handle=self._record,
-            policy=policy,
+            policy=self.policy,
             verify=self._verify,
-            adopt=adopt,
+            adopt=self.adopt,
         )
 
     @property
@@ -171,7 +166,7 @@ class Egress:
 
     async def _end(self) -> None:
         await self.supervisor.stop()
-        await self._configured()
+        await self.configured()
 
     def _prepare(self) -> Launch:
         return self.launcher.prepare(self.role)
@@ -180,7 +175,7 @@ class Egress:
         self._handle = handle
         if handle is None:
             self.watcher.ended()
-        self._on_handle(handle)
+        self.on_handle(handle)
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
         await self._configure(channel)
@@ -197,7 +192,7 @@ class Egress:
         )
         self._authority = reply.authority_pem
         self._handed = self.launcher.handed if self.role is Role.EGRESS else frozenset()
-        await self._configured()
+        await self.configured()
 
 
 class EgressGuests:

@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -144,22 +145,18 @@ _DONE: Final = "data: [DONE]\n\n"
 Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
 
+@dataclass(repr=False, eq=False)
 class OpenAI:
     """Serves the users of one host. `caller` says who makes a request, by its token, or
     raises."""
 
-    def __init__(
-        self,
-        callers: Callers,
-        caller: Callable[[Request], Caller],
-        settings: OpenAISettings,
-        *,
-        keep_alive_s: float = KEEP_ALIVE_S,
-    ) -> None:
-        self._callers = callers
-        self._caller = caller
-        self._answers = Answers(settings)
-        self._keep_alive_s = keep_alive_s
+    callers: Callers
+    caller: Callable[[Request], Caller]
+    settings: OpenAISettings
+    keep_alive_s: float = KEEP_ALIVE_S
+
+    def __post_init__(self) -> None:
+        self._answers = Answers(self.settings)
 
     @property
     def routes(self) -> list[Route]:
@@ -188,8 +185,8 @@ class OpenAI:
 
         async def endpoint(request: Request) -> Response:
             try:
-                caller = self._caller(request)
-                gateway = GatewayClient(self._callers.agent(caller), caller.channel)
+                caller = self.caller(request)
+                gateway = GatewayClient(self.callers.agent(caller), caller.channel)
                 return await handler(request, caller, gateway)
             except WireError as error:
                 return _refused(error)
@@ -285,13 +282,13 @@ class OpenAI:
         return JSONResponse(_model(name))
 
     async def _body(self, request: Request, caller: Caller) -> Mapping[str, Any]:
-        async with self._callers.large(caller):
+        async with self.callers.large(caller):
             body = await whole(request, BODY_MAX_BYTES)
             return await asyncio.to_thread(json_object, body or b"{}")
 
     def _stream(self, events: AsyncGenerator[str, None]) -> Response:
         return StreamingResponse(
-            kept_alive(events, ": the agent is at work\n\n", self._keep_alive_s),
+            kept_alive(events, ": the agent is at work\n\n", self.keep_alive_s),
             media_type="text/event-stream",
             headers=UNBUFFERED,
         )

@@ -15,6 +15,7 @@ from shell_daemon.processes.supervisor import KILL_S, Run
 _CHUNK = 65536
 
 
+@dataclass(repr=False, eq=False)
 class Channel:
     """One end of a socket pair, which it owns.
 
@@ -22,50 +23,46 @@ class Channel:
     after a `close`.
     """
 
-    def __init__(
-        self,
-        peer: socket.socket,
-        on_message: Callable[[dict[str, Any]], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        peer.setblocking(False)
-        self._socket = peer
+    peer: socket.socket
+    on_message: Callable[[dict[str, Any]], None]
+    on_end: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self.peer.setblocking(False)
         self._buffer = b""
-        self._on_message = on_message
-        self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(peer, self._readable)
+        self._loop.add_reader(self.peer, self._readable)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> bytes:
         """Send one line, with descriptors beside it, and return the bytes that did not fit, for
         `flush`. If the other side is gone, this does nothing; `on_end` reports it."""
         data = json.dumps(message, ensure_ascii=False).encode() + b"\n"
         with contextlib.suppress(OSError):
-            return data[socket.send_fds(self._socket, [data], descriptors) :]
+            return data[socket.send_fds(self.peer, [data], descriptors) :]
         return b""
 
     async def flush(self, unsent: bytes) -> None:
         """Send the bytes that `send` returned."""
         if unsent:
             with contextlib.suppress(OSError):
-                await self._loop.sock_sendall(self._socket, unsent)
+                await self._loop.sock_sendall(self.peer, unsent)
 
     def finish(self) -> None:
         """Stop sending; the other side reads end-of-file and may still answer."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+            self.peer.shutdown(socket.SHUT_WR)
 
     def close(self) -> bool:
         """Stop reading and close; returns whether the channel was open."""
-        if self._socket.fileno() < 0:
+        if self.peer.fileno() < 0:
             return False
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
+        self._loop.remove_reader(self.peer)
+        self.peer.close()
         return True
 
     def _readable(self) -> None:
         try:
-            data = self._socket.recv(_CHUNK)
+            data = self.peer.recv(_CHUNK)
         except BlockingIOError:
             return
         except ConnectionResetError:
@@ -73,10 +70,10 @@ class Channel:
         self._buffer += data
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
-            self._on_message(json.loads(line))
+            self.on_message(json.loads(line))
         if not data:
-            self._loop.remove_reader(self._socket)
-            self._on_end()
+            self._loop.remove_reader(self.peer)
+            self.on_end()
 
 
 log = logging.getLogger(__name__)
@@ -137,6 +134,7 @@ class Process:
             self.gone.set_result(None)
 
 
+@dataclass(repr=False, eq=False)
 class Supervisor:
     """The connection to one supervisor, and the process that it runs.
 
@@ -145,20 +143,16 @@ class Supervisor:
     has stopped it.
     """
 
-    def __init__(
-        self,
-        peer: socket.socket,
-        on_free: Callable[["Supervisor"], None],
-        on_lost: Callable[["Supervisor"], None],
-        thaw: Callable[["Supervisor"], None],
-    ) -> None:
+    peer: socket.socket
+    on_free: Callable[["Supervisor"], None]
+    on_lost: Callable[["Supervisor"], None]
+    thaw: Callable[["Supervisor"], None]
+
+    def __post_init__(self) -> None:
         self.pid = 0
         """As the zygote sees it; 0 until it has begun."""
         self._process: Process | None = None
-        self._on_free = on_free
-        self._on_lost = on_lost
-        self._thaw = thaw
-        self._channel = Channel(peer, self._on_message, self.abandon)
+        self._channel = Channel(self.peer, self._on_message, self.abandon)
 
     async def run(self, request: Run, descriptors: Sequence[int]) -> Process:
         """Run a command; the caller may close the descriptors when this returns."""
@@ -167,13 +161,13 @@ class Supervisor:
         return process
 
     def end(self, number: int) -> None:
-        self._thaw(self)
+        self.thaw(self)
         self._channel.send({"end": number})
 
     def abandon(self) -> None:
         """Give up the supervisor and all processes below it. Idempotent."""
         if self._channel.close():
-            self._on_lost(self)
+            self.on_lost(self)
 
     def close(self) -> None:
         """Close the connection: the supervisor ends what it runs and exits. Idempotent."""
@@ -210,7 +204,7 @@ class Supervisor:
     def _free(self, process: Process, exited: Exited) -> None:
         self._process = None
         process.settle(exited)
-        self._on_free(self)
+        self.on_free(self)
 
 
 def exit_code(status: int | None) -> int:

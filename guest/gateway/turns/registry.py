@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code, WireError
@@ -110,6 +110,7 @@ class Turn:
         )
 
 
+@dataclass(repr=False, eq=False)
 class Turns:
     """All turns of one user's gateway. `temporary` records those of temporary conversations.
 
@@ -117,23 +118,17 @@ class Turns:
     and `KEPT_BYTES` are kept; afterwards its record answers for it.
     """
 
-    def __init__(
-        self,
-        in_use: InUse,
-        records: TurnRecords,
-        approvals: Approvals,
-        spans: Spans | None = None,
-        *,
-        temporary: TurnRecords | None = None,
-        remembered_ids: int = REMEMBERED_TURN_IDS,
-    ) -> None:
-        self._remembered_ids = remembered_ids
-        self._kept = records
-        self._temporary = temporary or records
-        self._in_use = in_use
-        self._approvals = approvals
-        self._spans = spans or Spans()
-        self._client_calls = ClientCalls(approvals.wait_s)
+    in_use: InUse
+    records: TurnRecords
+    approvals: Approvals
+    spans: Spans | None = None
+    temporary: TurnRecords | None = None
+    remembered_ids: int = REMEMBERED_TURN_IDS
+
+    def __post_init__(self) -> None:
+        self._temporary = self.temporary or self.records
+        self._spans = self.spans or Spans()
+        self._client_calls = ClientCalls(self.approvals.wait_s)
         self._by_session: dict[str, Turn] = {}
         self._running: dict[str, Turn] = {}
         self._ended: OrderedDict[str, Turn] = OrderedDict()
@@ -166,11 +161,11 @@ class Turns:
         turn = Turn(replace(request, context=context), loop)
         if not request.untraced:
             with convert.checked():
-                self._in_use.take(session_id, f"turn {turn_id!r}")
+                self.in_use.take(session_id, f"turn {turn_id!r}")
             self._by_session[session_id] = turn
         self._running[turn_id] = turn
         self._seen[turn_id] = None
-        if len(self._seen) > self._remembered_ids:
+        if len(self._seen) > self.remembered_ids:
             self._seen.popitem(last=False)
         turn.task = asyncio.create_task(self._drive(turn), name=turn_id)
         turn.task.add_done_callback(functools.partial(self._finish, turn))
@@ -235,7 +230,7 @@ class Turns:
                 "the turn that it was for does not run any more",
                 details=turn_id,
             )
-        approval = self._approvals.ask(
+        approval = self.approvals.ask(
             tool,
             arguments_json,
             turn_id=turn_id,
@@ -253,7 +248,7 @@ class Turns:
         try:
             await asyncio.wait([approval.decided])
         finally:
-            self._approvals.withdraw(approval)
+            self.approvals.withdraw(approval)
         return approval.decided.result()
 
     def answer_call(self, turn_id: str, call_id: str, answer: Answer) -> bool:
@@ -282,10 +277,10 @@ class Turns:
             await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
 
     def _records_of(self, session_id: str) -> TurnRecords:
-        return self._temporary if is_temporary(session_id) else self._kept
+        return self._temporary if is_temporary(session_id) else self.records
 
     async def _find_record(self, turn_id: str) -> Record | None:
-        return await self._temporary.find(turn_id) or await self._kept.find(turn_id)
+        return await self._temporary.find(turn_id) or await self.records.find(turn_id)
 
     async def _latest(self, session_id: str) -> Sequence[Record]:
         try:
@@ -343,7 +338,7 @@ class Turns:
         """Clean up after a turn, however it ended, even before its first step."""
         context = turn.request.context
         if not turn.request.untraced:
-            self._in_use.release(context.session_id)
+            self.in_use.release(context.session_id)
             self._by_session.pop(context.session_id, None)
         del self._running[context.turn_id]
         outcome: Outcome
@@ -355,7 +350,7 @@ class Turns:
         else:
             outcome = task.result()
         for approval in tuple(turn.asked):
-            self._approvals.withdraw(approval)
+            self.approvals.withdraw(approval)
             turn.events.add(approval.decided.result())
         turn.outcome, turn.ended, turn.ended_at = outcome, time.monotonic(), now()
         turn.events.finish(outcome)
@@ -393,7 +388,7 @@ class Turns:
         try:
             await asyncio.wait([approval.decided])
         finally:
-            self._approvals.withdraw(approval)
+            self.approvals.withdraw(approval)
             turn.waiting -= 1
             turn.events.add(approval.decided.result())
         return approval.decided.result()
@@ -411,7 +406,7 @@ class Turns:
 
     def _approver(self, turn: Turn) -> Approve:
         async def approve(context: ToolContext, tool: Tool, arguments_json: str) -> bool:
-            approval = self._approvals.ask(
+            approval = self.approvals.ask(
                 tool.name,
                 arguments_json,
                 turn_id=context.turn_id,
@@ -422,7 +417,7 @@ class Turns:
             if decision.by == "expiry":
                 raise ToolError(
                     f"{tool.name} was not approved: nobody answered within "
-                    f"{self._approvals.wait_s:g} seconds"
+                    f"{self.approvals.wait_s:g} seconds"
                 )
             return decision.approved
 
