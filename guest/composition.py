@@ -29,7 +29,7 @@ from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
-from guest.tools.files.roots import Roots
+from guest.tools.files.roots import Roots, VirtualPaths
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
@@ -74,7 +74,7 @@ def gateway(
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
     tools = registry(config, memory, roots, shell, servers)
-    pipeline = offered(config, tools, scrubber, witness)
+    pipeline = offered(config, tools, scrubber, witness, roots.paths)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
     if limits.in_money and (refused := _unpriced(models, memory, settings.agent)):
@@ -178,7 +178,11 @@ def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
 
 
 def offered(
-    config: GuestConfig, tools: Registry, scrubber: Scrubber, witness: CallReporter | None = None
+    config: GuestConfig,
+    tools: Registry,
+    scrubber: Scrubber,
+    witness: CallReporter | None = None,
+    paths: VirtualPaths | None = None,
 ) -> ToolPipeline:
     """The pipeline of the enabled tools, for the model and for callers by name."""
     settings = config.settings
@@ -189,7 +193,8 @@ def offered(
         approval=settings.tools.approval,
         max_output_bytes=settings.tools.max_output_bytes,
         scrubber=scrubber,
-        host_paths=(HostPaths(config.paths.virtual, config.paths.private) if sees_host else None),
+        host_paths=(HostPaths(config.paths.shown, config.paths.private) if sees_host else None),
         commands=CommandPolicy(settings.shell),
         witness=witness,
+        paths=paths,
     )

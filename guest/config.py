@@ -5,7 +5,7 @@ the envelope is its only input and may come from another orchestrator.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import get_args
@@ -15,8 +15,8 @@ from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer, name_of
 from wire.limits import SECRET_MIN_CHARS, USER_ID_PATTERN
-from wire.settings import TIER_PATTERN, LogLevel, UserSettings, from_json
-from wire.tools import VIRTUAL_ROOTS
+from wire.settings import PROJECT_PATTERN, TIER_PATTERN, LogLevel, UserSettings, from_json
+from wire.tools import PROJECTS, VIRTUAL_ROOTS
 from wire.v1 import bootstrap_pb2
 
 from guest.egress_client import EgressClient
@@ -41,11 +41,18 @@ class Paths:
     tmp: Path
     vault: Path
     ipc: Path
+    projects: tuple[bootstrap_pb2.Project, ...] = ()
 
     @property
     def virtual(self) -> dict[str, Path]:
-        """The directories that file tools may enter, by the name of their virtual root."""
+        """The directories that file tools may always enter, by the name of their virtual root."""
         return {root.name: getattr(self, root.name) for root in VIRTUAL_ROOTS}
+
+    @property
+    def shown(self) -> dict[str, Path]:
+        """All directories that file tools may enter, by the name of their virtual root."""
+        projects = {f"{PROJECTS}/{each.name}": Path(each.path) for each in self.projects}
+        return self.virtual | projects
 
     @property
     def private(self) -> tuple[Path, ...]:
@@ -141,7 +148,9 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
             **{
                 each.name: _path(f"paths.{each.name}", getattr(envelope.paths, each.name))
                 for each in fields(Paths)
-            }
+                if each.name != "projects"
+            },
+            projects=_projects(envelope.paths.projects),
         ),
         settings=settings,
         secrets=secrets,
@@ -207,6 +216,19 @@ def _gateway(address: str) -> str:
     except WireError as error:
         raise bad_field("gateway", error.brief, error.details) from None
     return address
+
+
+def _projects(given: Iterable[bootstrap_pb2.Project]) -> tuple[bootstrap_pb2.Project, ...]:
+    found: dict[str, bootstrap_pb2.Project] = {}
+    for each in given:
+        name = _matching("paths.projects.name", each.name, PROJECT_PATTERN)
+        if found.setdefault(name.casefold(), each) is not each:
+            raise bad_field("paths.projects.name", repr(name), "each name once")
+        _path(f"paths.projects.{name}", each.path)
+        for below in (*each.walls, *each.hidden):
+            if below.startswith("/") or not {"", ".", ".."}.isdisjoint(below.split("/")):
+                raise bad_field(f"paths.projects.{name}", repr(below), "a path below the project")
+    return tuple(found.values())
 
 
 def _path(name: str, path: str) -> Path:

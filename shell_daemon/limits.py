@@ -27,7 +27,8 @@ _FILE_DEPTH_MAX: Final = 8
 class Settings:
     """Where commands run and what they may use. Times are in seconds.
 
-    `shared` and `tmp` are the directories behind those virtual paths, `run` one for files of the
+    `shared` and `tmp` are the directories behind those virtual paths, and `projects` has the
+    project directories, each under its name; `run` is one for files of the
     daemon that commands read. `commands_max` may run at
     once. `buffer_bytes` of each output stream are kept. `free_bytes_min` must stay free on a disk
     (see `guards`). The guest may hold `memory_bytes` (see `guards`); where it is not
@@ -38,6 +39,7 @@ class Settings:
 
     shared: Path = Path("/shared")
     tmp: Path = Path("/tmp")  # noqa: S108 - the guest's own
+    projects: Path = Path("/projects")
     run: Path = Path("/run")
     commands_max: int = 32
     buffer_bytes: int = 256 * 1024
@@ -177,11 +179,15 @@ def open_directory(virtual: str, settings: Settings) -> int:
     The directory must be below the named root after all symlinks are followed, so that callers
     use only paths that a model knows. This is not the boundary: a command can leave the
     directory, and only the sandbox decides what it then sees. Raises `WireError` if there is no
-    such directory under `/shared` or `/tmp`.
+    such directory under `/shared`, `/tmp` or `/projects/NAME`.
     """
-    accepted = "a directory under /shared or /tmp"
-    for name, root in (("/shared", settings.shared), ("/tmp", settings.tmp)):  # noqa: S108
-        path = normpath(virtual)
+    accepted = "a directory under /shared, /tmp or /projects/NAME"
+    path = normpath(virtual)
+    roots = [("/shared", settings.shared), ("/tmp", settings.tmp)]  # noqa: S108
+    if path.startswith("/projects/"):
+        project = path.split("/")[2]
+        roots = [(f"/projects/{project}", settings.projects / project)]
+    for name, root in roots:
         if path != name and not path.startswith(f"{name}/"):
             continue
         real = root / path[len(name) + 1 :]
@@ -192,7 +198,7 @@ def open_directory(virtual: str, settings: Settings) -> int:
         if path_of(descriptor).is_relative_to(root.resolve()):
             return descriptor
         os.close(descriptor)
-    raise refused("cwd", f"{virtual[:200]!r} is outside /shared and /tmp", accepted)
+    raise refused("cwd", f"{virtual[:200]!r} is outside /shared, /tmp and /projects", accepted)
 
 
 def path_of(descriptor: int) -> Path:

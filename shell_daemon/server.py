@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _SETTINGS: Final = {
     "--root-shared": ("shared", Path),
     "--root-tmp": ("tmp", Path),
+    "--root-projects": ("projects", Path),
     "--root-run": ("run", Path),
     "--max-commands": ("commands_max", int),
     "--buffer-bytes": ("buffer_bytes", int),

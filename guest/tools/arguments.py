@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict, ValidationError
 from wire.text import HIDDEN, shortened
+from wire.tools import SHARED
 
 from guest.errors import ToolError
 from guest.tools.base import Arguments, Safety, Tool
-from guest.tools.files.roots import anchored
+from guest.tools.files.roots import VirtualPaths
 
 _SHOWN_CHARS: Final = 60
 DEPTH_MAX: Final = 32
@@ -76,8 +77,9 @@ def check(
     arguments: str | Mapping[str, object],
     scrub: Callable[[str], str],
     remarks: list[str] | None = None,
+    paths: VirtualPaths | None = None,
 ) -> Arguments:
-    """Validate the arguments of a call.
+    """Validate the arguments of a call. Those with paths begin where `paths` do.
 
     With `remarks` they are a model's: what it clearly means for a tool of ours is taken, and what
     was changed of it is added there.
@@ -92,8 +94,9 @@ def check(
         raise ToolError(f"arguments must not be nested deeper than {DEPTH_MAX} levels")
     if not isinstance(value, dict):
         raise ToolError(f"arguments must be a JSON object with the fields {_fields(tool)}")
-    paths = {argument.field for argument in tool.paths}
-    if problems := list(islice(_unstorable(value, paths), _PROBLEMS_MAX)):
+    paths = paths or VirtualPaths()
+    fields = {argument.field for argument in tool.paths}
+    if problems := list(islice(_unstorable(value, fields), _PROBLEMS_MAX)):
         raise ToolError(". ".join(problems))
     if issubclass(tool.arguments, SchemaArguments):
         value = tool.arguments.restored(value)
@@ -101,7 +104,11 @@ def check(
             raise ToolError(". ".join(shortened(scrub(each), _PROBLEM_CHARS) for each in wrong))
         return tool.arguments.model_validate(value)
     if remarks is not None:
-        remarks += _mended(tool, value, scrub)
+        remarks += _mended(tool, value, scrub, paths.anchored)
+    if paths.base != SHARED.path:
+        for name in fields:
+            if not tool.arguments.model_fields[name].is_required():
+                value.setdefault(name, paths.base)
     unknown = (name for name in value if name not in tool.arguments.model_fields)
     for name in [*islice(unknown, _PROBLEMS_MAX, None)]:
         del value[name]
@@ -111,12 +118,18 @@ def check(
         raise ToolError(_explained(tool, error, scrub)) from None
 
 
-def _mended(tool: Tool, value: dict[str, Any], scrub: Callable[[str], str]) -> Iterator[str]:
+def _mended(
+    tool: Tool,
+    value: dict[str, Any],
+    scrub: Callable[[str], str],
+    anchored: Callable[[str], str],
+) -> Iterator[str]:
     """Put into `value` what a model clearly means by it; yields what is to be said of that.
 
-    Types follow the schema, and what stands for nothing is left out. A relative path lies below
-    /shared. A number out of bounds becomes the nearest one, unless the tool stores something. An
-    unknown field of a call that only reads is left out, unless another one is missing.
+    Types follow the schema, and what stands for nothing is left out. A relative path lies where
+    it is `anchored`. A number out of bounds becomes the nearest one, unless the tool stores
+    something. An unknown field of a call that only reads is left out, unless another one is
+    missing.
     """
     schema = tool.arguments.model_json_schema()
     fields, required = schema["properties"], set(schema.get("required", ()))

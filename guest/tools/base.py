@@ -49,6 +49,7 @@ class ToolContext:
     Immutable and never stored, so that turns cannot mix. `actor` is who decided on the call: the
     model or the runtime. `asked` is the user's text in this turn, `vouched` is what the user said
     before and the model has seen again: earlier messages of the session, the user's own notes.
+    `project` is the session's, in which relative paths and commands begin; empty: /shared.
     `time_zone` is where the user is. `material` names the material that the model has read: virtual
     paths, commands, notes made from material. `link` is the source of what the runtime writes, if
     that is not material. `pause` tells whether a person is asked for the turn; clocks stand still
@@ -69,6 +70,7 @@ class ToolContext:
     pause: Pause = field(default_factory=Pause, compare=False, repr=False)
     reply: Reply | None = field(default=None, compare=False, repr=False)
     local: bool = False
+    project: str = ""
 
 
 def _plain(schema: dict[str, Any]) -> None:

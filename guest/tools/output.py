@@ -35,7 +35,8 @@ class HostPaths:
         self, roots: Mapping[str, str | PathLike[str]], private: Iterable[str | PathLike[str]] = ()
     ) -> None:
         names: dict[str, str] = {}
-        if len(workspace := {Path(directory).parent for directory in roots.values()}) == 1:
+        own = [directory for name, directory in roots.items() if "/" not in name]
+        if len(workspace := {Path(directory).parent for directory in own}) == 1:
             names |= dict.fromkeys(_spellings(workspace.pop()), WORKSPACE)
         for directory in private:
             names |= dict.fromkeys(_spellings(directory), PRIVATE)

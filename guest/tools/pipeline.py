@@ -26,7 +26,7 @@ from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 from guest.tools.clock import Clock
 from guest.tools.command_policy import CommandPolicy
-from guest.tools.files.roots import parse
+from guest.tools.files.roots import VirtualPaths
 from guest.tools.output import HostPaths, Reader, Renderer, first_words
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
@@ -158,21 +158,21 @@ class Gate:
         return tool.approval or self._approval
 
 
-def check_paths(tool: Tool, arguments: Arguments) -> None:
+def check_paths(tool: Tool, arguments: Arguments, paths: VirtualPaths) -> bool:
     """Reject virtual paths outside the roots, changes in a read-only root and, for commands,
-    paths that the shell guest does not have."""
+    paths that the shell guest does not have. Returns whether commands can read what is read."""
+    in_shell = bool(tool.command)
     for argument in tool.paths:
-        location = parse(getattr(arguments, argument.field))
-        if argument.for_commands and not location.root.writable:
+        given = getattr(arguments, argument.field)
+        if paths.above_projects(given) and not (argument.writes or argument.for_commands):
+            continue
+        location = paths.parse(given)
+        if argument.for_commands and not location.root.in_shell:
             raise ToolError(f"commands see only /shared and /tmp, not {location.given}")
         if argument.writes and not location.root.writable:
             raise ToolError(f"{location.root.path} is read-only: {location.given}")
-
-
-def read_by_commands(tool: Tool, arguments: Arguments) -> bool:
-    """Whether commands can read what this call reads."""
-    paths = (parse(getattr(arguments, argument.field)) for argument in tool.paths)
-    return bool(tool.command) or any(path.root.writable for path in paths)
+        in_shell |= location.root.in_shell
+    return in_shell
 
 
 OUTPUT_MIN_BYTES: Final = 512
@@ -197,7 +197,9 @@ class ToolPipeline:
         host_paths: HostPaths | None = None,
         commands: CommandPolicy | None = None,
         witness: CallReporter | None = None,
+        paths: VirtualPaths | None = None,
     ) -> None:
+        self._paths = paths or VirtualPaths()
         self._witness = witness or CallReporter(required=False)
         self._registry = registry
         if unknown := set(disabled) - registry.known:
@@ -332,19 +334,19 @@ class ToolPipeline:
         tool = self._look_up(name)
         shown = partial(self._render.text, reader=self._reader(ctx))
         remarks: list[str] | None = None if ctx.reply is None else []
-        checked = check(tool, arguments, shown, remarks)
+        checked = check(tool, arguments, shown, remarks, self._paths.of_session(ctx.project))
         await record.begin(self._audit_subject(tool, checked))
         asked = await tool.asks(ctx, checked) if tool.asks and ctx.reply is not None else {}
         record.asked = (bool(asked) or self._gate.asks(tool)) and approve is not None
         question = self._named(asked) if asked else self._question(checked)
         await self._gate.admit(ctx, tool, question, approve, must_ask=bool(asked))
-        check_paths(tool, checked)
+        in_files = check_paths(tool, checked, self._paths)
         if tool.command:
             self._commands.check(getattr(checked, tool.command))
         complete = self._with_secrets(ctx, tool, checked)
         output = await self._within_time(tool, ctx, complete)
         output = replace(output, notes=(*output.notes, *(remarks or ())))
-        return output, read_by_commands(tool, checked)
+        return output, in_files
 
     def _with_secrets(self, ctx: ToolContext, tool: Tool, checked: Arguments) -> Arguments:
         """The arguments with the secrets in place of their placeholders, where they are stored.

@@ -705,7 +705,11 @@ class McpServerSettings(Section):
         Field(max_length=100, description="a list of texts"),
     ] = ()
     cwd: Annotated[
-        str, text("a directory under /shared or /tmp", r"^/(shared|tmp)(/[^\x00]*)?$")
+        str,
+        text(
+            "a directory under /shared, /tmp or /projects/NAME",
+            rf"^/(shared|tmp|projects/{PROJECT_PATTERN})(/[^\x00]*)?$",
+        ),
     ] = "/shared"
     env: Annotated[
         dict[EnvName, Annotated[str, text("a text", max_length=4096)]],

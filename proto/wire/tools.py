@@ -63,21 +63,31 @@ def offered(enabled: Collection[str], disabled: Collection[str]) -> frozenset[st
 
 @dataclass(frozen=True)
 class VirtualRoot:
-    """One directory that file tools may enter, under the name the model uses."""
+    """One directory that file tools may enter, under the name the model uses. Commands see it, too,
+    if it is `in_shell`."""
 
     name: str
     writable: bool
+    in_shell: bool = True
 
     @property
     def path(self) -> str:
         return f"/{self.name}"
 
+    @property
+    def is_project(self) -> bool:
+        """Whether it is a directory of the operator's, at /projects/NAME."""
+        return "/" in self.name
 
+
+PROJECTS: Final = "projects"
+"""The directory that has the project directories, each under its name."""
 SHARED: Final = VirtualRoot("shared", writable=True)
 """What a person, the agent and commands exchange files through."""
 
 VIRTUAL_ROOTS: Final = (
     SHARED,
     VirtualRoot("tmp", writable=True),
-    VirtualRoot("vault", writable=False),
+    VirtualRoot("vault", writable=False, in_shell=False),
 )
+"""Those that are always there."""

@@ -17,7 +17,7 @@ from wire.text import visible_name
 from guest.errors import ToolError
 from guest.tools.base import EXCERPT_CONTEXT_CHARS, Arguments, Excerpt, ToolOutput
 from guest.tools.files.read import PATH_MAX_CHARS, is_text
-from guest.tools.files.roots import Location, NotDirectoryError, Roots, parse
+from guest.tools.files.roots import Location, NotDirectoryError, Roots
 
 _DEPTH_MAX: Final = 5
 _ENTRIES_MAX: Final = 200
@@ -29,6 +29,10 @@ _SEARCH_MAX_S: Final = 8.0
 ANSWER_MAX_BYTES: Final = 12 * 1024
 _FILE_MAX_BYTES: Final = 4 * 1024 * 1024
 _LINE_SHOWN_CHARS: Final = 200
+_NOT_ENTERED: Final = frozenset(
+    {".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache"}
+)
+"""Directories of a project that are looked into only where a path names them."""
 
 
 class ListArguments(Arguments):
@@ -67,12 +71,15 @@ class _Entry:
 
 def list_files(roots: Roots, arguments: ListArguments) -> ToolOutput:
     """The entries of a directory, sorted by path."""
-    location = parse(arguments.path)
+    if roots.paths.above_projects(arguments.path):
+        projects = [{"path": each.path, "writable": each.writable} for each in roots.paths.projects]
+        return ToolOutput({"path": "/projects", "entries": projects}, count=len(projects))
+    location = roots.paths.parse(arguments.path)
     shown: list[dict[str, Any]] = []
     total = 0
     room = ANSWER_MAX_BYTES
     with roots.directory(location) as descriptor:
-        for entry in _walk(descriptor, location.path, arguments.depth):
+        for entry in _walk(descriptor, location.path, arguments.depth, _skipped(location)):
             total += 1
             described = _described(entry)
             room -= _cost(described)
@@ -113,7 +120,7 @@ class _Search:
             self.stopped = "the search is bounded and stopped early; search a subdirectory"
             return False
         try:
-            with self._roots.file(parse(path)) as descriptor:
+            with self._roots.file(self._roots.paths.parse(path)) as descriptor:
                 raw = os.read(descriptor, _FILE_MAX_BYTES + 1)
         except (ToolError, OSError):
             return True
@@ -145,12 +152,15 @@ class _Search:
 
 def search_files(roots: Roots, arguments: SearchArguments) -> ToolOutput:
     """The lines that contain a text, in files whose names match."""
-    location = parse(arguments.path)
+    location = roots.paths.parse(arguments.path)
     search = _Search(roots, arguments)
-    for path in _candidates(roots, location, arguments.glob):
+    skipped: set[str] = set()
+    for path in _candidates(roots, location, arguments.glob, skipped):
         if not search.look_into(path):
             break
     notes = [search.stopped] if search.stopped else []
+    if skipped:
+        notes.append(f"not searched unless path names it: {', '.join(sorted(skipped))}")
     if search.binary:
         notes.append(f"{search.binary} binary files were skipped")
     if search.large:
@@ -175,14 +185,18 @@ def _match(path: str, number: int, line: str, found: int, text: str, place: int)
     return {"path": visible_name(path), "line": number, "text": Excerpt(shown, before, after)}
 
 
-def _candidates(roots: Roots, location: Location, glob: str) -> list[str]:
-    """The files to search: those below a directory, or the named file."""
+def _candidates(roots: Roots, location: Location, glob: str, skipped: set[str]) -> list[str]:
+    """The files to search: those below a directory, or the named file. The names of directories
+    that are not entered go to `skipped`."""
+    shut = _skipped(location)
     try:
         with roots.directory(location) as descriptor:
-            entries = _walk(descriptor, location.path, _SEARCH_MAX_DEPTH)
+            entries = _walk(descriptor, location.path, _SEARCH_MAX_DEPTH, shut)
+            found = [entry for entry, _ in zip(entries, range(_WALK_MAX_ENTRIES), strict=False)]
+            skipped |= {each.name for each in found if each.name in shut}
             return [
                 entry.path
-                for entry, _ in zip(entries, range(_WALK_MAX_ENTRIES), strict=False)
+                for entry in found
                 if stat.S_ISREG(entry.status.st_mode) and fnmatch.fnmatchcase(entry.name, glob)
             ]
     except NotDirectoryError:
@@ -190,8 +204,13 @@ def _candidates(roots: Roots, location: Location, glob: str) -> list[str]:
             return [location.path]
 
 
-def _walk(descriptor: int, path: str, depth: int) -> Iterator[_Entry]:
-    """Entries below an open directory, sorted, without following symlinks."""
+def _skipped(location: Location) -> frozenset[str]:
+    return _NOT_ENTERED if location.root.is_project else frozenset()
+
+
+def _walk(descriptor: int, path: str, depth: int, shut: frozenset[str]) -> Iterator[_Entry]:
+    """Entries below an open directory, sorted, without following symlinks or entering what is
+    `shut`."""
     with os.scandir(descriptor) as found:
         names = sorted(entry.name for entry in found)
     for name in names:
@@ -200,10 +219,10 @@ def _walk(descriptor: int, path: str, depth: int) -> Iterator[_Entry]:
         except FileNotFoundError:
             continue
         yield _Entry(f"{path}/{name}", name, status, descriptor)
-        if depth > 1 and stat.S_ISDIR(status.st_mode):
+        if depth > 1 and stat.S_ISDIR(status.st_mode) and name not in shut:
             with _subdirectory(descriptor, name) as below:
                 if below is not None:
-                    yield from _walk(below, f"{path}/{name}", depth - 1)
+                    yield from _walk(below, f"{path}/{name}", depth - 1, shut)
 
 
 @contextmanager

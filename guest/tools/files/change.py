@@ -16,7 +16,7 @@ from pydantic import Field
 from guest.errors import ToolError
 from guest.tools.base import Arguments, ToolOutput
 from guest.tools.files.read import PATH_MAX_CHARS, is_text
-from guest.tools.files.roots import Location, NoSuchFileError, Roots, parse
+from guest.tools.files.roots import Location, NoSuchFileError, Roots
 
 CONTENT_MAX_CHARS: Final = 1_000_000
 _EDIT_MAX_BYTES: Final = 8 * 1024 * 1024
@@ -48,7 +48,7 @@ class DeleteArguments(Arguments):
 
 def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
     """Create or replace a file."""
-    location = parse(arguments.path)
+    location = roots.paths.parse(arguments.path)
     content = arguments.content.encode()
     with roots.changing, ExitStack() as stack:
         roots.require_room(location, len(content))
@@ -62,7 +62,7 @@ def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
             ) from None
         before = roots.existing(location, directory, name)
         must_be_replaceable(location, before)
-        _replace(directory, name, content, _mode(before))
+        _replace(location, directory, name, content, before)
     done = "created" if before is None else "replaced"
     return ToolOutput(
         {"path": location.virtual, "outcome": done, "bytes": len(content)},
@@ -73,7 +73,7 @@ def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
 def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
     """Replace exactly one occurrence of a text. Line ends of either kind count as the same, and
     those of the file are kept, unless the arguments have a carriage return."""
-    location = parse(arguments.path)
+    location = roots.paths.parse(arguments.path)
     old, new = arguments.old.encode(), arguments.new.encode()
     if len(old) > len(BOM_UTF8) and old.startswith(BOM_UTF8):
         old, new = old.removeprefix(BOM_UTF8), new.removeprefix(BOM_UTF8)
@@ -104,7 +104,7 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
             new = new.replace(b"\n", _line_end(content, begin, end))
         changed = content[:begin] + new + content[end:]
         roots.require_room(location, len(changed))
-        _replace(directory, name, changed, _mode(before))
+        _replace(location, directory, name, changed, before)
     line = content.count(b"\n", 0, begin) + 1
     return ToolOutput(
         {"path": location.virtual, "line": line, "bytes": len(changed)},
@@ -114,7 +114,7 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
 
 def delete(roots: Roots, arguments: DeleteArguments) -> ToolOutput:
     """Remove a file, a symbolic link itself, or an empty directory."""
-    location = parse(arguments.path)
+    location = roots.paths.parse(arguments.path)
     with roots.changing, roots.parent(location) as (directory, name):
         status = roots.existing(location, directory, name)
         if status is None:
@@ -195,18 +195,28 @@ def _state(status: os.stat_result | None) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _mode(before: os.stat_result | None) -> int:
-    return _NEW_MODE if before is None else stat.S_IMODE(before.st_mode) & 0o777
+def dress(
+    location: Location, directory: int, descriptor: int, before: os.stat_result | None
+) -> None:
+    """Give a new file the mode of the one that it replaces, and in a project its owner, else that
+    of its directory, where this process may: files of a project stay their owner's."""
+    os.fchmod(descriptor, _NEW_MODE if before is None else stat.S_IMODE(before.st_mode) & 0o777)
+    if location.root.is_project and os.geteuid() == 0:
+        of = before or os.fstat(directory)
+        with suppress(PermissionError):
+            os.fchown(descriptor, of.st_uid, of.st_gid)
 
 
-def _replace(directory: int, name: str, content: bytes, mode: int) -> None:
+def _replace(
+    location: Location, directory: int, name: str, content: bytes, before: os.stat_result | None
+) -> None:
     temporary = f".{secrets.token_hex(8)}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-            os.fchmod(file.fileno(), mode)
+            dress(location, directory, file.fileno(), before)
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -1,4 +1,5 @@
-"""Files that a person brings into the shared directory and takes out of it, whole and as they are.
+"""Files that a person brings into the shared directory and into projects and takes out of them,
+whole and as they are.
 
 A file arrives in pieces under a temporary name beside its place and is put there when all of it has
 come, so that nobody sees half of one. It replaces another file only where that was asked for.
@@ -25,9 +26,9 @@ from wire.tools import SHARED
 
 from guest.errors import ToolError
 from guest.memory.models import at
-from guest.tools.files.change import DeleteArguments, delete, must_be_replaceable
+from guest.tools.files.change import DeleteArguments, delete, dress, must_be_replaceable
 from guest.tools.files.read import PATH_MAX_CHARS
-from guest.tools.files.roots import Location, Roots, parse
+from guest.tools.files.roots import Location, Roots, listed
 
 IMAGE_MAX_BYTES: Final = 3_932_160
 """The least that a provider takes is 5 MiB as base64; so many bytes are as much."""
@@ -135,7 +136,6 @@ PART_BYTES: Final = 256 * 1024
 UPLOADS_MAX: Final = 8
 UPLOAD_IDLE_S: Final = 600.0
 _SCANNED_MAX: Final = 20_000
-_NEW_MODE: Final = 0o644
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,10 @@ class _Upload:
 
 
 class SharedFiles:
-    """The files below /shared, behind the path guards of the file tools. Its methods block;
-    uploads are for one thread at a time.
+    """The files below /shared and in projects, behind the path guards of the file tools. Its
+    methods block; uploads are for one thread at a time.
 
-    Paths are refused with `ToolError`: outside of /shared, through a link that leads out, or what
+    Paths are refused with `ToolError`: outside of these, through a link that leads out, or what
     is no regular file. A file has at most `max_bytes`.
     """
 
@@ -188,7 +188,13 @@ class SharedFiles:
 
     def list(self, path: str) -> tuple[list[Entry], int]:
         """The entries of a directory, directories first, and how many more there are."""
-        location = _shared(path or SHARED.path)
+        if self._roots.paths.above_projects(path):
+            projects = self._roots.paths.projects
+            return [
+                Entry(each.path.rpartition("/")[2], each.path, "directory", 0, "")
+                for each in projects
+            ], 0
+        location = self._shared(path or SHARED.path)
         found: list[Entry] = []
         with self._roots.directory(location) as descriptor, os.scandir(descriptor) as entries:
             for number, entry in enumerate(entries):
@@ -202,7 +208,7 @@ class SharedFiles:
 
     def read(self, path: str, offset: int = 0) -> Generator[tuple[Entry, bytes], None, None]:
         """A regular file from `offset` on, in parts; of an empty one, one empty part."""
-        location = _shared(path)
+        location = self._shared(path)
         with self._roots.file(location) as descriptor:
             entry = _entry(location.path, os.fstat(descriptor))
             data = os.pread(descriptor, PART_BYTES, offset)
@@ -215,7 +221,7 @@ class SharedFiles:
     def look_at(self, path: str) -> tuple[Entry, str, bytes | None, str]:
         """A regular file: its kind of image by its content, empty for none; the image itself if a
         model can be shown it, else why not."""
-        location = _shared(path)
+        location = self._shared(path)
         with self._roots.file(location) as descriptor:
             entry = _entry(location.path, os.fstat(descriptor))
             media_type = kind_of(os.pread(descriptor, HEAD_BYTES, 0))
@@ -228,7 +234,7 @@ class SharedFiles:
 
     def begin(self, path: str) -> str:
         """Begin to write a file; returns the id of the upload."""
-        location = _shared(path)
+        location = self._shared(path)
         if path != visible_name(path):
             raise ToolError(f"a file's name must be of visible characters: {location.given}")
         self._drop_idle()
@@ -283,11 +289,14 @@ class SharedFiles:
         upload = self._upload(upload_id)
         location, directory, name = upload.location, upload.directory, upload.location.parts[-1]
         with self._roots.changing:
+            self._roots.must_be_changeable(location, directory, name)
             before = self._roots.existing(location, directory, name)
             must_be_replaceable(location, before)
             if before is not None and not overwrite:
                 raise _there_already(location)
-            os.fchmod(upload.descriptor, _NEW_MODE)
+            dress(
+                location, directory, upload.descriptor, before if location.root.is_project else None
+            )
             os.fsync(upload.descriptor)
             if overwrite:
                 os.rename(upload.temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -305,8 +314,17 @@ class SharedFiles:
 
     def delete(self, path: str) -> None:
         """Remove a file, a link itself, or an empty directory."""
-        _shared(path)
+        self._shared(path)
         delete(self._roots, DeleteArguments(path=path))
+
+    def _shared(self, path: str) -> Location:
+        if len(path) > PATH_MAX_CHARS:
+            raise ToolError(f"path is too long: {visible_name(path[:200])}…")
+        location = self._roots.paths.parse(path)
+        if location.root != SHARED and not location.root.is_project:
+            named = listed((SHARED, *self._roots.paths.projects))
+            raise ToolError(f"only {named} can be reached here: {location.given}")
+        return location
 
     def _upload(self, upload_id: str) -> _Upload:
         upload = self._uploads.get(upload_id)
@@ -322,15 +340,6 @@ class SharedFiles:
         oldest = time.monotonic() - UPLOAD_IDLE_S
         for upload_id in [key for key, each in self._uploads.items() if each.touched < oldest]:
             self.drop(upload_id)
-
-
-def _shared(path: str) -> Location:
-    if len(path) > PATH_MAX_CHARS:
-        raise ToolError(f"path is too long: {visible_name(path[:200])}…")
-    location = parse(path)
-    if location.root != SHARED:
-        raise ToolError(f"only {SHARED.path} can be reached here: {location.given}")
-    return location
 
 
 def _entry(path: str, status: os.stat_result) -> Entry:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from guest.errors import ToolError
 from guest.tools.base import EXCERPT_CONTEXT_CHARS, Arguments, Excerpt, ToolOutput
-from guest.tools.files.roots import Roots, parse
+from guest.tools.files.roots import Roots
 
 PATH_MAX_CHARS: Final = 4096
 LINES_MAX: Final = 2000
@@ -62,7 +62,7 @@ class _Range:
 
 def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
     """The requested lines, as far as they fit into an answer, and where to continue."""
-    location = parse(arguments.path)
+    location = roots.paths.parse(arguments.path)
     with roots.file(location) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
         size = os.fstat(descriptor).st_size
         head = file.read(_LOOK_BYTES)

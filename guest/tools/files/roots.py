@@ -2,6 +2,7 @@
 
 path is outside /shared, /tmp and /vault: <path>     every way out
 /vault is read-only: <path>
+<path> is hidden / read-only in this project
 no such file: <path>
 <path> is a directory / not a regular file
 """
@@ -11,8 +12,10 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +23,10 @@ from wire.disk import largest_file, shortage
 from wire.errors import Code
 from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 from wire.text import visible_name
-from wire.tools import VIRTUAL_ROOTS, VirtualRoot
+from wire.tools import PROJECTS, SHARED, VIRTUAL_ROOTS, VirtualRoot
+from wire.v1.bootstrap_pb2 import Project
 
 from guest.errors import GuestError, ToolError
-
-_BY_NAME = {root.name: root for root in VIRTUAL_ROOTS}
 
 
 @dataclass(frozen=True)
@@ -55,32 +57,59 @@ class Location:
         return visible_name(self.path)
 
 
-def outside(path: str) -> ToolError:
-    """The one error for every path that is not in a root or leads out of it."""
-    return ToolError(f"path is outside /shared, /tmp and /vault: {visible_name(path)}")
+def listed(roots: Iterable[VirtualRoot]) -> str:
+    """Their paths, in words."""
+    *first, last = (root.path for root in roots)
+    return " and ".join(filter(None, (", ".join(first), last)))
 
 
-def parse(path: str) -> Location:
-    """Parse a virtual path; raises `ToolError` if it is in no virtual root."""
-    if "\0" in path or not path.startswith("/") or path.startswith("//"):
-        raise outside(path)
-    name, *below = path[1:].split("/")
-    root = _BY_NAME.get(name)
-    if root is None:
-        raise outside(path)
-    return Location(
-        visible_name(path), root, tuple(part for part in below if part not in ("", "."))
-    )
+class VirtualPaths:
+    """The paths that tools take: below the roots that are always there, and below `projects`.
+    Relative paths and commands begin in `base`. Immutable."""
 
+    def __init__(self, projects: Iterable[VirtualRoot] = ()) -> None:
+        self.projects = tuple(projects)
+        self.base = SHARED.path
+        self._by_name = {root.name: root for root in (*VIRTUAL_ROOTS, *self.projects)}
 
-def anchored(path: str) -> str:
-    """A relative path as one below /shared, where commands begin: `notes.txt`, `./notes.txt`, and
-    `shared/notes.txt`. Every other path as it is, also one with `..`, of another machine, of a
-    home or of a URL."""
-    parts = [part for part in path.split("/") if part != "."]
-    if not path or path[0] in "/~\\" or (parts[:1] and ":" in parts[0]) or ".." in parts:
-        return path
-    return "/" + "/".join(parts if parts[:1] and parts[0] in _BY_NAME else ["shared", *parts])
+    def of_session(self, project: str) -> "VirtualPaths":
+        """The same for a session with this project; empty for none."""
+        view = copy(self)
+        root = self._by_name.get(f"{PROJECTS}/{project}", SHARED)
+        view.base = root.path
+        return view
+
+    def outside(self, path: str) -> ToolError:
+        """The one error for every path that is not in a root or leads out of it."""
+        named = listed(self._by_name.values())
+        return ToolError(f"path is outside {named}: {visible_name(path)}")
+
+    def parse(self, path: str) -> Location:
+        """Parse a virtual path; raises `ToolError` if it is in no virtual root."""
+        if "\0" in path or not path.startswith("/") or path.startswith("//"):
+            raise self.outside(path)
+        name, *below = path[1:].split("/")
+        parts = tuple(part for part in below if part not in ("", "."))
+        if name == PROJECTS and parts:
+            name, parts = f"{PROJECTS}/{parts[0]}", parts[1:]
+        root = self._by_name.get(name)
+        if root is None:
+            raise self.outside(path)
+        return Location(visible_name(path), root, parts)
+
+    def above_projects(self, path: str) -> bool:
+        """Whether `path` is that of the directory that has the projects."""
+        return bool(self.projects) and [each for each in path.split("/") if each] == [PROJECTS]
+
+    def anchored(self, path: str) -> str:
+        """A relative path as one below the base: `notes.txt`, `./notes.txt` and, where the base is
+        /shared, `shared/notes.txt`. Every other path as it is, also one with `..`, of another
+        machine, of a home or of a URL."""
+        parts = [part for part in path.split("/") if part != "."]
+        if not path or path[0] in "/~\\" or (parts[:1] and ":" in parts[0]) or ".." in parts:
+            return path
+        names = {root.split("/")[0] for root in self._by_name} if self.base == SHARED.path else ()
+        return "/".join(("" if parts[:1] and parts[0] in names else self.base, *parts))
 
 
 class NoSuchFileError(ToolError):
@@ -95,12 +124,15 @@ class Roots:
     """The directories that file tools may use. A tool that changes a file holds `changing`.
 
     Args:
-        directories: The real directory of each root, by its name.
+        directories: The real directory of each root that is always there, by its name.
         private: Directories of the workspace whose files must not be reached through hard links.
         beneath: How paths are opened; the best way on this system by default.
+        projects: Directories of the operator's. What one hides is not opened, and what is a wall
+            there is not changed, by whatever name and over whatever link it is reached.
 
     Raises `GuestError` (FAILED_PRECONDITION) if one cannot be opened, or is a link: commands may
-    write beside it, and whoever can put a link there would choose what the tools see.
+    write beside it, and whoever can put a link there would choose what the tools see. Likewise if
+    a project is another directory than the runner has checked.
     """
 
     def __init__(
@@ -108,14 +140,24 @@ class Roots:
         directories: Mapping[str, Path],
         private: Sequence[Path] = (),
         beneath: Beneath | None = None,
+        projects: Sequence[Project] = (),
     ) -> None:
+        self._projects = {f"{PROJECTS}/{each.name}": each for each in projects}
+        self.paths = VirtualPaths(
+            VirtualRoot(name, each.writable) for name, each in self._projects.items()
+        )
         self.changing = threading.Lock()
         self._beneath = beneath or best_beneath()
+        own = {name for name, each in self._projects.items() if each.path != f"/{name}"}
+        self._on_host = dict.fromkeys(own, best_beneath(one_mount=True)) if own else {}
+        """Where no mounts of ours are: what is mounted below such a project is not part of it."""
         self._private = tuple(private)
         self._descriptors: dict[str, int] = {}
         try:
-            for name in _BY_NAME:
-                self._descriptors[name] = _open_root(directories[name])
+            for root in VIRTUAL_ROOTS:
+                self._descriptors[root.name] = _open_root(directories[root.name])
+            for name, project in self._projects.items():
+                self._descriptors[name] = _open_project(project)
         except BaseException:
             self.close()
             raise
@@ -135,7 +177,8 @@ class Roots:
         if not missing:
             return
         largest, most = "", 0
-        for root in (root for root in VIRTUAL_ROOTS if root.writable):
+        own = () if location.root.is_project else VIRTUAL_ROOTS
+        for root in (root for root in own if root.writable):
             with suppress(OSError):
                 path, taken = largest_file(self._descriptors[root.name])
                 if taken > most:
@@ -183,11 +226,12 @@ class Roots:
             raise ToolError(f"{location.given} is a root and cannot be changed itself")
         name = location.parts[-1]
         if name == "..":
-            raise outside(location.given)
+            raise self.paths.outside(location.given)
         above = Location(location.given, location.root, location.parts[:-1])
         if create:
             self._make_directories(above)
         with self.directory(above) as descriptor:
+            self.must_be_changeable(location, descriptor, name)
             yield descriptor, name
 
     def existing(self, location: Location, directory: int, name: str) -> os.stat_result | None:
@@ -206,6 +250,37 @@ class Roots:
         self._must_not_be_private(location, status)
         return status
 
+    def must_be_changeable(self, location: Location, directory: int, name: str) -> None:
+        """Raises `ToolError` if `name` in the open `directory` is, or lies below, what nobody
+        changes in a project."""
+        project = self._projects.get(location.root.name, _NONE)
+        shut = (*project.walls, *project.hidden)
+        if not shut:
+            return
+        inodes = self._inodes(location.root, shut)
+        met = _is_below(shut, f"{self._real(location, directory)}/{name}".removeprefix("./"))
+        with suppress(FileNotFoundError):
+            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            met |= (status.st_dev, status.st_ino) in inodes
+        top = os.fstat(self._descriptors[location.root.name])
+        at = os.dup(directory)
+        try:
+            while not met and not os.path.samestat(top, status := os.fstat(at)):
+                met = (status.st_dev, status.st_ino) in inodes
+                above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
+                if os.path.samestat(status, os.fstat(above)):
+                    os.close(above)
+                    raise ToolError(f"{location.given} was moved just now; try again")
+                os.close(at)
+                at = above
+        finally:
+            os.close(at)
+        if met:
+            raise ToolError(
+                f"{location.given} is not changed: {', '.join(map(visible_name, shut))} cannot be "
+                "written in this project"
+            )
+
     def _make_directories(self, location: Location) -> None:
         for depth in range(1, len(location.parts) + 1):
             part = Location(location.given, location.root, location.parts[:depth])
@@ -213,6 +288,7 @@ class Roots:
             if part.parts[-1] == "..":
                 continue
             with self.directory(above) as descriptor:
+                self.must_be_changeable(location, descriptor, part.parts[-1])
                 try:
                     os.mkdir(part.parts[-1], 0o755, dir_fd=descriptor)
                 except FileExistsError:
@@ -230,12 +306,51 @@ class Roots:
             os.close(descriptor)
 
     def _open(self, location: Location, flags: int) -> int:
+        project = self._projects.get(location.root.name, _NONE)
+        before = self._inodes(location.root, project.hidden)
+        descriptor = self._opened_beneath(location, flags)
         try:
-            return self._beneath.open(
-                self._descriptors[location.root.name], location.relative, flags
-            )
+            if project.hidden:  # its owner may replace it meanwhile
+                hidden = before | self._inodes(location.root, project.hidden)
+                status = os.fstat(descriptor)
+                if (status.st_dev, status.st_ino) in hidden or _is_below(
+                    project.hidden, self._real(location, descriptor)
+                ):
+                    raise ToolError(f"{location.given} is hidden in this project by its owner")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _inodes(self, root: VirtualRoot, names: Iterable[str]) -> set[tuple[int, int]]:
+        """What is at these paths of a project now, and where links there lead."""
+        found = set()
+        for name in names:
+            for follow in (False, True):
+                with suppress(OSError):
+                    status = os.stat(
+                        name, dir_fd=self._descriptors[root.name], follow_symlinks=follow
+                    )
+                    found.add((status.st_dev, status.st_ino))
+        return found
+
+    def _real(self, location: Location, descriptor: int) -> str:
+        """Where an open file is below its root, without links. Raises `ToolError` if it is no
+        longer there."""
+        top, path = (
+            Path(f"/proc/self/fd/{each}").readlink()
+            for each in (self._descriptors[location.root.name], descriptor)
+        )
+        if not path.is_relative_to(top):
+            raise ToolError(f"{location.given} was moved just now; try again")
+        return str(path.relative_to(top)).removesuffix(" (deleted)")
+
+    def _opened_beneath(self, location: Location, flags: int) -> int:
+        try:
+            beneath = self._on_host.get(location.root.name, self._beneath)
+            return beneath.open(self._descriptors[location.root.name], location.relative, flags)
         except PathEscapeError:
-            raise outside(location.given) from None
+            raise self.paths.outside(location.given) from None
         except OSError as error:
             if error.errno == errno.ENXIO:
                 raise ToolError(f"not a regular file: {location.given}") from None
@@ -280,7 +395,7 @@ class Roots:
         if not stat.S_ISREG(status.st_mode):
             return
         if (status.st_dev, status.st_ino) in self._private_files():
-            raise outside(location.given)
+            raise self.paths.outside(location.given)
 
     def _private_files(self) -> set[tuple[int, int]]:
         found = set()
@@ -290,6 +405,38 @@ class Roots:
                     status = path.lstat()
                     found.add((status.st_dev, status.st_ino))
         return found
+
+
+_NONE = Project()
+
+
+def _is_below(names: Iterable[str], path: str) -> bool:
+    """Whether `path` is one of `names` or below it, as a file system may compare them that does not
+    tell capitals, or kinds of writing, apart."""
+    folded = f"{_folded(path)}/"
+    return any(folded.startswith(f"{_folded(name)}/") for name in names)
+
+
+def _folded(path: str) -> str:
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
+    return "".join(each for each in plain if unicodedata.category(each) != "Cf")
+
+
+def _open_project(project: Project) -> int:
+    descriptor = _open_root(Path(project.path))
+    status, meant = os.fstat(descriptor), project.directory
+    if project.HasField("directory") and (status.st_dev, status.st_ino) != (
+        meant.device,
+        meant.inode,
+    ):
+        os.close(descriptor)
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"the project {project.name} is another directory than the runner has checked",
+            details="between its check and its use, something was put in its place",
+            resolution="look who else can change the directory above it, then: runner restart",
+        )
+    return descriptor
 
 
 def _open_root(path: Path) -> int:

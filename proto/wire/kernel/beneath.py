@@ -14,6 +14,7 @@ import sys
 from typing import Final, Protocol
 
 _SYS_OPENAT2: Final = 437
+_RESOLVE_NO_XDEV: Final = 0x01
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_NO_SYMLINKS: Final = 0x04
 _RESOLVE_BENEATH: Final = 0x08
@@ -56,12 +57,14 @@ class _OpenHow(ctypes.Structure):
 
 
 class KernelBeneath:
-    """`openat2` with RESOLVE_BENEATH; Linux 5.6 and later. Symlinks are followed if `links`."""
+    """`openat2` with RESOLVE_BENEATH; Linux 5.6 and later. Symlinks are followed if `links`,
+    and what is mounted below the root is outside of it with `one_mount`."""
 
-    def __init__(self, *, links: bool = True) -> None:
+    def __init__(self, *, links: bool = True, one_mount: bool = False) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
         self._resolve |= 0 if links else _RESOLVE_NO_SYMLINKS
+        self._resolve |= _RESOLVE_NO_XDEV if one_mount else 0
 
     def open(self, root: int, path: str, flags: int, mode: int = 0o600) -> int:
         name = os.fsencode(path)
@@ -87,17 +90,24 @@ class KernelBeneath:
 
 
 class WalkingBeneath:
-    """Opens component by component and resolves symlinks itself, if `links`."""
+    """Opens component by component and resolves symlinks itself, if `links`. With
+    `one_mount` another file system below the root is outside of it."""
 
-    def __init__(self, *, links: bool = True) -> None:
+    def __init__(self, *, links: bool = True, one_mount: bool = False) -> None:
         self._links = links
+        self._one_mount = one_mount
 
     def open(self, root: int, path: str, flags: int, mode: int = 0o600) -> int:
         if len(os.fsencode(path)) >= _PATH_MAX_BYTES:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         directories = [os.dup(root)]
         try:
-            return self._walk(directories, path, flags, mode)
+            found = self._walk(directories, path, flags, mode)
+            places = (*directories, found)
+            if self._one_mount and len({os.fstat(each).st_dev for each in places}) > 1:
+                os.close(found)
+                raise PathEscapeError(path)
+            return found
         finally:
             for descriptor in directories:
                 os.close(descriptor)
@@ -147,16 +157,16 @@ def _components(path: str) -> list[str]:
     return [part for part in above if part not in ("", ".")] + [last or "."]
 
 
-def best_beneath(*, links: bool = True) -> Beneath:
+def best_beneath(*, links: bool = True, one_mount: bool = False) -> Beneath:
     """`KernelBeneath` if the kernel has the call and permits it, else `WalkingBeneath`."""
     if sys.platform != "linux":
-        return WalkingBeneath(links=links)
-    kernel = KernelBeneath(links=links)
+        return WalkingBeneath(links=links, one_mount=one_mount)
+    kernel = KernelBeneath(links=links, one_mount=one_mount)
     root = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         os.close(kernel.open(root, ".", os.O_PATH | os.O_DIRECTORY))
     except OSError:
-        return WalkingBeneath(links=links)
+        return WalkingBeneath(links=links, one_mount=one_mount)
     finally:
         os.close(root)
     return kernel

@@ -102,6 +102,7 @@ class Session(_message.Message):
     ARCHIVED_AT_FIELD_NUMBER: _builtins.int
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     TEMPORARY_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     title: _builtins.str
     channel: _builtins.str
@@ -115,6 +116,8 @@ class Session(_message.Message):
     """of delegated or scheduled work; empty: a person began it"""
     temporary: _builtins.bool
     """as in CreateSessionRequest"""
+    project: _builtins.str
+    """in which relative paths and commands begin; empty: /shared"""
     def __init__(
         self,
         *,
@@ -127,10 +130,11 @@ class Session(_message.Message):
         archived_at: _builtins.str = ...,
         parent_session_id: _builtins.str = ...,
         temporary: _builtins.bool = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_at", b"archived_at", "channel", b"channel", "created_at", b"created_at", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "temporary", b"temporary", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_at", b"archived_at", "channel", b"channel", "created_at", b"created_at", "parent_session_id", b"parent_session_id", "project", b"project", "session_id", b"session_id", "temporary", b"temporary", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,6 +149,7 @@ class CreateSessionRequest(_message.Message):
     CHANNEL_FIELD_NUMBER: _builtins.int
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     TEMPORARY_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """empty: the gateway makes one; known: resumed"""
     title: _builtins.str
@@ -155,6 +160,8 @@ class CreateSessionRequest(_message.Message):
     and changes nothing; no list and no search has it. It ends with ForgetSession, which cancels its
     turn, with the agent, or an hour after its last turn. `session_id` must be empty.
     """
+    project: _builtins.str
+    """of /projects/NAME; empty: none, or that of the known session"""
     def __init__(
         self,
         *,
@@ -163,10 +170,11 @@ class CreateSessionRequest(_message.Message):
         channel: _builtins.str = ...,
         parent_session_id: _builtins.str = ...,
         temporary: _builtins.bool = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "temporary", b"temporary", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "parent_session_id", b"parent_session_id", "project", b"project", "session_id", b"session_id", "temporary", b"temporary", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1855,7 +1863,7 @@ class ListFilesRequest(_message.Message):
 
     PATH_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """a directory; empty: /shared"""
+    """a directory, or /projects; empty: /shared"""
     def __init__(
         self,
         *,

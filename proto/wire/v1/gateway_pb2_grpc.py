@@ -396,7 +396,7 @@ class GatewayServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListFiles(self, request, context):
-        """Files of a person in and out of /shared, the directory that the agent and its commands see.
+        """Files of a person in and out of /shared and /projects/NAME, which the agent and its commands see.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

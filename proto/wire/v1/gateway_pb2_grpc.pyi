@@ -71,7 +71,7 @@ class GatewayStub:
     ListTools: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]
     CallTool: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]
     ListFiles: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListFilesRequest, _gateway_pb2.ListFilesReply]
-    """Files of a person in and out of /shared, the directory that the agent and its commands see."""
+    """Files of a person in and out of /shared and /projects/NAME, which the agent and its commands see."""
     ReadFile: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ReadFileRequest, _gateway_pb2.FilePart]
     WriteFile: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.WriteFileRequest, _gateway_pb2.WriteFileReply]
     """A piece of a file that arrives. It lies at its path once the last piece has come."""
@@ -164,7 +164,7 @@ class GatewayAsyncStub(GatewayStub):
     ListTools: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]  # type: ignore[assignment]
     CallTool: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]  # type: ignore[assignment]
     ListFiles: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListFilesRequest, _gateway_pb2.ListFilesReply]  # type: ignore[assignment]
-    """Files of a person in and out of /shared, the directory that the agent and its commands see."""
+    """Files of a person in and out of /shared and /projects/NAME, which the agent and its commands see."""
     ReadFile: _aio.UnaryStreamMultiCallable[_gateway_pb2.ReadFileRequest, _gateway_pb2.FilePart]  # type: ignore[assignment]
     WriteFile: _aio.UnaryUnaryMultiCallable[_gateway_pb2.WriteFileRequest, _gateway_pb2.WriteFileReply]  # type: ignore[assignment]
     """A piece of a file that arrives. It lies at its path once the last piece has come."""
@@ -374,7 +374,7 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.ListFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.ListFilesReply, _abc.Awaitable[_gateway_pb2.ListFilesReply]]:
-        """Files of a person in and out of /shared, the directory that the agent and its commands see."""
+        """Files of a person in and out of /shared and /projects/NAME, which the agent and its commands see."""
 
     @_abc_1.abstractmethod
     def ReadFile(

@@ -21,7 +21,7 @@ from guest.tools.arguments import check
 from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
-from guest.tools.files.roots import Roots
+from guest.tools.files.roots import Roots, VirtualPaths
 from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.pipeline import check_paths
 from guest.tools.redaction.placeholders import Placeholders
@@ -73,7 +73,7 @@ def _one_input(data: bytes, tools: list[Tool]) -> None:
     arguments = _arguments(choices, tool)
     try:
         checked = check(tool, arguments, _SCRUBBER.scrub)
-        check_paths(tool, checked)
+        check_paths(tool, checked, VirtualPaths())
     except ToolError as refusal:
         told = _RENDERER.error(refusal, Reader(Placeholders().of("alice", "s1")))
         assert told

@@ -149,7 +149,7 @@ async def test_the_operators_timeout_is_the_default(shell: Shell) -> None:
     [
         ({"cwd": "/vault"}, "commands see only /shared and /tmp, not /vault"),
         ({"cwd": "/etc"}, "path is outside"),
-        ({"cwd": "/shared/../../etc"}, "outside /shared and /tmp"),
+        ({"cwd": "/shared/../../etc"}, "outside /shared, /tmp and /projects"),
         ({"cwd": "/shared/none"}, "no such directory"),
         ({"cwd": "/shared\0"}, "path is outside"),
         ({"timeout_s": 0}, "timeout_s: got 0; accepted is a number from 1 to 3600"),
