@@ -151,13 +151,13 @@ def _private(
 
 
 def _whole(label: str, directory: Path) -> Iterable[PrivatePath]:
-    """A directory of the runner's, and everything in it at any depth."""
+    """A directory of the runner's, and everything in it at any depth, but for what is mounted
+    there."""
     yield _place(label, directory)
-    below = (
-        Path(parent) / name
-        for parent, directories, files in os.walk(directory)
-        for name in (*directories, *files)
-    )
+    below = []
+    for parent, directories, files in os.walk(directory):
+        below += [Path(parent) / name for name in (*directories, *files)]
+        directories[:] = [each for each in directories if not (Path(parent) / each).is_mount()]
     for path in sorted(below)[:_RUNTIME_FILES_MAX]:
         with suppress(FileNotFoundError):
             yield _nameless(f"a file of {label}", path.lstat())

@@ -16,6 +16,7 @@ from runner.audit.log import LogLocation
 from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.host.runtime import LastStart, Runtime, host_lock, load_state
+from runner.projects.mapped import MappedMounts
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for, tier_of
 from runner.workspace.beneath import clear
@@ -51,6 +52,7 @@ async def clear_leftovers(
                 await responsible.stop(handle, _GRACE_S)
                 notices.append(f"an earlier runner was killed; its {handle.role} guest was ended")
         notices += await driver.clear(workspace.user_id, workspace.path)
+        MappedMounts(runtime.projects).clear()
         notices += workspace.settle()  # a guest that ran until now may have closed its directories
     finally:  # or nothing would tell of them where one cannot be ended
         for notice in notices:

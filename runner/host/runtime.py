@@ -87,6 +87,8 @@ class Runtime:
         self.state = self.directory / "state.json"
         self.handover = self.directory / "handover.json"
         self.log = self.directory / "host.log"
+        self.projects = self.directory / "projects"
+        """What is mounted for guests; see `MappedMounts`."""
         self.last_start = self.directory / "last_start.json"
         self._directories = (relative.partition("/")[0], relative)
 
