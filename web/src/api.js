@@ -37,6 +37,9 @@ export const AWAY = "away";
 /** The codes of failures after which an agent may not run. */
 const UNANSWERED = new Set(["failed_precondition", "unavailable"]);
 
+/** Methods that read: sent twice they do no more than once. */
+const READS = /\/(?:(?:Get|List|Search|Resolve|Review)\w+|MemoryStatistics|Status|Doctor)$/;
+
 /** Where the page's half of the login is kept: other than a cookie it is for this port alone. */
 const SESSION_KEY = "oxydra.session";
 
@@ -71,8 +74,8 @@ export const host = (method, request = {}) => post(`/api/host/${method}`, reques
  * @returns {Promise<Message>}
  * @throws {Failure}
  */
-export const safety = async (user, method = "GET") =>
-  (await send(method, `/api/users/${encodeURIComponent(user)}/safety`, method === "POST" ? {} : undefined)).json();
+export const safety = (user, method = "GET") =>
+  answer(method, `/api/users/${encodeURIComponent(user)}/safety`, method === "POST" ? {} : undefined);
 
 /**
  * A call of the gateway that answers a stream. Leaving the loop closes it.
@@ -86,7 +89,9 @@ export const safety = async (user, method = "GET") =>
  */
 export async function* stream(user, method, request, signal) {
   const url = `/api/users/${encodeURIComponent(user)}/${method}`;
-  const reply = await send("POST", url, request, signal);
+  const reply = await send("POST", url, request, signal).catch((error) => {
+    throw away(error);
+  });
   const reader = /** @type {ReadableStream<Uint8Array>} */ (reply.body).getReader();
   const decoder = new TextDecoder();
   let unfinished = "";
@@ -112,7 +117,7 @@ export async function* stream(user, method, request, signal) {
 /** @returns {Promise<Me | null>} who is logged in; null: nobody */
 export async function me() {
   try {
-    return /** @type {Me} */ (await (await send("GET", "/api/me")).json());
+    return /** @type {Me} */ (await answer("GET", "/api/me"));
   } catch (error) {
     if (error instanceof Failure && error.code === "unauthenticated") return null;
     throw error;
@@ -139,13 +144,31 @@ export async function logout() {
  * @param {string} url
  * @param {Message} request
  * @param {AbortSignal} [signal]
+ */
+const post = (url, request, signal) => answer("POST", url, request, signal);
+
+/**
+ * Ask, and ask once more where the answer did not arrive and the request may be made twice: a
+ * browser drops what is on its way when the device's networks change.
+ *
+ * @param {string} method
+ * @param {string} url
+ * @param {Message} [request]
+ * @param {AbortSignal} [signal]
  * @returns {Promise<Message>}
  */
-async function post(url, request, signal) {
-  const reply = await send("POST", url, request, signal);
-  return reply.json().catch((error) => {
-    throw away(error);
-  });
+async function answer(method, url, request, signal) {
+  // A known conversation is what CreateSession answers; a link that was used lets nobody in.
+  const known = url.endsWith("/CreateSession") ? request?.session_id : url === "/api/login" && request?.link;
+  const ask = () => send(method, url, request, signal).then((reply) => reply.json());
+  return ask()
+    .catch((error) => {
+      if (error instanceof Failure || !(method === "GET" || READS.test(url) || known)) throw error;
+      return ask();
+    })
+    .catch((error) => {
+      throw away(error);
+    });
 }
 
 /**
@@ -159,9 +182,7 @@ async function send(method, url, request, signal) {
   const body = request && JSON.stringify(request);
   const page = localStorage.getItem(SESSION_KEY) || "1"; // another tab may have logged in since
   const headers = { "Content-Type": "application/json", "X-Oxydra": page };
-  const reply = await fetch(url, { method, headers, body, signal }).catch((error) => {
-    throw away(error);
-  });
+  const reply = await fetch(url, { method, headers, body, signal });
   connection.set("");
   if (reply.ok) return reply;
   const told = jsonOr(await reply.text(), {}).error || { brief: `HTTP ${reply.status}` };
@@ -176,7 +197,7 @@ async function send(method, url, request, signal) {
 
 /** @param {any} error */
 function away(error) {
-  if (error?.name === "AbortError") return error;
+  if (error instanceof Failure || error?.name === "AbortError") return error;
   const brief = "the server cannot be reached";
   connection.set(brief);
   return new Failure({

@@ -5,7 +5,7 @@ import json
 import time
 
 import pytest
-from playwright.sync_api import JSHandle, Locator, Page, expect
+from playwright.sync_api import JSHandle, Locator, Page, Route, expect
 
 from guest.tools.arguments import arguments_text, asked_text
 from tests.e2e.browser.conftest import NewWindow
@@ -54,6 +54,26 @@ def test_an_answer_is_shown_as_markdown_and_its_session_is_there_again(
     page = window.reopen("#/chat")
     page.get_by_role("link", name="When is tea?").click()
     expect(page.get_by_role("heading", name="Tea")).to_be_visible()
+
+
+def test_a_conversation_begins_once_where_a_network_changes(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(says("At five."))
+    page = new_window().enter("alice", "#/chat")
+    page.get_by_role("textbox", name="Message").wait_for()
+    made: list[str] = []
+
+    def lose_the_first_answer(route: Route) -> None:
+        answer = route.fetch()
+        made.append(answer.json()["session_id"])
+        route.fulfill(response=answer) if made[1:] else route.abort()
+
+    page.route("**/CreateSession", lose_the_first_answer)
+    ask(page, "When is the tea that one asks for once?")
+    expect(answered(page, "At five.")).to_be_visible()
+    assert len(made) == 2
+    assert len(set(made)) == 1
 
 
 RICH = r"""| what | costs |

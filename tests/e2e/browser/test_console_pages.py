@@ -11,12 +11,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Request as Asked
 
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser import tour
 from tests.support.browser.console import Console
 from tests.support.browser.contrast import SCHEMES, Contrast
-from tests.support.browser.window import go
+from tests.support.browser.window import go, window
 from tests.support.servers.scripted_provider import Script, calls, says
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console_pages")]
@@ -28,14 +29,22 @@ def dialog(page: Page) -> Locator:
     return page.get_by_role("dialog")
 
 
+@pytest.fixture(scope="module")
+def furnished(browser: Browser, console: Console, script: Script) -> Console:
+    """The console, where alice has something on every page."""
+    with window(browser, console) as made:
+        tour.furnish(console, script, made.enter())
+    return console
+
+
 @pytest.mark.node
 def test_every_page_can_be_used_by_everybody(
-    new_window: NewWindow, browser: Browser, console: Console, script: Script
+    new_window: NewWindow, browser: Browser, furnished: Console
 ) -> None:
+    console = furnished
     axe = (ROOT / tour.AXE).read_text()
     contrast = Contrast(browser)
     page = new_window().enter()
-    tour.furnish(console, script, page)
     found = []
     for place in tour.PLACES:
         tour.visit(console, page, place)
@@ -129,6 +138,79 @@ def test_no_button_moves_away_when_more_of_the_page_arrives(new_window: NewWindo
     expect(page.get_by_role("button", name="Export to a file")).to_be_visible()
     expect(page.locator("main .figures")).to_be_visible()
     assert page.evaluate(places)[: len(before)] == before
+
+
+CONTROLS = """() => [...document.querySelectorAll("main :is(a, button, input, select, summary)")]
+  .filter((each) => each.checkVisibility())
+  .map((each) => `${each.textContent || each.name} at ${each.getBoundingClientRect().y}`)"""
+
+LOADED = f"() => !document.querySelector('main .loading') && ({CONTROLS})()"
+
+
+def test_nothing_moves_once_a_page_says_no_more_that_it_loads(
+    new_window: NewWindow, furnished: Console
+) -> None:
+    """Else a person clicks beside what they mean, and what is measured is no more there."""
+    page = new_window().enter()
+    asked: list[Asked] = []
+    page.on("request", lambda request: asked.append(request))
+    slow = {"offline": False, "latency": 300, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.context.new_cdp_session(page).send("Network.emulateNetworkConditions", slow)
+    moved = []
+    for place, address in tour.PLACES.items():
+        if place == "chat":
+            continue  # it moves up as its turns and answers come
+        go(page, f"{furnished.url}/{address}")
+        first = page.wait_for_function(LOADED).json_value()
+        page.evaluate(NEXT_FRAME)
+        while asked:
+            asked.pop().response()
+        page.evaluate(NEXT_FRAME)
+        then = page.evaluate(CONTROLS)
+        moved += [f"{place}: {each}" for each in first if each not in then]
+    assert moved == []
+
+
+NEXT_FRAME = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+
+
+def test_no_page_shows_that_a_network_changed_while_it_read(
+    new_window: NewWindow, furnished: Console
+) -> None:
+    """Chromium drops what is on its way then. What follows a turn begins again by itself."""
+    page = new_window().enter()
+    dropped: set[str] = set()
+
+    def drop_the_first(route: Route) -> None:
+        url = route.request.url
+        if url in dropped or url.endswith("/FollowTurn"):
+            route.continue_()
+        else:
+            dropped.add(url)
+            route.abort()
+
+    page.route("**/api/**", drop_the_first)
+    for place in tour.PLACES:
+        tour.visit(furnished, page, place)
+        expect(page.locator(".failure, .banner")).to_have_count(0)
+    assert len(dropped) > len(tour.PLACES)
+
+
+def test_a_change_that_a_network_dropped_is_not_made_twice(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/memory")
+    expect(page.locator("main .loading")).to_have_count(0)
+    tried: list[Route] = []
+
+    def drop(route: Route) -> None:
+        tried.append(route)
+        route.abort()
+
+    page.route("**/SaveNote", drop)
+    page.keyboard.press("n")
+    dialog(page).get_by_label("Text").fill("a note that is saved once")
+    dialog(page).get_by_role("button", name="Save").click()
+    expect(dialog(page).get_by_role("alert")).to_contain_text("the server cannot be reached")
+    assert len(tried) == 1
 
 
 def test_a_note_is_shown_as_saved_once_keys_lead_on_from_it(new_window: NewWindow) -> None:
@@ -313,7 +395,7 @@ def test_usage_and_findings_are_shown_with_figures_and_fixes(
 PARTS = ("src/store.js", "src/pages/chat/turn.js", "styles/layout.css", "src/main.js")
 
 
-@pytest.mark.parametrize("part", [*(f"assets/{part}" for part in PARTS), "api/me"])
+@pytest.mark.parametrize("part", [*(f"assets/{part}" for part in PARTS), "api/me", "api/login"])
 def test_a_part_that_does_not_arrive_is_fetched_again(new_window: NewWindow, part: str) -> None:
     """Chromium drops what it is fetching when an interface of the machine comes or goes."""
     window = new_window()

@@ -72,7 +72,7 @@ export function VirtualList({
   useLayoutEffect(() => {
     const element = /** @type {HTMLElement} */ (box.current);
     observer.disconnect();
-    for (const each of element.querySelectorAll(":scope > [data-key]")) observer.observe(each);
+    for (const each of [element, ...element.querySelectorAll(":scope > [data-key]")]) observer.observe(each);
     if (follow && atEnd.current) element.scrollTop = element.scrollHeight;
     else if (anchor.current) {
       const index = indexOf.get(anchor.current.key);

@@ -6,7 +6,7 @@ import { useRead } from "../components/doing.js";
 import { FailureNotice, Loading } from "../components/notices.js";
 import { href } from "../router.js";
 import { bytes, count, money } from "../text.js";
-import { html, useEffect, useState } from "../view.js";
+import { html } from "../view.js";
 
 /** @typedef {import("../api.js").Message} Message */
 
@@ -89,13 +89,16 @@ const Policy = ({ policy }) => {
 
 /** @param {{user: string, week: Message, operator: boolean}} props */
 function Week({ user, week, operator }) {
-  const [spent, setSpent] = useState(/** @type {Message | null} */ (null));
-  const [kept, setKept] = useState(/** @type {Message | null} */ (null));
-  useEffect(() => {
-    const since = week.since.slice(0, 10);
-    call(user, "GetUsage", { by: "day", since }).then((found) => setSpent(found.total || {}), () => {});
-    call(user, "ListNotes", { since, limit: NOTES }).then(setKept, () => {});
-  }, [user, week.since]);
+  const since = week.since.slice(0, 10);
+  const { found } = useRead(
+    () => Promise.all([
+      call(user, "GetUsage", { by: "day", since }).then((usage) => usage.total || {}, () => null),
+      call(user, "ListNotes", { since, limit: NOTES }).catch(() => null),
+    ]),
+    [user, since],
+  );
+  if (!found) return html`<${Loading} what="Counting" />`;
+  const [spent, kept] = found;
   const reached = /** @type {Message[]} */ (week.reached);
   const refused = reached.reduce((sum, each) => sum + each.refused, 0);
   const tokens = Number(spent?.input_tokens || 0) + Number(spent?.output_tokens || 0);

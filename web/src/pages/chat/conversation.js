@@ -299,7 +299,7 @@ const requestFrame = (act) =>
   document.hidden ? setTimeout(act, 200) : requestAnimationFrame(() => act());
 
 /** @returns {string} 128 random bits; `crypto.randomUUID` is only there over TLS */
-const newId = () =>
+export const newId = () =>
   [...crypto.getRandomValues(new Uint8Array(16))]
     .map((each) => each.toString(16).padStart(2, "0"))
     .join("");

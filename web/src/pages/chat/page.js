@@ -9,7 +9,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useReducer, useState } from 
 import { Attention } from "./attention.js";
 import { Approval } from "./calls.js";
 import { Composer } from "./composer.js";
-import { Conversation } from "./conversation.js";
+import { Conversation, newId } from "./conversation.js";
 import { Sessions } from "./sessions.js";
 import { Temporary, isTemporary } from "./temporary.js";
 import { TurnView } from "./turn.js";
@@ -81,7 +81,7 @@ export default function Chat({ user, route, me }) {
     };
     if (conversation) return conversation.send(text, how, onStarted);
     try {
-      const made = await call(user, "CreateSession", { channel: "web" });
+      const made = await call(user, "CreateSession", { session_id: `session-${newId()}`, channel: "web" });
       begun = new Conversation(user, made.session_id);
       begun.send(text, how, onStarted);
       go("chat", made.session_id, { replace: true });
