@@ -25,7 +25,6 @@ _GROWTH: Final = 1.25
 _DEAD_ROWS_MAX: Final = 1024
 _SIGN_BLOCK: Final = 16_384
 """How many rows' signs are compared at once; what is between fits into a core's cache."""
-_ROW_BLOCK: Final = 256
 
 
 @dataclass(frozen=True)
@@ -70,16 +69,7 @@ class Snapshot:
         rows = self.rows_of(chunk_ids)
         known = rows >= 0
         cosines = np.zeros(len(rows), np.float32)
-        cosines[known] = self._cosines(rows[known], queries)
-        return cosines
-
-    def _cosines(self, rows: Ids, queries: Vectors) -> Scores:
-        """Of rows that are not side by side: what is copied together at once fits into a core's
-        cache."""
-        cosines = np.empty(len(rows), np.float32)
-        for start in range(0, len(rows), _ROW_BLOCK):
-            block = slice(start, start + _ROW_BLOCK)
-            cosines[block] = _highest(self.matrix[rows[block]], queries)
+        cosines[known] = _highest(self.matrix[rows[known]], queries)
         return cosines
 
     def nearest(
@@ -99,7 +89,7 @@ class Snapshot:
                 cosines = cosines[rows]
         else:
             rows = self._alike(queries, max(CHOSEN_BY_SIGNS, count), only)
-            cosines = self._cosines(rows, queries)
+            cosines = _highest(self.matrix[rows], queries)
         kept = np.flatnonzero((cosines >= least) & (cosines > 0))
         if len(kept) > count:
             kept = kept[np.argpartition(-cosines[kept], count - 1)[:count]]

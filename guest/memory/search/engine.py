@@ -22,6 +22,7 @@ from guest.memory.search import keyword, neighbours, results
 from guest.memory.search.contradiction import NEAR
 from guest.memory.search.newest import COMPARED, Dated, newest_first, older_ones
 from guest.memory.search.ranking import (
+    LOOKED_AT,
     NO_RECENCY,
     Evidence,
     Ranked,
@@ -143,9 +144,6 @@ thread is slower."""
 
 _SPARE: Final = 5
 """Extra passages to look up, because one note may have several of the best ones."""
-
-_CANDIDATES: Final = 64
-"""How many of the best passages are looked at with their surroundings and age."""
 
 _NOTES, _CONVERSATION = 0, 1
 
@@ -509,7 +507,7 @@ def _newest(evidence: Sequence[Evidence]) -> Iterator[Ranked]:
 def _pages(ranked: Iterator[Ranked], limit: int) -> Iterator[list[Ranked]]:
     """The passages of each query for entries. Pages grow, so that many hidden notes cost few
     queries."""
-    page = list(itertools.islice(ranked, max(_CANDIDATES, limit + _SPARE)))
+    page = list(itertools.islice(ranked, max(LOOKED_AT, limit + _SPARE)))
     while page:
         yield page
         page = list(itertools.islice(ranked, 2 * len(page)))

@@ -82,6 +82,13 @@ class KeywordMatches:
     def scores(self) -> Scores:
         return self.rarity @ self.held
 
+    def held_by(self, ids: Ids) -> Scores:
+        """The words that any passages hold, a passage a column."""
+        held = np.zeros((len(self.held), len(ids)), np.float32)
+        matching = np.isin(ids, self.ids, assume_unique=True)
+        held[:, matching] = self.held[:, np.searchsorted(self.ids, ids[matching])]
+        return held
+
     def __getitem__(self, places: Ids) -> "KeywordMatches":
         return KeywordMatches(self.ids[places], self.held[:, places], self.rarity)
 
@@ -144,7 +151,7 @@ async def match(
         sql = statement(index, MATCHES_MAX, "" if among is None else _AMONG)
         args = (namespace, json.dumps(expressions), *(() if among is None else (_json(among),)))
         rows = (await database.execute(sql, args)).rows
-        return [_numbers(cast(str, row[0])) for row in rows]
+        return [numbers(cast(str, row[0])) for row in rows]
 
     of_each = await found(terms, only)
     counts = np.array([len(ids) for ids in of_each], np.float32)
@@ -172,6 +179,6 @@ def _json(ids: Ids) -> str:
     return json.dumps(ids.tolist())
 
 
-def _numbers(array: str) -> Ids:
+def numbers(array: str) -> Ids:
     """Parse a JSON array of whole numbers, several times faster than through a list."""
     return np.fromstring(array[1:-1], np.int64, sep=",")

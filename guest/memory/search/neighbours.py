@@ -8,10 +8,8 @@ others when it is forgotten, changed or superseded.
 import json
 from typing import Final, cast
 
-import numpy as np
-
 from guest.memory.indexing.vectors import Ids
-from guest.memory.search.keyword import Index
+from guest.memory.search.keyword import Index, numbers
 from guest.memory.storage.base import Database
 
 _REACH: Final = 2
@@ -83,10 +81,9 @@ async def pairs(
     database: Database, index: Index, namespace: str, chunk_ids: Ids, query: str
 ) -> tuple[Ids, Ids]:
     """Pairs of passages of which the first is one of `chunk_ids` or the second, and that are
-    neighbours; each pair once."""
+    neighbours."""
     ids = json.dumps(chunk_ids.tolist())
     args = (namespace, ids) if index == "chunks_fts" else (namespace, ids, query)
     rows = (await database.execute(_QUERIES[index], args)).rows
-    both = [json.loads(each) for each in cast("tuple[str, str]", rows[0])]
-    first, second = np.unique(np.sort(np.array(both, np.int64), axis=0), axis=1)
+    first, second = (numbers(each) for each in cast("tuple[str, str]", rows[0]))
     return first, second

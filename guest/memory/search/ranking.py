@@ -59,9 +59,7 @@ _SHARPNESS: Final = 1.5
 the highest cosine, which must not count as a third of the meaning."""
 
 _LENT_WORDS: Final = 0.4
-_LENDERS: Final = 2
-"""A word counts so much for each neighbour that holds it, up to so many, where a passage's own
-counts 1."""
+"""What a word counts that a neighbour holds, where a passage's own counts 1."""
 
 _SATURATION: Final = 1.2
 """How fast more of a word counts less, as in bm25."""
@@ -69,14 +67,11 @@ _SATURATION: Final = 1.2
 _LENT_MEANING: Final = 0.3
 """How far a cosine rises to the highest of the neighbours'."""
 
-_SPREADING: Final = 64
-"""How many of the best passages are looked up with what is beside them."""
+LOOKED_AT: Final = 48
+"""How many of the best passages are looked up with what is beside them, then with their notes."""
 
 _ABOVE_ZERO: Final = 1e-30
 """Where the highest value is 0, so are all shares of it."""
-
-_AT_ONCE: Final = 64
-"""How many ranked passages are made of arrays at once: few are asked for."""
 
 
 @dataclass(frozen=True)
@@ -144,35 +139,23 @@ class Evidence:
     beside: tuple[Ids, Ids] = (NO_IDS, NO_IDS)
 
     @cached_property
-    def own(self) -> tuple[Ids, Scores, Scores]:
-        """All passages with a matching word, and the most similar of the others, by ascending id;
-        the words that each holds, and its cosine."""
-        found = self.keyword
+    def own(self) -> "_Candidates":
+        """All passages with a matching word, and the most similar of the others, by their own
+        evidence alone."""
         nearest = NO_IDS if self.similarity is None else self.similarity.nearest.ids
-        ids = self._allowed(np.union1d(found.ids, nearest[:SEMANTIC_MAX]))
-        held = np.zeros((len(found.held), len(ids)), np.float32)
-        matching = np.isin(ids, found.ids, assume_unique=True)
-        held[:, matching] = found.held[:, np.searchsorted(found.ids, ids[matching])]
-        return ids, held, self._cosines_of(ids)
+        ids = self.allowed(np.union1d(self.keyword.ids, nearest[:SEMANTIC_MAX]))
+        held, cosine = self.of(ids)
+        return _Candidates(ids, self.keyword.rarity @ held, cosine, cosine)
 
-    def with_neighbours(self) -> tuple[Ids, Scores, Scores]:
-        """The same, and what is beside the best of them."""
-        ids, held, cosine = self.own
-        others = self._allowed(np.setdiff1d(np.concatenate(self.beside), ids))
-        places = np.searchsorted(ids, others)
-        return (
-            np.insert(ids, places, others),
-            np.insert(held, places, 0, axis=1),
-            np.insert(cosine, places, self._cosines_of(others)),
-        )
-
-    def _allowed(self, ids: Ids) -> Ids:
-        return ids if self.only is None else ids[np.isin(ids, self.only)]
-
-    def _cosines_of(self, ids: Ids) -> Scores:
+    def of(self, ids: Ids) -> tuple[Scores, Scores]:
+        """The words that passages hold, a passage a column, and their cosines."""
+        held = self.keyword.held_by(ids)
         if self.similarity is None:
-            return np.zeros(len(ids), np.float32)
-        return np.maximum(self.similarity.cosines_of(ids), 0)
+            return held, np.zeros(len(ids), np.float32)
+        return held, np.maximum(self.similarity.cosines_of(ids), 0)
+
+    def allowed(self, ids: Ids) -> Ids:
+        return ids if self.only is None else ids[np.isin(ids, self.only)]
 
 
 class Ranked(NamedTuple):
@@ -188,8 +171,7 @@ class Ranked(NamedTuple):
     exact: bool = False
 
 
-@dataclass(frozen=True)
-class _Candidates:
+class _Candidates(NamedTuple):
     """The passages of a part with evidence. `words` and `nearness` regard what is beside them, too;
     `cosine` is their own."""
 
@@ -209,44 +191,30 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     part, then to the newer passage.
     """
     candidates = [_candidates(part, weights.min_similarity) for part in parts]
-    semantic, keyword = _shares(parts, weights)
-    words = np.concatenate([_shares_of_best([c.words]) for c in candidates])
-    nearness = _shares_of_best([c.nearness for c in candidates])
-    scores = keyword * words**_SHARPNESS + semantic * nearness**_SHARPNESS
+    scores, words = _scores(parts, candidates, weights)
     ids = np.concatenate([c.ids for c in candidates])
     place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
     cosine = np.concatenate([c.cosine for c in candidates])
-    by_keyword = words > 0
     by_meaning = (cosine >= weights.min_similarity) & (cosine > 0)
     exact = np.isin(ids, [chunk_id for part in parts for chunk_id in part.exact])
     if exact.any():
-        scores = (scores + exact) / 2
-    order = np.lexsort((-ids, place, -scores))
-    for start in range(0, len(order), _AT_ONCE):
-        best = order[start : start + _AT_ONCE]
-        columns = (place, ids, scores, cosine, words, by_keyword, by_meaning, exact)
-        for part, chunk_id, score, meaning, share, has_words, is_near, is_exact in zip(
-            *(column[best].tolist() for column in columns), strict=True
-        ):
-            yield Ranked(
-                part=part,
-                chunk_id=chunk_id,
-                score=min(1.0, score),
-                matched_by=_matched_by(has_words, is_near),
-                meaning=min(1.0, meaning),
-                words=share,
-                exact=is_exact,
-            )
+        scores = np.asarray((scores + exact) / 2, np.float32)
+    for i in np.lexsort((-ids, place, -scores)).tolist():
+        yield Ranked(
+            part=int(place[i]),
+            chunk_id=int(ids[i]),
+            score=min(1.0, float(scores[i])),
+            matched_by=_matched_by(words[i] > 0, by_meaning[i]),
+            meaning=min(1.0, float(cosine[i])),
+            words=float(words[i]),
+            exact=bool(exact[i]),
+        )
 
 
 def lenders(part: Evidence, weights: Weights) -> Ids:
     """The passages of a part whose neighbours count: the best by their own evidence."""
-    ids, held, cosine = part.own
-    semantic, keyword = _shares([part], weights)
-    words = part.keyword.rarity @ held
-    words, nearness = _shares_of_best([words]), _shares_of_best([cosine])
-    scores = keyword * words**_SHARPNESS + semantic * nearness**_SHARPNESS
-    return ids[np.argsort(-scores, kind="stable")[:_SPREADING]]
+    scores, _ = _scores([part], [part.own], weights)
+    return part.own.ids[np.argsort(-scores, kind="stable")[:LOOKED_AT]]
 
 
 def crowded(part: Evidence) -> bool:
@@ -257,26 +225,41 @@ def crowded(part: Evidence) -> bool:
 
 
 def _candidates(part: Evidence, least: float) -> _Candidates:
-    ids, words, cosine = part.with_neighbours()
-    beside, nearness = np.zeros_like(words), cosine.copy()
-    there = np.isin(part.beside, ids).all(axis=0)
-    one, other = np.searchsorted(ids, np.array(part.beside)[:, there])
-    for own, lender in ((one, other), (other, one)):
-        np.add.at(beside.T, own, words.T[lender])
-        np.maximum.at(nearness, own, cosine[lender])
+    """The candidates of a part; what is beside them regards only those with neighbours."""
+    own = part.own
+    near = part.allowed(np.unique(np.concatenate(part.beside)))
+    held, cosine = part.of(near)
+    lent, nearness = np.zeros_like(held), cosine.copy()
+    there = np.isin(part.beside, near).all(axis=0)
+    one, other = np.searchsorted(near, np.array(part.beside)[:, there])
+    for borrower, lender in ((one, other), (other, one)):
+        word, which = np.nonzero(held[:, lender])
+        lent[word, borrower[which]] = _LENT_WORDS
+        np.maximum.at(nearness, borrower, cosine[lender])
     nearness = cosine + _LENT_MEANING * (nearness - cosine)
-    words += _LENT_WORDS * np.minimum(beside, _LENDERS)
-    shares = part.keyword.rarity @ (words * (1 + _SATURATION) / (words + _SATURATION))
-    kept = (shares > 0) | ((nearness >= least) & (nearness > 0))
-    return _Candidates(ids[kept], shares[kept], cosine[kept], nearness[kept])
+    held += lent
+    words = part.keyword.rarity @ (held * (1 + _SATURATION) / (held + _SATURATION))
+    alone = ~np.isin(own.ids, near, assume_unique=True)
+    ids = np.concatenate((near, own.ids[alone]))
+    words = np.concatenate((words, own.words[alone]))
+    cosine = np.concatenate((cosine, own.cosine[alone]))
+    nearness = np.concatenate((nearness, own.nearness[alone]))
+    kept = (words > 0) | ((nearness >= least) & (nearness > 0))
+    return _Candidates(ids[kept], words[kept], cosine[kept], nearness[kept])
 
 
-def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:
-    """The weights, scaled to a sum of 1; without vectors, keywords count fully."""
+def _scores(
+    parts: Sequence[Evidence], candidates: Sequence[_Candidates], weights: Weights
+) -> tuple[Scores, Scores]:
+    """The scores of all candidates, and the shares of words in them; without vectors, words count
+    fully."""
+    words = np.concatenate([_shares_of_best([c.words]) for c in candidates])
     if not any(p.similarity is not None and len(p.similarity.vectors.ids) for p in parts):
-        return 0.0, 1.0
-    total = weights.semantic + weights.keyword
-    return weights.semantic / total, weights.keyword / total
+        return np.asarray(words**_SHARPNESS, np.float32), words
+    nearness = _shares_of_best([c.nearness for c in candidates])
+    keyword, meaning = weights.keyword, weights.semantic
+    sums = keyword * words**_SHARPNESS + meaning * nearness**_SHARPNESS
+    return np.asarray(sums / (keyword + meaning), np.float32), words
 
 
 def _shares_of_best(parts: Sequence[Scores]) -> Scores:
