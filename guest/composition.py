@@ -25,11 +25,12 @@ from guest.gateway.sessions import Temporary
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses, PeerClient
+from guest.projects.rules import ProjectRules
 from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
-from guest.tools.files.roots import Roots, VirtualPaths
+from guest.tools.files.roots import Roots
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
@@ -74,7 +75,7 @@ def gateway(
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
     tools = registry(config, memory, roots, shell, servers)
-    pipeline = offered(config, tools, scrubber, witness, roots.paths)
+    pipeline = offered(config, tools, scrubber, witness, roots)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
     if limits.in_money and (refused := _unpriced(models, memory, settings.agent)):
@@ -182,11 +183,14 @@ def offered(
     tools: Registry,
     scrubber: Scrubber,
     witness: CallReporter | None = None,
-    paths: VirtualPaths | None = None,
+    roots: Roots | None = None,
 ) -> ToolPipeline:
     """The pipeline of the enabled tools, for the model and for callers by name."""
     settings = config.settings
     sees_host = config.tier == "process"
+    rules = None
+    if roots is not None and roots.paths.projects:
+        rules = ProjectRules(roots.text, config.paths.internal / "project-rules.json")
     return ToolPipeline(
         tools,
         disabled=settings.tools.off,
@@ -196,5 +200,6 @@ def offered(
         host_paths=(HostPaths(config.paths.shown, config.paths.private) if sees_host else None),
         commands=CommandPolicy(settings.shell),
         witness=witness,
-        paths=paths,
+        paths=roots.paths if roots else None,
+        rules=rules,
     )

@@ -153,11 +153,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             temporary=passing_records,
         )
         self._sessions = Sessions(
-            memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows
+            *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
+            *(memory.state_of, pipeline.paths.names),
         )
         self.temporary = temporary
         self.temporary_sessions = TemporarySessions(
-            passing, passing_records, self._turns.knows, self._end_session
+            *(passing, passing_records, self._turns.knows, self._end_session),
+            pipeline.paths.names,
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
@@ -290,6 +292,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
                 *(self._user_id, session_id, request.turn_id, request.channel),
                 asked=text,
                 time_zone=validation.time_zone(request.time_zone),
+                project=await self._sessions_with(session_id).project_of(session_id),
             ),
             text,
             model,

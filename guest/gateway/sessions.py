@@ -2,10 +2,11 @@
 this process's memory alone."""
 
 import asyncio
+import json
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,14 +15,14 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.events import by_turn, request_in
 from guest.agent.receipts.ledger import to_message
-from guest.errors import GuestError
+from guest.errors import GuestError, StorageError
 from guest.gateway import convert, validation
 from guest.gateway.turns.records import TurnRecords
 from guest.gateway.validation import largest_page
-from guest.memory.conversations.sessions import SessionAdmin
+from guest.memory.conversations.sessions import SessionAdmin, SessionState
 from guest.memory.conversations.store import Conversations
 from guest.memory.memory import Memory
-from guest.memory.models import TEMPORARY, Event, at
+from guest.memory.models import TEMPORARY, Event, Session, at
 from guest.memory.notes.receipts import Receipts
 from guest.memory.storage.base import INTEGER_MAX
 from guest.tools.pipeline import ToolPipeline
@@ -29,6 +30,8 @@ from guest.tools.pipeline import ToolPipeline
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100
 _LOOKED_AT = 200
+_PROJECT = "project"
+"""The name of the session's state that has its project."""
 
 
 @dataclass(repr=False, eq=False)
@@ -41,16 +44,47 @@ class Sessions:
     admin: SessionAdmin
     records: TurnRecords
     is_live: Callable[[str], bool]
+    state: SessionState
+    projects: Collection[str]
+    _chosen: dict[str, str] = field(default_factory=dict)
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
-        return convert.session(
-            await self.conversations.create(
-                session_id=request.session_id,
-                title=request.title,
-                channel=request.channel,
-                parent_id=await self._parent(request),
+        if (project := request.project) and project not in self.projects:
+            raise GuestError(
+                Code.INVALID_ARGUMENT,
+                f"bad project: {project!r} is not open",
+                details=f"open are: {', '.join(sorted(self.projects)) or 'none'}",
+                resolution="name one of these, or open it: runner chat --with DIR",
             )
+        created = await self.conversations.create(
+            session_id=request.session_id,
+            title=request.title,
+            channel=request.channel,
+            parent_id=await self._parent(request),
         )
+        session_id = created.session_id
+        if project and await self.project_of(session_id) != project:
+            found = await self.state.read(session_id, _PROJECT)
+            epoch = found[1] if found else 0
+            await self.state.swap(session_id, _PROJECT, json.dumps(project), epoch)
+            self._chosen[session_id] = project
+        return await self._with_project(created)
+
+    async def project_of(self, session_id: str) -> str:
+        """The project in which a session works, if it is open; empty for none."""
+        if not (session_id and self.projects):
+            return ""
+        if session_id not in self._chosen:
+            with suppress(StorageError):
+                found = await self.state.read(session_id, _PROJECT)
+                self._chosen[session_id] = json.loads(found[0]) if found else ""
+        name = self._chosen.get(session_id, "")
+        return name if name in self.projects else ""
+
+    async def _with_project(self, session: Session) -> pb.Session:
+        shown = convert.session(session)
+        shown.project = await self.project_of(session.session_id)
+        return shown
 
     async def list(self, request: pb.ListSessionsRequest) -> pb.ListSessionsReply:
         sessions = await self.conversations.list(
@@ -73,7 +107,7 @@ class Sessions:
                 session_id, [event for event in events if event.turn_id not in going_on]
             )
             return pb.SessionHistory(
-                session=convert.session(session),
+                session=await self._with_project(session),
                 events=[convert.event(event, interrupted) for event in events],
                 receipts=[to_message(receipt, turn_id) for turn_id, receipt in receipts],
                 before=events[0].sequence if len(found) > limit else 0,
@@ -100,6 +134,7 @@ class Sessions:
     async def forget(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
         with convert.checked():
             await self.admin.forget(request.session_id)
+        self._chosen.pop(request.session_id, None)
         return pb.ForgetSessionReply()
 
     async def turn_context(self, request: pb.GetTurnContextRequest) -> pb.TurnContext:
@@ -161,8 +196,12 @@ class TemporarySessions(Sessions):
         records: TurnRecords,
         is_live: Callable[[str], bool],
         end: Callable[[str], Awaitable[object]],
+        projects: Collection[str],
     ) -> None:
-        super().__init__(memory.conversations, memory.receipts, memory.sessions, records, is_live)
+        super().__init__(
+            *(memory.conversations, memory.receipts, memory.sessions, records, is_live),
+            *(memory.state_of, projects),
+        )
         self._end = end
         self._look: asyncio.Task[None] | None = None
 
@@ -177,6 +216,7 @@ class TemporarySessions(Sessions):
                 session_id=f"{TEMPORARY}{uuid.uuid4()}",
                 title=request.title,
                 channel=request.channel,
+                project=request.project,
             )
         )
 

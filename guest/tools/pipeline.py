@@ -22,11 +22,12 @@ from wire.v1 import gateway_pb2 as pb
 from guest import watch
 from guest.errors import GuestError, ToolError
 from guest.memory.models import READ
+from guest.projects.rules import ProjectRules
 from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 from guest.tools.clock import Clock
 from guest.tools.command_policy import CommandPolicy
-from guest.tools.files.roots import VirtualPaths
+from guest.tools.files.roots import VirtualPaths, listed
 from guest.tools.output import HostPaths, Reader, Renderer, first_words
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
@@ -168,7 +169,8 @@ def check_paths(tool: Tool, arguments: Arguments, paths: VirtualPaths) -> bool:
             continue
         location = paths.parse(given)
         if argument.for_commands and not location.root.in_shell:
-            raise ToolError(f"commands see only /shared and /tmp, not {location.given}")
+            seen = listed(each for each in paths.all if each.in_shell)
+            raise ToolError(f"commands see only {seen}, not {location.given}")
         if argument.writes and not location.root.writable:
             raise ToolError(f"{location.root.path} is read-only: {location.given}")
         in_shell |= location.root.in_shell
@@ -198,8 +200,10 @@ class ToolPipeline:
         commands: CommandPolicy | None = None,
         witness: CallReporter | None = None,
         paths: VirtualPaths | None = None,
+        rules: ProjectRules | None = None,
     ) -> None:
-        self._paths = paths or VirtualPaths()
+        self.paths = paths or VirtualPaths()
+        self.rules = rules
         self._witness = witness or CallReporter(required=False)
         self._registry = registry
         if unknown := set(disabled) - registry.known:
@@ -334,17 +338,21 @@ class ToolPipeline:
         tool = self._look_up(name)
         shown = partial(self._render.text, reader=self._reader(ctx))
         remarks: list[str] | None = None if ctx.reply is None else []
-        checked = check(tool, arguments, shown, remarks, self._paths.of_session(ctx.project))
+        checked = check(tool, arguments, shown, remarks, self.paths.of_session(ctx.project))
         await record.begin(self._audit_subject(tool, checked))
         asked = await tool.asks(ctx, checked) if tool.asks and ctx.reply is not None else {}
         record.asked = (bool(asked) or self._gate.asks(tool)) and approve is not None
         question = self._named(asked) if asked else self._question(checked)
         await self._gate.admit(ctx, tool, question, approve, must_ask=bool(asked))
-        in_files = check_paths(tool, checked, self._paths)
+        in_files = check_paths(tool, checked, self.paths)
         if tool.command:
             self._commands.check(getattr(checked, tool.command))
         complete = self._with_secrets(ctx, tool, checked)
         output = await self._within_time(tool, ctx, complete)
+        if self.rules is not None:
+            given = [getattr(checked, path.field) for path in tool.paths]
+            nearer = self.rules.nearer(ctx.project, ctx.session_id, given)
+            remarks = [*(remarks or ()), *await asyncio.to_thread(list, nearer)]
         output = replace(output, notes=(*output.notes, *(remarks or ())))
         return output, in_files
 

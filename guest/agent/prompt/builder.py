@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 from wire.settings import AgentSettings
-from wire.tools import CORE, FAMILIES
+from wire.tools import CORE, FAMILIES, SHARED
 
 from guest.agent import history
 from guest.agent.calls import begun
@@ -43,7 +43,9 @@ from guest.agent.turn import ATTACHED, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.memory import Memory
 from guest.memory.models import Event
+from guest.projects.rules import Rules
 from guest.tools.base import Found, ToolContext
+from guest.tools.files.roots import VirtualPaths
 from guest.tools.pipeline import ToolPipeline
 
 _WHO: Final = """\
@@ -93,17 +95,21 @@ SECRETS: Final = (
     "[redacted:…] stands for a secret that you do not see. Write it into a file or a note as it "
     "stands, beside its name, and the secret is kept; commands do not get it."
 )
+_PROJECTS: Final = "- Project directories of the user: {}."
+_BEGINS: Final = " You work in {}: relative paths and commands begin there, not in /shared."
 _WITH_PATHS: Final = ("file_read", "file_list", "file_write", "shell_exec")
 _ERRORS: Final = (
     "- When a tool answers with an error, correct the call or tell the user; never invent a result."
 )
 
 
-def instructions(configured: str, offered: Collection[str]) -> str:
+def instructions(
+    configured: str, offered: Collection[str], paths: VirtualPaths | None = None
+) -> str:
     """The agent's identity, its rules and the operator's instructions.
 
-    `offered` are the names of the model's tools. Rules for tools that it has to find first are in
-    what these tools say of themselves.
+    `paths` are those of the session, `offered` are the names of the model's tools. Rules for tools
+    that it has to find first are in what these tools say of themselves.
     """
     searchers = [name for name in _SEARCHERS if name in offered]
     savers = [name for name in _SAVERS if name in offered]
@@ -115,6 +121,10 @@ def instructions(configured: str, offered: Collection[str]) -> str:
     memory += [rule for names, rule in _RULES if all(name in offered for name in names)]
     memory.append(_INFORMATION)
     tools = [_PATHS] if any(name in offered for name in _WITH_PATHS) else []
+    if tools and paths is not None and paths.projects:
+        named = (f"{each.path}{'' if each.writable else ' (read only)'}" for each in paths.projects)
+        begins = _BEGINS.format(paths.base) if paths.base != SHARED.path else ""
+        tools.append(_PROJECTS.format(", ".join(named)) + begins)
     sections = (
         _WHO + (_REMEMBERS if savers else ""),
         _WHEN if offered else "",
@@ -162,6 +172,7 @@ class Sections:
     rules: str = ""
     client: str = ""
     summary: str = ""
+    project: str = ""
     handoff: str = ""
     working: str = ""
     relevant: str = ""
@@ -180,7 +191,7 @@ class Sections:
     @property
     def beside(self) -> str:
         """What stands beside the user's message; empty if there is nothing."""
-        told = (self.handoff, self.working, self.relevant, self.secrets)
+        told = (self.project, self.handoff, self.working, self.relevant, self.secrets)
         parts = [part for part in told if part]
         return "\n\n".join((FROM_THE_RUNTIME, *parts)) if parts else ""
 
@@ -189,12 +200,13 @@ class Sections:
         return "\n\n".join(filter(None, (self.instructions, self.earlier, self.beside)))
 
     def unless_told(self, before: Sequence[str]) -> "Sections":
-        """The same without the handoff where earlier messages show it, and without the working
-        memory where it is what they show last."""
+        """The same without the project's rules and the handoff where earlier messages show them,
+        and without the working memory where it is what they show last."""
         told = [text for text in before if WORKING in text]
         working = self.working or (EMPTY if told else "")
         return replace(
             self,
+            project="" if any(self.project in text for text in before) else self.project,
             handoff="" if any(self.handoff in text for text in before) else self.handoff,
             working="" if told and working in told[-1] else working,
         )
@@ -266,6 +278,7 @@ class ContextBuilder:
         self._settings = settings
         self._window = Window.of(settings)
         self._offered = frozenset(tool.name for tool in pipeline.tools())
+        self._paths, self._rules = pipeline.paths, pipeline.rules
         self._redact = redact
         self._store = memory.conversations
         self._beside = Beside(memory.deleted)
@@ -309,8 +322,20 @@ class ContextBuilder:
         turns = self._word_by_word(events, latest)
         messages = begun(history.to_messages(turns))
         messages += history.unanswered(messages)
+        project = Rules()
+        if self._rules is not None and (name := context.project):
+            project = await asyncio.to_thread(
+                self._rules.of, name, context.session_id, self._window.note
+            )
+            if project.news and tell is not None:
+                await tell(project.news)
         sections = Sections(
-            rules=instructions(self._settings.instructions, self._offered),
+            rules=instructions(
+                self._settings.instructions,
+                self._offered,
+                self._paths.of_session(context.project),
+            ),
+            project=self._redact(context.session_id, project.shown),
             client=from_client(request.client.instructions),
             summary=self._told(context.session_id, latest),
             handoff=working_memory.handoff,
@@ -351,6 +376,7 @@ class ContextBuilder:
                 *working_memory.material,
                 *relevant.material,
                 *of_summary,
+                *filter(None, (project.path,)),
                 *(_FROM_CLIENT,) * told,
                 *(each.path for each in request.attachments if each.image),
             ),

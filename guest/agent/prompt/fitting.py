@@ -263,7 +263,7 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     request = replace(request, messages=_without_oldest(request, asked, most))
     running = _begin(request.messages, asked) + 1
     request = replace(request, messages=_shortened(request, most, first=running))
-    for section in ("summary", "working", "handoff"):
+    for section in ("summary", "working", "handoff", "project"):
         if request.size > most:
             without: dict[str, Any] = {section: ""}
             request = replace(request, sections=replace(request.sections, **without))

@@ -72,6 +72,15 @@ class VirtualPaths:
         self.base = SHARED.path
         self._by_name = {root.name: root for root in (*VIRTUAL_ROOTS, *self.projects)}
 
+    @property
+    def all(self) -> tuple[VirtualRoot, ...]:
+        return tuple(self._by_name.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the projects."""
+        return [root.path.rpartition("/")[2] for root in self.projects]
+
     def of_session(self, project: str) -> "VirtualPaths":
         """The same for a session with this project; empty for none."""
         view = copy(self)
@@ -81,7 +90,7 @@ class VirtualPaths:
 
     def outside(self, path: str) -> ToolError:
         """The one error for every path that is not in a root or leads out of it."""
-        named = listed(self._by_name.values())
+        named = listed(self.all)
         return ToolError(f"path is outside {named}: {visible_name(path)}")
 
     def parse(self, path: str) -> Location:
@@ -199,6 +208,16 @@ class Roots:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def text(self, path: str, most: int) -> str | None:
+        """The beginning of a text file; None where there is none, or only over a link."""
+        with suppress(OSError, ToolError):
+            location = self.paths.parse(path)
+            with self.file(location) as descriptor:
+                if self._real(location, descriptor) == location.relative:
+                    head = os.read(descriptor, most)
+                    return None if b"\0" in head else head.decode(errors="replace")
+        return None
 
     @contextmanager
     def directory(self, location: Location) -> Iterator[int]:

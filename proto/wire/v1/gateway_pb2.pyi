@@ -117,7 +117,7 @@ class Session(_message.Message):
     temporary: _builtins.bool
     """as in CreateSessionRequest"""
     project: _builtins.str
-    """in which relative paths and commands begin; empty: /shared"""
+    """in which relative paths and commands begin; empty: /shared; not in lists"""
     def __init__(
         self,
         *,

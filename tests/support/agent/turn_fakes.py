@@ -15,6 +15,7 @@ from guest.agent.turn import Outcome, Progress
 from guest.memory.models import Event, Receipt
 from guest.memory.usage import Amount, Cap, Measure, ModelRequest, Usage
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
+from guest.tools.files.roots import VirtualPaths
 
 CONTEXT = ToolContext("alice", "s1", "t1", "test")
 
@@ -89,6 +90,7 @@ class FakePipeline:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
+        self.paths, self.rules = VirtualPaths(), None
         self.spans: list[tuple[str, float, float]] = []
         self.calls: list[tuple[ToolContext, str, Any]] = []
 

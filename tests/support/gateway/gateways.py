@@ -20,6 +20,7 @@ from wire.status import from_rpc_error
 from wire.tools import FAMILIES, TOOLS, offered
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
+from wire.v1.bootstrap_pb2 import Project
 
 from guest import composition
 from guest.agent.budget import Limits
@@ -32,6 +33,7 @@ from guest.gateway.sessions import Temporary
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.files.backup import Backups
+from guest.projects.rules import ProjectRules
 from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
@@ -238,12 +240,13 @@ async def open_gateways(
     commands: CommandPolicy | None = None,
     disabled: Sequence[str] = (),
     keeping: Mapping[str, Any] | None = None,
+    projects: Sequence[Project] = (),
     **settings: Any,
 ) -> AsyncIterator[Gateways]:
     """A gateways at `path` (a fresh one, removed afterwards, where none is given).
 
     `disabled` are families and tools, `keeping` settings of its memory and `settings` those of its
-    agent.
+    agent. `projects` are open.
     """
     async with AsyncExitStack() as stack:
         if path is None:
@@ -257,7 +260,8 @@ async def open_gateways(
         memory = await Memory.open(config, embedder, ALICE)
         stack.push_async_callback(memory.close)
         scrubber = Scrubber([LAUNCH_SECRET])
-        roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
+        directories = {name: path / name for name in ("shared", "tmp", "vault")}
+        roots = Roots(directories, projects=projects)
         stack.callback(roots.close)
         models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
@@ -277,6 +281,8 @@ async def open_gateways(
                 max_output_bytes=16_384,
                 scrubber=scrubber,
                 commands=commands,
+                paths=roots.paths,
+                rules=ProjectRules(roots.text, path / "rules.json") if projects else None,
             )
 
         def loop_of(

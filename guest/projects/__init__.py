@@ -1,0 +1,1 @@
+"""Directories of the operator's that the agent works in."""
