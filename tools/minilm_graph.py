@@ -146,10 +146,14 @@ class Encoder:
 
     def _weight(self, name: str) -> str:
         """A tensor of the weights' file."""
-        shape, offset, length = self._layout.tensor(name)
-        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
+        entry = self._layout.tensors[name]
+        if entry["dtype"] != "F32":
+            raise ValueError(f"{name} is {entry['dtype']}, not F32")
+        begin, end = entry["data_offsets"]
+        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=entry["shape"])
         tensor.data_location = TensorProto.EXTERNAL
-        place = {"location": minilm.WEIGHTS, "offset": offset, "length": length}
+        offset = self._layout.data + begin
+        place = {"location": minilm.WEIGHTS, "offset": offset, "length": end - begin}
         for key, value in place.items():
             tensor.external_data.add(key=key, value=str(value))
         self._tensors[name] = tensor

@@ -63,14 +63,6 @@ class Layout:
         digest = hashlib.sha256(header).hexdigest()[:_DIGITS]
         return cls(json.loads(header), 8 + length, digest)
 
-    def tensor(self, name: str) -> tuple[list[int], int, int]:
-        """Shape, offset and length of a float32 tensor. Raises `ValueError` for another type."""
-        entry = self.tensors[name]
-        if entry["dtype"] != "F32":
-            raise ValueError(f"{name} is {entry['dtype']}, not F32")
-        begin, end = entry["data_offsets"]
-        return entry["shape"], self.data + begin, end - begin
-
     @property
     def size(self) -> int:
         """Of the whole file, in bytes."""

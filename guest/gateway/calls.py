@@ -44,7 +44,7 @@ class ToolCalls:
         self._sessions = sessions
         self._asked: dict[str, _Asked] = {}
 
-    def offered(self) -> pb.ListToolsReply:
+    async def offered(self, _: pb.ListToolsRequest) -> pb.ListToolsReply:
         """The tools on offer."""
         return pb.ListToolsReply(
             tools=[

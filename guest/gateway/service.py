@@ -257,6 +257,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     BackupMemory = _answered_by(lambda service: service._transfer.back_up, of_memory=False)
     RemoveBackup = _answered_by(lambda service: service._transfer.remove_backup, of_memory=False)
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
+    ListTools = _answered_by(lambda service: service._calls.offered, of_memory=False)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
         embedder, shell = await asyncio.gather(self._memory.store.vectorizer.state(), self._shell())
@@ -359,10 +360,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
                 for each in NAMES
             ],
         )
-
-    @_rpc
-    async def ListTools(self, request: pb.ListToolsRequest) -> pb.ListToolsReply:
-        return self._calls.offered()
 
     @_rpc
     async def CallTool(self, request: pb.CallToolRequest) -> pb.CallToolReply:

@@ -123,7 +123,10 @@ class CommandPolicy:
         try:
             parsed = parse(command)
             if parsed.operator and not self.rules.operators:
-                raise _no_operators(parsed.operator)
+                raise ToolError(
+                    "the operator permits one plain command at a time, without pipes, lists, "
+                    f"redirections and substitutions; found {parsed.operator}"
+                )
             if not self.rules.operators:
                 _executable(parsed)
             if not self.rules.allow and not self.rules.deny:
@@ -316,10 +319,3 @@ def _shown(assignments: Sequence[tuple[str, str | None]], words: Words) -> str:
     pieces = [f"{name}={value if value is not None else '…'}" for name, value in assignments]
     pieces += ["…" if word is None else word for word in words]
     return shortened(" ".join(" ".join(pieces).split()), _SHOWN_CHARS)
-
-
-def _no_operators(operator: str) -> ToolError:
-    return ToolError(
-        "the operator permits one plain command at a time, without pipes, lists, redirections "
-        f"and substitutions; found {operator}"
-    )

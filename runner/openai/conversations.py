@@ -106,7 +106,8 @@ def exchanges(events: Iterable[pb.HistoryEvent]) -> list[Exchange]:
         if event.role == "user":
             said.append(Exchange(event.text))
         elif event.role == "assistant" and said:
-            said[-1] = Exchange(said[-1].asked, _joined(said[-1].answered, event.text))
+            answered = "\n\n".join(filter(None, (said[-1].answered, event.text)))
+            said[-1] = Exchange(said[-1].asked, answered)
     return said
 
 
@@ -152,7 +153,3 @@ def key_of(talk: Sequence[Exchange]) -> str:
 def plain(text: str) -> str:
     """`text` in one normal form, without spaces."""
     return "".join(unicodedata.normalize("NFC", text).split())
-
-
-def _joined(before: str, text: str) -> str:
-    return f"{before}\n\n{text}" if before and text else before or text

@@ -33,20 +33,13 @@ from pydantic_ai.settings import ModelSettings
 
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME, NOTHING_TO_ADD
 from guest.agent.turn import ATTACHED, TIME
+from guest.memory.search.keyword import STOP_WORDS
 from guest.tools.memory.provenance import dated
 
 NAME = "offline"
 
 
-_STOP_WORDS = frozenset(
-    """
-    a about am an and are be been by can could did do does for from had has have he her hers him
-    his how i if in is it its me mine my of on or our ours she should so that the their them
-    they this to us was we were what when where which who whom whose why will with would you
-    your yours user
-    """.split()  # noqa: SIM905 - a list of 70 quoted words is harder to read
-)
-
+_STOP_WORDS = (STOP_WORDS | {"mine", "user", "whose"}) - {"after", "before", "no", "not"}
 _TIME = re.compile(rf"{TIME}\w+, (\d{{4}}-\d\d-\d\d) ")
 
 Hits = list[dict[str, Any]]
@@ -333,11 +326,9 @@ def remember(view: View, match: re.Match[str]) -> Step:
 
 def recall(view: View, match: re.Match[str]) -> Step:
     topic = _topic(match["topic"])
-    outcome = _search(view, topic)
-    if isinstance(outcome, ToolCallPart):
+    outcome = _search(view, topic, "I could not search the notes")
+    if not isinstance(outcome, Outcome):
         return outcome
-    if not outcome.ok or outcome.data is None:
-        return failure("I could not search the notes", outcome)
     found, related = found_and_related(outcome.rows(), topic)
     about = _mirrored(topic)
     said, title = [], "These notes may be related:"
@@ -375,11 +366,10 @@ def forget_that(view: View, _: re.Match[str]) -> Step:
 
 def forget_topic(view: View, match: re.Match[str]) -> Step:
     topic = _topic(match["topic"])
-    outcome = _search(view, topic)
-    if isinstance(outcome, ToolCallPart):
+    failed = "I deleted nothing, because I could not search the notes"
+    outcome = _search(view, topic, failed)
+    if not isinstance(outcome, Outcome):
         return outcome
-    if not outcome.ok or outcome.data is None:
-        return failure("I deleted nothing, because I could not search the notes", outcome)
     hits = outcome.rows()
     matching = surely_about(hits, topic)
     named_so = [hit for hit in matching if _is_about(hit, topic)]
@@ -414,14 +404,16 @@ def _delete(view: View, note_id: str, text: str) -> Step:
     return call_once(view, "I deleted nothing", lambda _: what, "memory_delete", note_id=note_id)
 
 
-def _search(view: View, topic: str) -> ToolCallPart | Outcome:
-    """Search; once more for the best note only, if the results were too long for an answer."""
+def _search(view: View, topic: str, failed: str) -> Step | Outcome:
+    """Search; once more for the best note only, if the results were too long for an answer. Where
+    that gives nothing, say that it has `failed`."""
     searches = [outcome for outcome in view.outcomes if outcome.tool == "memory_search"]
     if not searches:
         return ToolCallPart("memory_search", {"query": topic})
-    if len(searches) == 1 and searches[0].ok and searches[0].data is None:
+    last = searches[-1]
+    if len(searches) == 1 and last.ok and last.data is None:
         return ToolCallPart("memory_search", {"query": topic, "top_k": 1})
-    return searches[-1]
+    return last if last.ok and last.data is not None else failure(failed, last)
 
 
 def _keeping_subject(text: str, topic: str) -> str:

@@ -25,6 +25,7 @@ from guest.memory.storage.base import (
     Row,
     Statement,
     apply,
+    failing,
 )
 from guest.memory.storage.changes import change_was_made
 
@@ -53,10 +54,9 @@ SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, p
     FROM sessions WHERE user_id = ? AND (archived_at = '' OR ?)
     ORDER BY updated_at DESC, rowid DESC LIMIT ?
 """
-_REQUIRE: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
-"""
+_REQUIRE: Final = failing(
+    "SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?", without=True
+)
 _TOUCH: Final = """
 UPDATE sessions
     SET updated_at = ?1, archived_at = '',
@@ -100,17 +100,13 @@ SELECT session_id, {", ".join(f"event.{each}" for each in EVENT.split(", "))}
     WHERE user_id = ? ORDER BY event_id DESC LIMIT ?
 """  # noqa: S608
 
-_REQUIRE_NEW: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 WHERE EXISTS (SELECT 1 FROM conversation_events
-        WHERE session_id = ? AND turn_id = ? AND role = ? AND created_at = ?)
-"""
-_FIND: Final = """
+_OF_EVENT: Final = "WHERE session_id = ? AND turn_id = ? AND role = ? AND created_at = ?"
+_REQUIRE_NEW: Final = failing(f"SELECT 1 FROM conversation_events {_OF_EVENT}")  # noqa: S608
+_FIND: Final = f"""
 SELECT sequence, (SELECT json_group_array(chunk_id) FROM chunks
                   WHERE chunks.session_id = event.session_id AND chunks.sequence = event.sequence)
-    FROM conversation_events AS event
-    WHERE session_id = ? AND turn_id = ? AND role = ? AND created_at = ?
-"""
+    FROM conversation_events AS event {_OF_EVENT}
+"""  # noqa: S608
 
 
 Sessions = list[Session]

@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, cast
 
 from wire.errors import Code
@@ -63,6 +64,7 @@ from guest.memory.storage.base import (
     Statement,
     Value,
     apply,
+    failing,
     remove_rows,
 )
 from guest.memory.storage.changes import change_was_made
@@ -78,9 +80,7 @@ namespace = ? AND content_hash IN (SELECT value FROM json_each(?)) AND scope_ses
     AND key IS NULL
     AND superseded_by IS NULL
 """
-_REQUIRE_NEW: Final = f"""
-INSERT INTO guards (ok) SELECT 0 WHERE EXISTS (SELECT 1 FROM notes WHERE {_SAME})
-"""  # noqa: S608
+_REQUIRE_NEW: Final = failing(f"SELECT 1 FROM notes WHERE {_SAME}")  # noqa: S608
 _INSERT_CHUNKS: Final = """
 INSERT INTO chunks (namespace, note_id, position, body, words)
     SELECT ?, ?, key, value ->> 0, value ->> 1 FROM json_each(?) RETURNING chunk_id, position
@@ -178,15 +178,9 @@ _SUPERSEDABLE: Final = ("notes", "note_versions")
 _UNREPLACE: Final = """
 UPDATE {} SET superseded_by = '' WHERE namespace = ? AND superseded_by = ?
 """
-_REQUIRE: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes WHERE namespace = ? AND note_id = ?)
-"""
-_REQUIRE_VERSION: Final = f"""
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes
-                               WHERE namespace = ? AND note_id = ? AND {VERSION} = ?)
-"""  # noqa: S608
+_IS_THERE: Final = "SELECT 1 FROM notes WHERE namespace = ? AND note_id = ?"
+_REQUIRE: Final = failing(_IS_THERE, without=True)
+_REQUIRE_VERSION: Final = failing(f"{_IS_THERE} AND {VERSION} = ?", without=True)
 _KEEP_VERSION: Final = f"""
 INSERT INTO note_versions (namespace, note_id, {VERSIONED}, {ENDED}, written_at, replaced_at)
     SELECT namespace, note_id, {VERSIONED}, {ENDED}, ordered_at, MAX(?, ordered_at)
@@ -252,12 +246,9 @@ _SEEN: Final = """
 SELECT note_id, superseded_by, scope_session, superseded_reason, superseded_at FROM notes
     WHERE namespace = ? AND note_id IN (?, ?) AND scope_session IN ('', ?)
 """
-_REQUIRE_CURRENT: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (
-        SELECT 1 FROM notes WHERE namespace = ? AND note_id = ? AND scope_session IN ('', ?)
-            AND superseded_by IS NULL)
-"""
+_REQUIRE_CURRENT: Final = failing(
+    f"{_IS_THERE} AND scope_session IN ('', ?) AND superseded_by IS NULL", without=True
+)
 _CHAIN: Final = """
 WITH RECURSIVE chain (note_id) AS (
     SELECT ?2
@@ -267,7 +258,7 @@ WITH RECURSIVE chain (note_id) AS (
         WHERE notes.superseded_by <> '')
 """
 _LEADS_TO: Final = f"{_CHAIN} SELECT 1 FROM chain WHERE note_id = ?3"  # noqa: S608
-_REQUIRE_NO_CIRCLE: Final = f"INSERT INTO guards (ok) SELECT 0 WHERE EXISTS ({_LEADS_TO})"
+_REQUIRE_NO_CIRCLE: Final = failing(_LEADS_TO)
 _REQUIRE_REPLACEMENT: Final = f"""
 INSERT INTO guards (ok) {_CHAIN}
     SELECT 0 WHERE EXISTS (SELECT 1 FROM chain WHERE note_id = ?3) OR NOT EXISTS (
@@ -277,12 +268,9 @@ _SUPERSEDE: Final = """
 UPDATE notes SET superseded_by = ?, superseded_reason = ?, superseded_at = MAX(?, ordered_at)
     WHERE namespace = ? AND note_id = ?
 """
-_REQUIRE_SUPERSEDED: Final = f"""
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (
-        SELECT 1 FROM notes WHERE namespace = ? AND note_id = ? AND {VERSION} = ?
-            AND superseded_by = ?)
-"""  # noqa: S608
+_REQUIRE_SUPERSEDED: Final = failing(
+    f"{_IS_THERE} AND {VERSION} = ? AND superseded_by = ?", without=True
+)
 _REVIVE: Final = """
 UPDATE notes SET superseded_by = NULL, superseded_reason = '', superseded_at = ''
     WHERE namespace = ? AND note_id = ?
@@ -540,7 +528,7 @@ class NoteRepository:
             [Statement(each.page(only, by_version=bool(note_id)), arguments) for each in kinds]
         )
         rows = (row for result in results for row in result.rows)
-        order = _version_and_kind if note_id else change_place
+        order = itemgetter(*range(2 if note_id else 0, 4))
         return sorted(rows, key=order, reverse=True)[:limit]
 
     async def earlier_version(self, note_id: str, version: int) -> Row | None:
@@ -818,10 +806,6 @@ def _in_any_case(character: str) -> str:
 
 def change_place(row: Row) -> ChangePlace:
     return cast(ChangePlace, row[:4])
-
-
-def _version_and_kind(row: Row) -> tuple[int, int]:
-    return cast("tuple[int, int]", row[2:4])
 
 
 def note_of(row: Row) -> Note:

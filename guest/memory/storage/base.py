@@ -78,6 +78,11 @@ class Statement:
     args: Sequence[Value] = ()
 
 
+def failing(found: str, *, without: bool = False) -> str:
+    """SQL that fails its batch where the query `found` gives a row, or `without` one."""
+    return f"INSERT INTO guards (ok) SELECT 0 WHERE {'NOT ' * without}EXISTS ({found})"
+
+
 @dataclass(frozen=True)
 class Result:
     """`rows` of a query or of RETURNING, else `rows_affected` of a change.

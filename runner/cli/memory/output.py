@@ -175,16 +175,12 @@ def whole(text: str) -> Text:
     return Text(neutralise(text))
 
 
-def _mark(text: str) -> Text:
-    return Text(clip(text, _LABELS_CELLS), _MARK_STYLE)
-
-
 _NOTE: Final[Mapping[str, Callable[[gateway_pb2.Note], Text]]] = {
     "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
     "score": lambda note: Text(f"{note.score:.2f}"),
     "updated": lambda note: Text(one_line(local_day(note.updated_at))),
     "tags": lambda note: Text(clip(one_line(", ".join(note.tags)), _LABELS_CELLS)),
-    "mark": lambda note: _mark(", ".join(marks(note))),
+    "mark": lambda note: Text(clip(", ".join(marks(note)), _LABELS_CELLS), _MARK_STYLE),
     "text": lambda note: Text(brief(note.text)),
 }
 HITS: Final = Shape(_NOTE, HIT)

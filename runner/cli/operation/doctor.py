@@ -69,21 +69,14 @@ async def show_boundary(options: Options, *, json: bool) -> int:
         config = options.load()
         control = await connect_if_running(config, options.user_id)
         if control is None:
-            findings.append(_no_host(options, config))
+            what = f"no host runs for user {options.user_id}, so there are no guests to probe from"
+            findings.append(problem("boundary", what, start_command(options, config)))
         else:
             async with control:
                 report = await control.check_boundary()
     except WireError as error:
         findings.append(refused("boundary", error))
     return _show(options, findings, report, json=json)
-
-
-def _no_host(options: Options, config: Config) -> Finding:
-    return problem(
-        "boundary",
-        f"no host runs for user {options.user_id}, so there are no guests to probe from",
-        start_command(options, config),
-    )
 
 
 def _show(

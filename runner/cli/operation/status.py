@@ -118,10 +118,6 @@ def _remarks(guest: control_pb2.GuestStatus) -> str:
     return printable(" · ".join(filter(None, (guest.reason, guest.details, again))))
 
 
-def _size(resident_bytes: int) -> str:
-    return f"{resident_bytes / 2**20:.0f} MiB" if resident_bytes else ""
-
-
 GUESTS: Final = Shape[control_pb2.GuestStatus](
     {
         "guest": lambda guest: guest.role,
@@ -129,7 +125,9 @@ GUESTS: Final = Shape[control_pb2.GuestStatus](
         "for": lambda guest: _ago(guest.since),
         "pid": lambda guest: str(guest.pid or ""),
         "restarts": lambda guest: str(guest.restarts or ""),
-        "memory": lambda guest: _size(guest.resident_bytes),
+        "memory": lambda guest: (
+            f"{guest.resident_bytes / 2**20:.0f} MiB" if guest.resident_bytes else ""
+        ),
         "": lambda guest: Text(_remarks(guest)),
     }
 )
