@@ -41,6 +41,8 @@ POLICY: Final = "policy"
 """The network of a guest that has one, in which policies let only named peers through."""
 POLICIES: Final = "policies"
 """One more check, of a guest with such a network."""
+PROJECTS: Final = "projects"
+"""One more check, of a guest that has directories of the operator's."""
 POLICED_CHECKS: Final = ("metadata_address", POLICIES)
 """What fails in such a guest while the policies of its network are not enforced."""
 
@@ -66,7 +68,9 @@ class SharedDirectory(NamedTuple):
 
     `beacon` is the name of an empty file that the runner keeps in that directory during the test,
     for a guest with a kernel of its own, which may number files as it likes. `inode` is 0 for a
-    volume of another machine, of which the runner does not know the numbers.
+    volume of another machine, of which the runner does not know the numbers. With `operators` it is
+    a directory or a file of the operator's own, in which nothing is made; a guest with such a
+    kernel knows it by when it was `changed` last, and by when one `entry` was.
     """
 
     virtual: str
@@ -74,6 +78,10 @@ class SharedDirectory(NamedTuple):
     device: int
     inode: int
     beacon: str = ""
+    operators: bool = False
+    changed: int = 0
+    entry: str = ""
+    entry_changed: int = 0
 
 
 class PrivatePath(NamedTuple):

@@ -8,6 +8,7 @@ the host sees itself.
 
 import contextlib
 import errno
+import itertools
 import os
 import secrets
 import stat
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final
 
 from wire.boundary import CROWD_MAX, BoundarySpec
 from wire.disk import Entry, listener, walk
@@ -32,9 +33,12 @@ _HITS_MAX: Final = 20
 
 @contextmanager
 def beacons(spec: BoundarySpec, mounts: Sequence[BoundMount]) -> Iterator[BoundarySpec]:
-    """Keep an empty file with a random name in each mounted directory. Yields the specification
-    with the names in it. Raises `OSError`."""
+    """Keep an empty file with a random name in each mounted directory, but in none of the
+    operator's. Yields the specification with the names in it. Raises `OSError`."""
+    own = [bound for bound in mounts if bound.identity is not None]
+    mounts = [bound for bound in mounts if bound.identity is None]
     names = {bound.mount.virtual: f".oxydra-{secrets.token_hex(16)}" for bound in mounts}
+    marks = {bound.mount.virtual: _marks(bound) for bound in own}
     with contextlib.ExitStack() as lit:
         for bound in mounts:
             directory = lit.enter_context(descriptor(bound.host_path, _DIRECTORY))
@@ -42,8 +46,26 @@ def beacons(spec: BoundarySpec, mounts: Sequence[BoundMount]) -> Iterator[Bounda
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             os.close(open_beneath(directory, PurePath(name), flags, 0o600))
             lit.callback(_put_out, directory, name)
-        rows = [row._replace(beacon=names.get(row.virtual, "")) for row in spec.shared]
+        rows = [
+            row._replace(beacon=names.get(row.virtual, ""), **marks.get(row.virtual, {}))
+            for row in spec.shared
+        ]
         yield spec._replace(shared=tuple(rows))
+
+
+def _marks(bound: BoundMount) -> dict[str, Any]:
+    """When a directory or file of the operator's was changed last, and one entry of it."""
+    with descriptor(bound.host_path, os.O_PATH) as itself:
+        found = os.fstat(itself)
+        if (found.st_dev, found.st_ino) != bound.identity:
+            raise OSError(errno.ESTALE, "something else stands there now", str(bound.host_path))
+        entry, entry_changed = "", 0
+        if stat.S_ISDIR(found.st_mode):
+            with descriptor(".", _DIRECTORY, itself) as directory, os.scandir(directory) as entries:
+                for each in itertools.islice(entries, 1):
+                    seen = each.stat(follow_symlinks=False)
+                    entry, entry_changed = each.name, seen.st_ctime_ns
+    return {"changed": found.st_ctime_ns, "entry": entry, "entry_changed": entry_changed}
 
 
 def _put_out(directory: int, name: str) -> None:
@@ -55,8 +77,10 @@ def reachable(spec: BoundarySpec, mounts: Sequence[BoundMount]) -> dict[str, lis
     """What lies in the mounted directories and must not, by the check whose finding it is: private
     files, and sockets that this guest, which serves its own one, does not serve.
 
-    A walk that does not end is a finding, too. Blocks.
+    A walk that does not end is a finding, too. What is the operator's own is not looked through.
+    Blocks.
     """
+    mounts = [bound for bound in mounts if bound.identity is None]
     look = _Look(spec, _group_of_guest(spec, mounts))
     for bound in mounts:
         with descriptor(bound.host_path, _DIRECTORY) as directory:

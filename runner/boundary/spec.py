@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from wire.boundary import CANARY, BoundarySpec, Mark, PrivatePath, SharedDirectory, mark_of
+from wire.boundary import (
+    CANARY,
+    CHECKS,
+    PROJECTS,
+    BoundarySpec,
+    Mark,
+    PrivatePath,
+    SharedDirectory,
+    mark_of,
+)
 from wire.network_probe import Spec
 
 from runner.tiers.base import Confinement, LaunchSpec
@@ -64,6 +73,7 @@ def build_spec(
     as the engine's socket. `records` is the directory with the record of tool calls.
     """
     words = launch.command
+    projects = any(bound.identity is not None for bound in launch.mounts)
     further = ("user",) if confinement.user_namespace else ()
     return BoundarySpec(
         uid=confinement.uid,
@@ -87,6 +97,7 @@ def build_spec(
         socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
         marks=marks(tokens, canary),
         egress_listener=_egress_listener(launch.mounts),
+        checks=(*CHECKS, PROJECTS) if projects else CHECKS,
     )
 
 
@@ -123,7 +134,8 @@ def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:
             found = os.fstat(directory)
         numbers = found.st_dev, found.st_ino
     writable = bound.mount.access is Access.READ_WRITE
-    return SharedDirectory(bound.mount.virtual, writable, *numbers)
+    row = SharedDirectory(bound.mount.virtual, writable, *numbers)
+    return row._replace(operators=bound.identity is not None)
 
 
 def absent() -> tuple[str, ...]:

@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,7 @@ from wire import zones
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.providers import OFFLINE
-from wire.settings import UserSettings
+from wire.settings import ProjectSettings, UserSettings
 from wire.v1 import control_pb2, egress_pb2
 
 from runner.audit.log import AuditLog, LogLocation
@@ -53,6 +54,7 @@ from runner.host.removal import clear_leftovers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
+from runner.projects.project import Project, Surroundings, open_all
 from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.database_file import adopt_old_database
@@ -94,6 +96,9 @@ class Host:
         self.user_id = user_id
         self.notices: list[str] = []
         self._of_settings: list[str] = []
+        self._of_projects: list[str] = []
+        self.opened: dict[str, ProjectSettings] = {}
+        """The projects that a person has opened, until this host ends."""
         self.config = config
         self._reload = reload
         self._driver = driver
@@ -250,8 +255,8 @@ class Host:
         if self._starting is not None:
             raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
         async with self._restart_lock:
-            if self._reload is not None:
-                await self._take_up(self._reload())
+            if self._reload is not None or self.workspace.projects or self.opened:
+                await self._take_up(self._reload() if self._reload is not None else self.config)
                 await self._loopback.serve(self._launchers.egress.handed)
                 await self._note(self.config.for_user(self.user_id))
             for egress in self._guests.egress:
@@ -402,6 +407,8 @@ class Host:
         self.notices += await clear_leftovers(self._runtime, self.workspace, driver, config)
         if self.workspace.here:
             self._prepare_disk()
+        if await self._open_projects(config):
+            self._launchers = self._new_launchers(config)
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)
 
@@ -512,10 +519,33 @@ class Host:
         self.notices = [each for each in self.notices if each not in self._of_settings] + found
         self._of_settings = found
 
+    async def _open_projects(self, config: Config, required: Collection[str] = ()) -> bool:
+        """Check the projects of these settings, and those that were opened, for the next launchers
+        and launches. Returns whether there are or were any. Raises `WorkspaceError` for one of the
+        `required`."""
+        wanted = {**config.for_user(self.user_id).workspace.projects, **self.opened}
+        if not (wanted or self.workspace.projects or self._of_projects):
+            return False
+        found: tuple[Project, ...] = ()
+        told = ["there are no projects here: the guests of a cluster see volumes alone"]
+        if self.workspace.here:
+            confined = Role.AGENT in self._capabilities.own_files
+            guest = self.workspace.owner.ids if confined else (os.geteuid(), os.getegid())
+            around = Surroundings.of(config, self._environ, self._runtime.base)
+            opening = partial(open_all, mounts_below=not confined, required=required)
+            found, told = await asyncio.to_thread(opening, wanted, around, guest)
+        elif required:
+            raise HostError(Code.FAILED_PRECONDITION, told[0])
+        self.workspace = replace(self.workspace, projects=found)
+        self.notices = [each for each in self.notices if each not in self._of_projects] + told
+        self._of_projects = told
+        return True
+
     async def _take_up(self, config: Config) -> None:
         for name in _FIXED_WHILE_RUNNING:
             if getattr(config, name) != getattr(self.config, name):
                 raise changed_while_running(name)
+        await self._open_projects(config)
         launchers = await asyncio.to_thread(self._new_launchers, config)
         self._guests.take(launchers)
         self._launchers, self.config = launchers, config

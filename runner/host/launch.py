@@ -104,6 +104,7 @@ class _Launcher:
     def __post_init__(self) -> None:
         self._settings = self.config.for_user(self.workspace.user_id)
         self._placement = self.capabilities.placement
+        self._sees_mounts_below = Role.AGENT not in self.capabilities.own_files
 
     def _seen(self, role: Role) -> GuestMounts:
         """The user's directories, as the guest `role` has them."""
@@ -163,7 +164,12 @@ class _Launcher:
         found: dict[str, tuple[int, int]] = {}
         if not self.workspace.here:
             return found
+        for project in self.workspace.projects if role in (Role.AGENT, Role.SHELL) else ():
+            project.check(mounts_below=self._sees_mounts_below)
         for bound in self.workspace.mounts(role):
+            if bound.identity is not None:
+                found[bound.mount.virtual] = bound.identity
+                continue
             with directory_beneath(self.workspace.path, bound.host_path) as directory:
                 seen = os.fstat(directory)
             found[bound.mount.virtual] = (seen.st_dev, seen.st_ino)
@@ -242,6 +248,10 @@ class AgentLauncher(_Launcher):
         for bound in self.workspace.mounts(Role.AGENT):
             if bound.mount.name in paths.DESCRIPTOR.fields_by_name:
                 setattr(paths, bound.mount.name, str(seen.path(bound.host_path)))
+        for project in self.workspace.projects:
+            row, numbered = project.rows[0], not self.capabilities.own_kernel
+            path = row.mount.virtual if self._own_files else str(row.host_path)
+            paths.projects.append(project.message(path, numbered=numbered))
         message = BootstrapEnvelope(
             version=ENVELOPE_VERSION,
             user_id=self.workspace.user_id,
@@ -523,6 +533,8 @@ def _fingerprint(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:
     """A digest that is equal for launches that differ only in what is new in every launch."""
     told = (spec.command, sorted(spec.environment.items()), spec.owner, spec.limits, spec.network)
     digest = hashlib.sha256(repr(told).encode())
+    for bound in (each for each in spec.mounts if each.identity is not None):
+        digest.update(repr(bound).encode())
     if message is not None:
         same = BootstrapEnvelope()
         same.CopyFrom(message)

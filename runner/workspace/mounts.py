@@ -8,7 +8,10 @@ else in the place of a directory that is mounted later.
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from wire.v1 import bootstrap_pb2
 
 
 class Role(StrEnum):
@@ -94,10 +97,24 @@ def workspace_directories() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BoundMount:
-    """A row of the table for one user's workspace."""
+    """A row of the table for one user's workspace. `identity` is device and inode of what is not of
+    the workspace but the operator's own, as it was opened; it may be a file. Nothing is ever made
+    or changed there, and what is mounted below it stays out."""
 
     mount: Mount
     host_path: Path
+    identity: tuple[int, int] | None = None
+
+
+class OpenProject(Protocol):
+    """See `runner.projects.project.Project`."""
+
+    @property
+    def rows(self) -> tuple[BoundMount, ...]: ...
+
+    def message(self, path: str, *, numbered: bool) -> "bootstrap_pb2.Project": ...
+
+    def check(self, *, mounts_below: bool) -> None: ...
 
 
 def bind(role: Role, workspace: Path) -> tuple[BoundMount, ...]:

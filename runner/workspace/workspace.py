@@ -30,6 +30,7 @@ from runner.workspace.mounts import (
     MOUNTS,
     SERVED,
     BoundMount,
+    OpenProject,
     Role,
     bind,
     log_directory,
@@ -44,13 +45,15 @@ BACKUPS: Final = "backups"
 class Workspace:
     """`<workspace_root>/<user_id>/`. Locating it touches nothing on disk.
 
-    It belongs to `common_owner`, unless each user has a uid of their own, one of `uids`.
+    It belongs to `common_owner`, unless each user has a uid of their own, one of `uids`. Agent and
+    shell see the `projects` besides.
     """
 
     root: Path
     user_id: str
     common_owner: Owner = field(default_factory=Owner.ours)
     uids: GuestUids | None = None
+    projects: tuple[OpenProject, ...] = ()
     here: ClassVar[bool] = True
     """Its directories are on this machine's disk."""
 
@@ -132,7 +135,8 @@ class Workspace:
         return self.path / log_directory(role) / "guest.log"
 
     def mounts(self, role: Role) -> tuple[BoundMount, ...]:
-        return bind(role, self.path)
+        seen = self.projects if role in (Role.AGENT, Role.SHELL) else ()
+        return (*bind(role, self.path), *(row for each in seen for row in each.rows))
 
     def check(self) -> None:
         """Check, before anything is created, that the workspace can be provisioned safely.

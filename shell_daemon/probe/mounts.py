@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from wire.boundary import SharedDirectory
@@ -17,7 +18,7 @@ from shell_daemon.probe.libc import (
     unmount,
     unshare,
 )
-from shell_daemon.probe.world import BoundaryHit, MountInfo, World, refused
+from shell_daemon.probe.world import BoundaryHit, MountInfo, World, opened, refused
 
 _PSEUDO: Final = frozenset(
     {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "tmpfs"}
@@ -100,9 +101,52 @@ def _judge_row(world: World, mount: MountInfo, row: SharedDirectory) -> str:
 def _is_right(world: World, row: SharedDirectory) -> bool:
     if world.is_volume(row):
         return world.at(row.virtual).is_dir()
+    if row.changed:
+        found = [(world.at(row.virtual), row.changed)]
+        found += [(found[0][0] / row.entry, row.entry_changed)] if row.entry else []
+        return any(_changed(path) == changed for path, changed in found)
     if row.beacon:
         return os.path.lexists(world.at(row.virtual) / row.beacon)
     return world.is_same(world.at(row.virtual).stat(), row.device, row.inode)
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.lstat().st_ctime_ns
+    except OSError:
+        return 0
+
+
+def projects(world: World) -> str:
+    """What is read-only in a directory of the operator's can be neither written nor moved away, and
+    no command can mount something else there."""
+    rows = [row for row in world.spec.shared if row.operators]
+    found = []
+    for row in rows:
+        path, probe = world.at(row.virtual), f".oxydra-probe-{os.getpid()}"
+        if not refused(mount, None, str(path), None, MS_REMOUNT | MS_BIND):
+            found.append(f"{row.virtual} can be mounted anew")
+        if not refused(unmount, str(path)):
+            found.append(f"{row.virtual} can be unmounted")
+            continue
+        if not refused(path.rename, aside := path.with_name(f"{path.name}{probe}")):
+            aside.rename(path)
+            found.append(f"{row.virtual} can be moved away")
+        if row.writable:
+            continue
+        if not path.is_dir():
+            if not refused(opened, path, os.O_WRONLY):
+                found.append(f"{row.virtual} can be written")
+            continue
+        if not refused(opened, path / probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY):
+            (path / probe).unlink()
+            found.append(f"files can be made in {row.virtual}")
+        if not refused((path / probe).mkdir):
+            (path / probe).rmdir()
+            found.append(f"directories can be made in {row.virtual}")
+    BoundaryHit.raise_if(found)
+    walls = sum(not row.writable for row in rows)
+    return f"{walls} of {len(rows)} places read-only; none can be written, moved or mounted anew"
 
 
 def _judge_file(world: World, mount: MountInfo, *, writable: bool = False) -> str:
@@ -159,6 +203,13 @@ def _in_own_namespaces(world: World) -> tuple[bool, list[str]]:
     for point in sorted({entry.point for entry in world.mounts} - {"/"}, reverse=True):
         if not refused(unmount, point):
             found.append(f"in a user namespace {point} can be unmounted")
+    found += [
+        f"in a user namespace {row.virtual} becomes writable"
+        for row in world.spec.shared
+        if row.operators
+        and not row.writable
+        and not refused(mount, None, row.virtual, None, MS_REMOUNT | MS_BIND)
+    ]
     found += [
         f"in a user namespace {path} is there"
         for path in world.spec.absent

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from wire.boundary import POLICIES, BoundarySpec
+from wire.boundary import POLICIES, PROJECTS, BoundarySpec
 
 from shell_daemon.probe import (
     filesystem,
@@ -52,6 +52,7 @@ PROBES: Final[dict[str, Check]] = {
     "secrets": secrets.secrets,
     "canary": secrets.canary,
     POLICIES: network.policies,
+    PROJECTS: mounts.projects,
 }
 
 

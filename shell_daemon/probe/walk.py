@@ -100,9 +100,11 @@ def _starts(world: World) -> Iterator[str]:
     """The shared directories, `/run`, and every other mount that is not the system's.
 
     Not those of users in gVisor, where files have other numbers than on the host: the runner looks
-    through them itself.
+    through them itself. And none of the operator's own.
     """
-    yield from (start for start in _all_starts(world) if not (world.gvisor and start in _USERS))
+    others = {row.virtual for row in world.spec.shared if row.operators}
+    others |= set(_USERS) if world.gvisor else set()
+    yield from (start for start in _all_starts(world) if start not in others)
 
 
 def _all_starts(world: World) -> Iterator[str]:

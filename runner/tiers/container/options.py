@@ -1,5 +1,6 @@
 """The arguments of `create_container` for a launch: the whole confinement of a guest."""
 
+import os
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -8,9 +9,11 @@ import docker.types
 from wire.errors import Code
 
 from runner.errors import TierError
+from runner.projects.project import check_below
 from runner.tiers.base import LaunchSpec, Network
 from runner.tiers.container.engine import EngineFacts
 from runner.tiers.container.names import ObjectNames, launch_labels
+from runner.workspace.directories import descriptor
 from runner.workspace.mounts import MOUNTS, Access, BoundMount, Role
 
 _MIB: Final = 1024 * 1024
@@ -24,6 +27,8 @@ with which an engine of root starts a shell guest."""
 _CPU_SHARES: Final = 256
 """Of these, where others have 1024: a machine that all keep busy works for the others first."""
 _CPU_PERIOD_US: Final = 100_000
+_LABELS: Final = ("container_file_t:s0", "container_ro_file_t:s0", "svirt_sandbox_file_t:s0")
+"""With these, SELinux lets every container use a file."""
 _METADATA_ADDRESS: Final = "169.254.169.254"
 
 
@@ -35,6 +40,10 @@ def create_arguments(
     `network` is the engine's name of the network, `runtime` an OCI runtime, None for the engine's
     default. Raises `TierError` if an engine with SELinux cannot mount the workspace.
     """
+    for bound in spec.mounts if facts.podman else ():
+        if bound.identity is not None:  # it may not know mounts without those below
+            with descriptor(bound.host_path, os.O_PATH) as place:
+                check_below(bound.host_path, place)
     uid, gid = spec.owner
     arguments: dict[str, Any] = {
         "image": image,
@@ -104,20 +113,38 @@ def _host_config(
 
 def mounted(mounts: Iterable[BoundMount], selinux: bool) -> dict[str, Any]:
     """Mounts whose sources the engine never creates. With SELinux they are binds, the only kind
-    that engines relabel; `check_mounts` has made sure that the sources exist."""
-    if selinux:
-        return {"binds": [_bind(bound) for bound in mounts]}
-    return {
-        "mounts": [
-            docker.types.Mount(
-                bound.mount.virtual,
-                str(bound.host_path),
-                type="bind",
-                read_only=bound.mount.access is Access.READ_ONLY,
+    that engines relabel; `check_mounts` has made sure that the sources exist. What is the
+    operator's own keeps its labels, and what is mounted below it stays out."""
+    binds = [bound for bound in mounts if selinux and bound.identity is None]
+    found: dict[str, Any] = {"binds": [_bind(bound) for bound in binds]} if binds else {}
+    if kept := [bound for bound in mounts if bound not in binds]:
+        found["mounts"] = [_mount(bound, selinux) for bound in kept]
+    return found
+
+
+def _mount(bound: BoundMount, selinux: bool) -> dict[str, Any]:
+    read_only = bound.mount.access is Access.READ_ONLY
+    source, target = str(bound.host_path), bound.mount.virtual
+    mount = docker.types.Mount(target, source, type="bind", read_only=read_only)
+    if bound.identity is not None:
+        mount["BindOptions"] = {"NonRecursive": True}
+        if selinux and (label := _label(source)) not in _LABELS:
+            raise TierError(
+                Code.FAILED_PRECONDITION,
+                f"containers cannot use {source}",
+                details=f"the engine uses SELinux, and the label {label or '(none)'} is not theirs",
+                resolution=f"chcon -R -t container_file_t -l s0 {source}",
             )
-            for bound in mounts
-        ]
-    }
+    return mount
+
+
+def _label(path: str) -> str:
+    """The type and level of a file to SELinux."""
+    try:
+        context = os.getxattr(path, "security.selinux").decode().rstrip("\0")
+    except OSError:
+        return ""
+    return context.split(":", 2)[-1]
 
 
 def _bind(bound: BoundMount) -> str:

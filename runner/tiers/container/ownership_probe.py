@@ -17,7 +17,7 @@ from runner.workspace.mounts import Access, BoundMount
 
 _SCRIPT: Final = (
     'for each in "$@"; do d=/proc/self/fd/${each#*:}; '
-    '[ -x "$d" ] && [ -r "$d" ] && { [ "${each%%:*}" = ro ] || [ -w "$d" ]; } '
+    '{ [ -x "$d" ] || [ -f "$d" ]; } && [ -r "$d" ] && { [ "${each%%:*}" = ro ] || [ -w "$d" ]; } '
     '|| echo "${each#*:}"; done'
 )
 _BECOME: Final = (
@@ -45,7 +45,8 @@ def check_mounts(mounts: Sequence[BoundMount], owner: tuple[int, int]) -> None:
 
 def _open(bound: BoundMount) -> int:
     try:
-        return os.open(bound.host_path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        kind = os.O_DIRECTORY if bound.identity is None else 0
+        return os.open(bound.host_path, os.O_PATH | kind | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise TierError(
             Code.FAILED_PRECONDITION,
@@ -84,7 +85,9 @@ def _refused(bound: BoundMount, owner: tuple[int, int]) -> TierError:
         Code.PERMISSION_DENIED,
         f"the guest cannot {what} {path}",
         details=f"it runs as {uid}:{gid}; {bound.mount.virtual} would be useless to it",
-        resolution=f"sudo chown -R {uid}:{gid} {path}",
+        resolution=f"sudo chown -R {uid}:{gid} {path}"
+        if bound.identity is None
+        else f"sudo setfacl -R -m u:{uid}:rX,d:u:{uid}:rX {path}",
     )
 
 

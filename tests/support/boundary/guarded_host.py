@@ -41,7 +41,7 @@ CONTROL_TOKEN = marked("the_runner_0123456789", "the_token_of_the_control_socket
 CANARY = "the-canary-in-the-agents-envelope-0123456789"
 GUEST_UID = 10_001
 REPOSITORY = Path(__file__).resolve().parents[3]
-_TEST_IMAGES = "oxydra-boundary-test"
+TEST_IMAGES = "oxydra-boundary-test"
 DOCKER_SOCKET = "/var/run/docker.sock"
 
 Words = list[str]
@@ -202,7 +202,7 @@ async def _in_containers(
     os.chmod(guarded.root, 0o755)
     launch = guarded.launch((uid, uid), network)
     launch = replace(launch, command=("oxydra-shell-daemon", *launch.command[4:]))
-    settings = ContainerSettings(images=_TEST_IMAGES, runtime="runsc")
+    settings = ContainerSettings(images=TEST_IMAGES, runtime="runsc")
     return await guarded.probe_with(driver_for(Config(container=settings), tier), launch)
 
 
@@ -261,7 +261,7 @@ def shell_image() -> str:
     known = subprocess.run(["docker", "image", "inspect", base], capture_output=True, check=False)
     if known.returncode != 0:
         pytest.fail(f"no image {base}: runner images build")
-    name = f"{_TEST_IMAGES}-shell:{version('oxydra')}"
+    name = f"{TEST_IMAGES}-shell:{version('oxydra')}"
     site = "/opt/oxydra/lib/python3.11/site-packages"
     steps = ["COPY shell_daemon /new/shell_daemon", "COPY proto/wire /new/wire"]
     steps.append(

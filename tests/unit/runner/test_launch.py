@@ -1,6 +1,7 @@
 """What one launch carries: the whole envelope, a clean environment, nothing secret elsewhere."""
 
 import io
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from runner.host.launch import (
     guest_environment,
 )
 from runner.host.supervisor import Launch
+from runner.projects.project import Project
 from runner.tiers.base import Capabilities, Limits, Network
 from runner.workspace.keys import read_api_key
 from runner.workspace.mounts import Role
@@ -269,6 +271,49 @@ def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspac
     assert [(str(bound.host_path), bound.mount.access) for bound in extra] == [("/run/e", "ro")]
     text = repr(message)
     assert str(workspace.root) not in text
+
+
+def project(path: Path, name: str = "code") -> Project:
+    (path / ".git").mkdir(parents=True)
+    meant, wall = path.stat(), (path / ".git").stat()
+    found = {".git": (wall.st_dev, wall.st_ino)}
+    whole = (meant.st_dev, meant.st_ino)
+    return Project(name, path, (os.geteuid(), 0), whole, True, held=found, lifted=(".idea",))
+
+
+@pytest.mark.parametrize("tier", [HOST_FILES, OWN_FILES, replace(OWN_FILES, own_kernel=True)])
+def test_a_project_is_told_and_mounted(
+    tmp_path: Path, workspace: Workspace, tier: Capabilities
+) -> None:
+    code = project(tmp_path / "my code")
+    made = launch(launcher(replace(workspace, projects=(code,)), tier=tier))
+    (told,) = opened(made).paths.projects
+    inside = "/projects/code" if tier.own_files else str(code.path)
+    assert (told.name, told.path, told.writable) == ("code", inside, True)
+    assert (list(told.walls), list(told.lifted)) == ([".git"], [".idea"])
+    assert told.HasField("directory") is not tier.own_kernel
+    shell = ShellLauncher(Config(), replace(workspace, projects=(code,)), tier, parties.AUTHORITY)
+    for found in (made.spec, shell.prepare().spec):
+        assert [each for each in found.mounts if each.identity] == list(code.rows)
+        assert found.directories["/projects/code/.git"] == code.held[".git"]
+    (code.path / ".git").rmdir()
+    with pytest.raises(WireError, match="as a project"):
+        shell.prepare()
+
+
+def test_without_one_nothing_is_told_and_other_projects_make_another_launch(
+    tmp_path: Path, workspace: Workspace
+) -> None:
+    made = launch(launcher(workspace))
+    assert not opened(made).paths.projects
+    assert not opened(made).settings["workspace"].count("code")
+    prints = {made.fingerprint}
+    for number in range(2):
+        with_one = replace(workspace, projects=(project(tmp_path / str(number)),))
+        prints.add(launch(launcher(with_one)).fingerprint)
+        shell = ShellLauncher(Config(), with_one, HOST_FILES, parties.AUTHORITY)
+        prints.add(shell.prepare().fingerprint)
+    assert len(prints) == 5
 
 
 def test_a_guest_is_told_which_directories_were_meant_where_numbers_are_the_same(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.errors import TierError
+from runner.errors import TierError, WorkspaceError
 from runner.host.launch import EMBEDDER_MOUNT
 from runner.tiers.base import LaunchSpec, Limits, Network
 from runner.tiers.container.engine import EngineFacts
@@ -150,6 +150,47 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
         f"{WORKSPACE}/ipc/out:/ipc:rw,Z",
         f"{WORKSPACE}/ipc/shell-out:/shell:rw,z",
     ]
+
+
+OPERATORS = BoundMount(
+    Mount("project", "", "/projects/code", Access.READ_WRITE), Path("/srv/a:b"), (1, 2)
+)
+
+
+@pytest.mark.parametrize("security", ["seccomp", "selinux"])
+def test_the_operators_own_keeps_its_labels_and_what_is_mounted_below_stays_out(
+    security: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label = b"system_u:object_r:container_file_t:s0\0"
+    monkeypatch.setattr(os, "getxattr", lambda _path, _name: label)
+    launch = spec(mounts=(*bind(Role.SHELL, WORKSPACE), OPERATORS))
+    host = arguments(launch, facts(security))["host_config"]
+    assert not any("code" in each for each in host.get("Binds") or ())
+    assert dict(host["Mounts"][-1]) == {
+        "Target": "/projects/code",
+        "Source": "/srv/a:b",
+        "Type": "bind",
+        "ReadOnly": False,
+        "BindOptions": {"NonRecursive": True},
+    }
+
+
+@pytest.mark.parametrize(
+    "label", [b"u:r:user_home_t:s0\0", b"u:r:container_file_t:s0:c1,c2\0", b""]
+)
+def test_with_selinux_a_project_with_other_labels_is_refused(
+    label: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getxattr", lambda _path, _name: label)
+    with pytest.raises(TierError) as refused:
+        arguments(spec(mounts=(OPERATORS,)), facts("selinux"))
+    assert refused.value.resolution == "chcon -R -t container_file_t -l s0 /srv/a:b"
+
+
+def test_podman_gets_no_project_with_something_mounted_below() -> None:
+    row = BoundMount(OPERATORS.mount, Path("/dev"), (1, 2))
+    with pytest.raises(WorkspaceError, match="as a project"):
+        arguments(spec(mounts=(row,)), facts(podman=True))
 
 
 def test_with_selinux_a_users_guests_have_one_level_and_other_users_another() -> None:

@@ -290,3 +290,66 @@ def test_its_own_socket_is_no_hit_whoever_serves_it(guest: ProbedGuest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(guest.share("/ipc") / "shell.sock"))
         assert network.unix_sockets(guest.look(uid=guest.spec.uid + 1))
+
+
+def of_operators(guest: ProbedGuest) -> Path:
+    """A project and its wall, which nothing protects."""
+    place = guest.share("/projects/code")
+    guest.share("/projects/code/.git")
+    rows = (
+        row._replace(operators=True, writable=not row.virtual.endswith(".git"))
+        for row in guest.spec.shared
+    )
+    guest.spec = guest.spec._replace(shared=tuple(rows))
+    return place
+
+
+def test_a_wall_that_does_not_hold_is_named_and_everything_is_put_back(
+    guest: ProbedGuest,
+) -> None:
+    place = of_operators(guest)
+    (place / ".git/config").touch()
+    with pytest.raises(BoundaryHit) as found:
+        mounts.projects(guest.look())
+    for what in ("can be moved away", "files can be made in", "directories can be made in"):
+        assert f"{what} /projects/code/.git".removeprefix("can be moved away ") in str(found.value)
+    assert "/projects/code/.git can be moved away" in str(found.value)
+    assert [path.name for path in sorted(place.rglob("*"))] == [".git", "config"]
+
+
+def test_a_wall_that_is_a_file_is_tried_too(guest: ProbedGuest) -> None:
+    place = of_operators(guest)
+    (place / ".git").rmdir()
+    (place / ".git").write_text("gitdir: x")
+    with pytest.raises(BoundaryHit, match=r"/projects/code/\.git can be written"):
+        mounts.projects(guest.look())
+    assert (place / ".git").read_text() == "gitdir: x"
+
+
+def test_nothing_looks_through_a_project(guest: ProbedGuest) -> None:
+    place = of_operators(guest)
+    (place / "file").touch()
+    assert walk(guest.look()).seen == 0
+
+
+@pytest.mark.parametrize("same", ["both", "the directory", "an entry", "neither"])
+def test_where_numbers_mean_nothing_a_project_is_known_by_its_changes(
+    guest: ProbedGuest, same: str
+) -> None:
+    guest.in_gvisor()
+    place = guest.share("/projects/code")
+    (place / "a").touch()
+    own, entry = place.stat().st_ctime_ns, (place / "a").stat().st_ctime_ns
+    (row,) = guest.spec.shared
+    row = row._replace(
+        operators=True,
+        changed=own if same in ("both", "the directory") else 1,
+        entry="a",
+        entry_changed=entry if same in ("both", "an entry") else 1,
+    )
+    world = guest.look(shared=(row,))
+    if same != "neither":
+        assert mounts.mounts(world)
+        return
+    with pytest.raises(BoundaryHit, match="/projects/code is another directory"):
+        mounts.mounts(world)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from wire.boundary import CHECKS, POLICIES
+from wire.boundary import CHECKS, POLICIES, PROJECTS
 
 from shell_daemon.probe.report import PROBES, run
 from shell_daemon.probe.world import BoundaryHit, World
@@ -14,7 +14,7 @@ from tests.support.boundary.probed_guest import ProbedGuest
 
 
 def test_every_check_has_a_probe() -> None:
-    assert tuple(PROBES) == (*CHECKS, POLICIES)
+    assert tuple(PROBES) == (*CHECKS, POLICIES, PROJECTS)
 
 
 def test_one_probe_does_not_take_the_others_down(guest: ProbedGuest) -> None:
