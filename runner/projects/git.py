@@ -15,73 +15,52 @@ _FILES_MAX: Final = 32
 _BYTES_MAX: Final = 1024 * 1024
 _SECTION: Final = re.compile(r'\s*\[\s*([-.\w]+)(?:\s+"(?:[^"\\]|\\.)*")?\s*\]')
 _VALUE: Final = re.compile(r"\s*([-\w]+)\s*=\s*((?:\"(?:[^\"\\]|\\.)*\"|\\.|[^#;\"\\])*)")
-_PLACES: Final = {("core", "hookspath"): False, ("include", "path"): True}
-"""What names a place, and whether that is a configuration, too."""
+_HOOKS: Final = ("core", "hookspath")
+_FURTHER: Final = (("include", "path"), ("includeif", "path"))
 
 
 def places(project: Path) -> Iterator[Path]:
     """Each directory of hooks and each further configuration that is named where git looks when it
     is run in `project`, as absolute paths that may not exist."""
-    top = next((each for each in (project, *project.parents) if _is_there(each / ".git")), None)
-    if top is None:
+    found = (each for each in (project, *project.parents) if os.path.lexists(each / ".git"))
+    if (top := next(found, None)) is None:
         return
-    home = Path("~").expanduser()
-    own = _directory_of(top / ".git")
+    own = top / ".git"
+    if named := re.match(r"gitdir:\s*(.+)", _text(own)):
+        own = top / named[1].rstrip()
+    common, home = own / _text(own / "commondir").strip(), Path("~").expanduser()
     waiting = [
         *(home / ".gitconfig", home / ".config/git/config", Path("/etc/gitconfig")),
-        *(own / "config", own / "config.worktree", _common(own) / "config"),
+        *(common / "config", own / "config.worktree"),
     ]
-    known = set(waiting)
     for file in waiting:
-        for is_configuration, place in _named(file, top):
-            yield place
-            if is_configuration and place not in known and len(waiting) < _FILES_MAX:
-                known.add(place)
-                waiting.append(place)
+        for name, value in _values(_text(file)):
+            if name not in (_HOOKS, *_FURTHER):
+                continue
+            with suppress(RuntimeError):  # an unknown account's home
+                base = top if name == _HOOKS else file.parent
+                place = Path(os.path.normpath(base / Path(value).expanduser()))
+                yield place
+                if name != _HOOKS and place not in waiting and len(waiting) < _FILES_MAX:
+                    waiting.append(place)
 
 
-def _is_there(path: Path) -> bool:
-    with suppress(OSError):
-        return os.path.lexists(path)
-    return False
-
-
-def _directory_of(marker: Path) -> Path:
-    """The git directory, where `marker` is one or names one."""
-    named = re.match(r"gitdir:\s*(.+)", text(marker))
-    return marker.parent / named[1].rstrip() if named else marker
-
-
-def _common(directory: Path) -> Path:
-    """The git directory that has the configuration of a worktree."""
-    shared = text(directory / "commondir").strip()
-    return directory / shared if shared else directory
-
-
-def _named(file: Path, top: Path) -> Iterator[tuple[bool, Path]]:
-    """What a configuration names, and whether that is a configuration. A relative place is one
-    below the file's directory, or, of hooks, below the top of the work tree."""
+def _values(configuration: str) -> Iterator[tuple[tuple[str, str], str]]:
+    """What is set, by section and name in small letters."""
     section = ""
-    for line in text(file).replace("\\\n", "").splitlines():
+    for line in configuration.replace("\\\n", "").splitlines():
+        start = 0
         if found := _SECTION.match(line):
-            section = found[1].lower().partition(".")[0].replace("includeif", "include")
-            line = line[found.end() :]
-        if not (found := _VALUE.match(line)):
-            continue
-        is_configuration = _PLACES.get((section, found[1].lower()))
-        value = re.sub(r"\\(.)|\"", r"\1", found[2]).strip()
-        if is_configuration is None or not value:
-            continue
-        with suppress(RuntimeError):  # an unknown account's home
-            base = file.parent if is_configuration else top
-            yield is_configuration, Path(os.path.normpath(base / Path(value).expanduser()))
+            section, start = found[1].lower().partition(".")[0], found.end()
+        if (found := _VALUE.match(line, start)) and (value := found[2].strip()):
+            yield (section, found[1].lower()), re.sub(r"\\(.)|\"", r"\1", value)
 
 
-def text(path: Path, most: int = _BYTES_MAX) -> str:
+def _text(path: Path) -> str:
     """What a regular file holds; nothing where there is none. Never waits."""
     with suppress(OSError, ValueError):
         if stat.S_ISREG(path.stat().st_mode):  # a device may do something when it is opened
             with descriptor(os.path.realpath(path), os.O_RDONLY | os.O_NONBLOCK) as fd:
                 if stat.S_ISREG(os.fstat(fd).st_mode):
-                    return os.read(fd, most).decode("utf-8", "surrogateescape")
+                    return os.read(fd, _BYTES_MAX).decode("utf-8", "surrogateescape")
     return ""

@@ -35,8 +35,8 @@ from runner.projects.survey import Survey, look
 from runner.workspace.beneath import open_beneath
 from runner.workspace.mounts import Access, BoundMount, Mount
 
-WALLS: Final = (".git", ".vscode", ".idea", ".devcontainer")
-"""What git and editors read by themselves when their user only opens the directory."""
+WALLS: Final = (".git", ".vscode", ".idea", ".devcontainer", ".hg", ".jj")
+"""What git, its like and editors read by themselves when their user only opens the directory."""
 _WALLS_MAX: Final = 32
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY
 _OF_KERNEL: Final = ("/proc", "/sys")
@@ -58,8 +58,8 @@ class Surroundings:
     guests may write to.
     """
 
-    apart: Mapping[Path, str]
-    outside: Mapping[Path, str] = field(default_factory=dict)
+    apart: dict[Path, str]
+    outside: dict[Path, str] = field(default_factory=dict)
     programs: Collection[Path] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -318,13 +318,11 @@ def opened(path: Path) -> Iterator[tuple[int, list[os.stat_result]]]:
 
 def _unopened(path: Path, at: Path, error: OSError) -> WorkspaceError:
     if at.is_symlink():
-        real = os.path.realpath(path)
-        return refused(path, f"{at} is a link", f"name the directory itself: {real}")
-    if error.errno in (errno.ENOTDIR, errno.ELOOP):
-        return refused(path, f"{at} is not a directory", f"name the directory: {at.parent}")
-    if error.errno == errno.ENOENT:
-        return refused(path, f"there is no {at}", "name a directory that is there")
-    return refused(path, f"{at}: {error.strerror}", "name a directory that you may enter")
+        fix = f"name the directory itself: {os.path.realpath(path)}"
+        return refused(path, f"{at} is a link", fix)
+    is_file = error.errno == errno.ENOTDIR
+    fix = f"name the directory: {at.parent}" if is_file else "name one that you may enter"
+    return refused(path, f"{at}: {error.strerror}", fix)
 
 
 def _check_owner(
@@ -347,20 +345,16 @@ def _check_owner(
 
 
 def _check_place(
-    path: Path,
-    chain: list[Identity],
-    around: Surroundings,
-    others: Iterable[Project],
+    path: Path, chain: list[Identity], around: Surroundings, others: Iterable[Project]
 ) -> None:
-    this, below = chain[-1], f"name a directory below it, such as {path}/src"
-    for place, label in around.apart.items():
-        if _chain(place)[0] in chain and place.exists():
-            raise refused(path, f"{label} are in {place}", "name a directory outside of it")
-        if this in _chain(place):
-            raise refused(path, f"it holds {place}: {label}", below)
-    for place, label in around.outside.items():
-        if place.exists() and this in _chain(place):
-            raise refused(path, f"it is or holds {place}: {label}", below)
+    this = chain[-1]
+    for place, label in (around.apart | around.outside).items():
+        is_apart, found = place in around.apart, _chain(place)
+        if is_apart and place.exists() and found[0] in chain:
+            raise refused(path, f"{place} has {label}", "name a directory outside of it")
+        if this in found and (is_apart or place.exists()):
+            fix = f"name a directory below it, such as {path}/src"
+            raise refused(path, f"it is or holds {place}: {label}", fix)
     for other in others:
         if other.directory in chain or this in _chain(other.path):
             fix = f"close that one, or name a directory beside {other.path}"
@@ -392,8 +386,8 @@ def _why_read_only(chain: list[Identity], around: Surroundings) -> str:
 def check_below(path: Path, directory: int) -> None:
     """Raises `WorkspaceError` if something is mounted below an open directory."""
     real = str(Path(f"/proc/self/fd/{directory}").readlink())
-    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-        escaped = line.split(" ")[4]
+    table = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    for escaped in (line.split(" ")[4] for line in table.split("\n") if line):
         point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), escaped)
         if point.startswith(f"{real.rstrip('/')}/"):
             raise refused(

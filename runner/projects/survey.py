@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from wire.disk import Entry, MovedError, listener, walk
+from wire.disk import Entry, listener, walk
 
 from runner.workspace.directories import descriptor
 
@@ -20,7 +20,7 @@ _NAMED_MAX: Final = 20
 _LINKED_MAX: Final = 200_000
 _HEAD_BYTES: Final = 64 * 1024
 _HEADS_MAX: Final = 500
-_INSTALLED: Final = ("node_modules", ".venv", "venv", ".tox", ".nox", "__pypackages__")
+_INSTALLED: Final = frozenset({"node_modules", ".venv", "venv", ".tox", ".nox", "__pypackages__"})
 """Where tools put packages whose files may be those of a cache of all projects."""
 _SECRET: Final = re.compile(
     r"(?s)\.env(\..+)?|[._]netrc|\.git-credentials|\.pypirc|\.htpasswd|id_(rsa|dsa|ecdsa|ed25519)(_sk)?"
@@ -57,7 +57,7 @@ def look(
     """Look through an open directory, over no link and into nothing that is mounted below it.
     Opens nothing but plain files. Blocks for seconds."""
     survey, heads = Survey(), _HEADS_MAX
-    known: dict[int, list[str]] = {}
+    linked: dict[int, list[str]] = {}
     device, deadline = os.fstat(directory).st_dev, time.monotonic() + seconds_max
     try:
         for number, entry in enumerate(walk(directory)):
@@ -66,71 +66,59 @@ def look(
                 break
             with suppress(FileNotFoundError):
                 found = entry.found.stat(follow_symlinks=False)
-                if found.st_dev != device or stat.S_ISDIR(found.st_mode):
+                if found.st_dev != device:
                     continue
-                if stat.S_ISSOCK(found.st_mode):
-                    _note(survey.sockets, entry.path if _is_served(entry) else "")
-                    continue
+                if stat.S_ISSOCK(found.st_mode) and _is_served(entry):
+                    _note(survey.sockets, entry.path)
                 if not stat.S_ISREG(found.st_mode):
                     continue
-                if found.st_nlink > 1 and len(known) < _LINKED_MAX:
-                    names = known.setdefault(found.st_ino, [])
+                if found.st_nlink > 1 and len(linked) < _LINKED_MAX:
+                    names = linked.setdefault(found.st_ino, [])
                     names.append(entry.path)
                     if len(names) == found.st_nlink:
-                        del known[found.st_ino]
-                if _may_be_secret(entry) and heads:
-                    _note(survey.secrets, entry.path)
-                elif heads and (head := _head_of(entry)):
-                    heads -= 1
-                    _note(survey.secrets, entry.path if head.search(_begin(entry)) else "")
-    except (MovedError, OSError) as error:
+                        del linked[found.st_ino]
+                if _INSTALLED.isdisjoint(entry.above):
+                    head = _head_of(entry)
+                    heads -= head is not None
+                    if _is_secret(entry.name) or (
+                        head and heads > 0 and head.search(_begin(entry))
+                    ):
+                        _note(survey.secrets, entry.path)
+    except OSError as error:
         survey.unfinished = f"not everything in it was looked at: {error.strerror or error}"
-    for path in itertools.chain.from_iterable(known.values()):
-        if place := _installed(path):
-            if place not in survey.shared:
-                survey.shared.append(place)
-            continue
-        survey.linked += 1
-        _note(survey.names, path)
-    survey.shared.sort()
+    for path in itertools.chain.from_iterable(linked.values()):
+        above = path.split("/")[:-1]
+        at = next((at for at, name in enumerate(above, 1) if name in _INSTALLED), 0)
+        if not at:
+            survey.linked += 1
+            _note(survey.names, path)
+        elif (place := "/".join(above[:at])) not in survey.shared:
+            survey.shared.append(place)
     return survey
 
 
 def _note(into: list[str], path: str) -> None:
-    if path and len(into) < _NAMED_MAX:
+    if len(into) < _NAMED_MAX:
         into.append(path)
 
 
-def _installed(path: str) -> str:
-    """The outermost directory of packages in which a file lies; empty if in none."""
-    parts = path.split("/")[:-1]
-    at = next((at for at, name in enumerate(parts) if name in _INSTALLED), None)
-    return "" if at is None else "/".join(parts[: at + 1])
-
-
-def _may_be_secret(entry: Entry) -> bool:
-    if any(name in _INSTALLED for name in entry.above):
-        return False
-    return bool(_SECRET.fullmatch(entry.name)) and not _EXAMPLE.fullmatch(entry.name)
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET.fullmatch(name)) and not _EXAMPLE.fullmatch(name)
 
 
 def _head_of(entry: Entry) -> re.Pattern[bytes] | None:
     """What to look for in a file with such a name. Of all that are called `config`, those of git
     directories count."""
-    if any(name in _INSTALLED for name in entry.above):
-        return None
-    of_git = any(name.endswith((".git", "modules")) for name in entry.above)
-    if entry.name == "config" and not of_git:
+    if entry.name == "config" and not {".git", "modules"} & {*entry.above}:
         return None
     return next((head for name, head in _HEADS.items() if name.fullmatch(entry.name)), None)
 
 
 def _begin(entry: Entry) -> bytes:
-    try:
-        with descriptor(entry.name, os.O_RDONLY | os.O_NONBLOCK, entry.directory) as fd:
-            return os.read(fd, _HEAD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-    except OSError:
-        return b""
+    flags = os.O_RDONLY | os.O_NONBLOCK
+    with suppress(OSError), descriptor(entry.name, flags, entry.directory) as fd:
+        return os.read(fd, _HEAD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    return b""
 
 
 def _is_served(entry: Entry) -> bool:
@@ -138,8 +126,6 @@ def _is_served(entry: Entry) -> bool:
     try:
         with descriptor(entry.name, os.O_PATH, entry.directory) as fd:
             listener(f"/proc/self/fd/{fd}")
-    except (ConnectionError, FileNotFoundError):
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ConnectionError | FileNotFoundError)
     return True
