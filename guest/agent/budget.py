@@ -39,29 +39,25 @@ class Limits:
         self.turn: dict[Unit, int] = {"tokens": settings.max_tokens}
         if settings.budget.turn_usd:
             self.turn["usd"] = _most("usd", settings.budget.turn_usd)
-        self._caps: dict[str, Cap] = {}
+        self.all: dict[str, Cap] = {}
+        """The limits over several turns, by their setting."""
         for setting, most in settings.budget:
             scope, _, of = setting.rpartition("_")
             if most and scope in _WHOSE:
                 unit = cast(Unit, of)
-                self._caps[setting] = Cap(scope, unit, _most(unit, most))
-
-    @property
-    def all(self) -> dict[str, Cap]:
-        """The limits over several turns, by their setting."""
-        return self._caps
+                self.all[setting] = Cap(scope, unit, _most(unit, most))
 
     def of(self, kind: Kind) -> Sequence[Cap]:
         """The limits over several turns for a request of this kind."""
         return [
-            cap for cap in self._caps.values() if kind != "answer" or cap.scope != "background_day"
+            cap for cap in self.all.values() if kind != "answer" or cap.scope != "background_day"
         ]
 
     def reached(self, reached: CapReached, now: datetime, user_id: str, output: int) -> BudgetError:
         """The error for a request that could exceed a limit over several turns. `output` is how
         many tokens its answer may have."""
         cap = reached.cap
-        setting = next(name for name, each in self._caps.items() if each == cap)
+        setting = next(name for name, each in self.all.items() if each == cap)
         again = resets_at(cap.scope, now)
         renewed = f"; a new one begins on {_spoken(again)}" if again else ""
         instead = "wait until then" if again else "begin a new session (/new)"

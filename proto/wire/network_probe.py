@@ -210,10 +210,6 @@ def _public(name: str, trial: _Trial) -> str:
     return trial.answered([Target(_PUBLIC[name], _HTTPS)])
 
 
-def _metadata(trial: _Trial) -> str:
-    return trial.answered(trial.metadata)
-
-
 def _loopback(trial: _Trial) -> str:
     """The guest's own loopback may refuse; who refuses at an address of the host was reached."""
     listening = "the runner" if trial.spec.policed else "what listens on the host's 127.0.0.1"
@@ -224,11 +220,6 @@ def _loopback(trial: _Trial) -> str:
     ]
     outside = [each for each in trial.listeners if each.address not in _LOOPBACK]
     return "; ".join([*found, *filter(None, [trial.answered(outside, _REFUSED)])])
-
-
-def _peers(trial: _Trial) -> str:
-    """What policies must keep from the guest; nothing where it has no network."""
-    return trial.answered(trial.peers)
 
 
 def _dns(trial: _Trial) -> str:
@@ -247,10 +238,6 @@ def _quic(trial: _Trial) -> str:
         return f"QUIC servers answer: {', '.join(answers)}" if answers else ""
     found = [each for each in _PUBLIC.values() if has_route(each, _HTTPS)]
     return f"UDP goes to {', '.join(found)}" if found else ""
-
-
-def _resolver(trial: _Trial) -> str:
-    return trial.name.found()
 
 
 def _icmp(trial: _Trial) -> str:
@@ -357,13 +344,13 @@ _WAYS: Final[Mapping[str, Callable[[_Trial], str]]] = {
     "ipv4": partial(_public, "ipv4"),
     "ipv6": partial(_public, "ipv6"),
     "dns": _dns,
-    "resolver": _resolver,
+    "resolver": lambda trial: trial.name.found(),
     "quic": _quic,
     "icmp": _icmp,
     "packet": _packet,
-    "metadata": _metadata,
+    "metadata": lambda trial: trial.answered(trial.metadata),
     "loopback": _loopback,
-    "peers": _peers,
+    "peers": lambda trial: trial.answered(trial.peers),  # what policies must keep from it
     "abstract": _abstract,
     "interfaces": _interfaces,
     "vsock": _vsock,

@@ -161,12 +161,15 @@ class AuditLog:
     Args:
         place: Where it lies.
         keep_days: Files whose last line is older are removed, which the log itself says.
+
+    Attributes:
+        head: The anchors of the log as it is now.
     """
 
     def __init__(self, place: LogLocation, keep_days: int) -> None:
-        self._place = place
+        self.place = place
         self._keep_s = keep_days * 86_400
-        self._head = Head()
+        self.head = Head()
         self._head_fd = -1
         self._fd = -1
         self._size = self._room = 0
@@ -180,13 +183,13 @@ class AuditLog:
         both are noted in the log. What a crash cannot have done is noted too, and found again by
         each verification. Raises `WorkspaceError` or `OSError` if the place cannot be used.
         """
-        self._place.create()
-        missing = MISSING if self._place.is_missing else ""
-        self._head, torn, wrong = self._taken_up()
+        self.place.create()
+        missing = MISSING if self.place.is_missing else ""
+        self.head, torn, wrong = self._taken_up()
         wrong = wrong or missing
-        self._head_fd = os.open(self._place.head, _APPEND & ~os.O_APPEND, 0o600)
+        self._head_fd = os.open(self.place.head, _APPEND & ~os.O_APPEND, 0o600)
         self._open_file(rotate=False)
-        self._place.begun.touch(0o600)
+        self.place.begun.touch(0o600)
         unfinished = self._unfinished()
         self.note("opened", torn_bytes=torn, wrong=wrong)
         for number, call in unfinished.items():
@@ -211,16 +214,6 @@ class AuditLog:
                 os.close(fd)
         self._fd = self._head_fd = -1
 
-    @property
-    def place(self) -> LogLocation:
-        """Where it lies."""
-        return self._place
-
-    @property
-    def head(self) -> Head:
-        """The anchors of the log as it is now."""
-        return self._head
-
     def note(self, event: str, **fields: Any) -> int:
         """Append what has happened now to this user's calls; returns the line's number.
 
@@ -229,11 +222,11 @@ class AuditLog:
         if self._size > ROTATE_BYTES or (self._size and time.time() - self._begun > ROTATE_S):
             self._open_file(rotate=True)
             self._drop_old()
-        number = self._head.last + 1
+        number = self.head.last + 1
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        entry = {"event": event, "time": now, "user": self._place.user_id, **fields}
-        line, digest = sealed(number, self._head.hash, entry)
-        head = Head(self._head.first, self._head.before, number, digest)
+        entry = {"event": event, "time": now, "user": self.place.user_id, **fields}
+        line, digest = sealed(number, self.head.hash, entry)
+        head = Head(self.head.first, self.head.before, number, digest)
         try:
             self._set_aside()
             _write_all(self._fd, line)
@@ -242,9 +235,9 @@ class AuditLog:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
                 self._room = self._size
-            raise _unwritable(self._place.directory, error) from None
+            raise _unwritable(self.place.directory, error) from None
         self._size += len(line)
-        self._head = head
+        self.head = head
         self._unsynced = True
         return number
 
@@ -265,7 +258,7 @@ class AuditLog:
         nothing for requests that left by egress."""
         begun: dict[int, str] = {}
         ended: set[int] = set()
-        for path in reversed(self._place.files()):
+        for path in reversed(self.place.files()):
             for line in reversed(path.read_bytes().splitlines(keepends=True)):
                 try:
                     link = opened(line)
@@ -284,9 +277,9 @@ class AuditLog:
 
     def _taken_up(self) -> tuple[Head, int, str]:
         """The head to go on from, how many bytes of a cut-off line there are, what is wrong."""
-        files, wrong = self._place.files(), ""
+        files, wrong = self.place.files(), ""
         try:
-            head = Head.read(self._place.head)
+            head = Head.read(self.place.head)
         except (FileNotFoundError, ValueError) as error:
             head = Head()
             if files or not isinstance(error, FileNotFoundError):
@@ -310,7 +303,7 @@ class AuditLog:
 
     def _open_file(self, *, rotate: bool) -> None:
         """Open the file that the next line goes to. On a full disk the old one is used on."""
-        files = self._place.files()
+        files = self.place.files()
         end = _FileEnd.of(files[-1]) if files and not rotate else None
         if end is not None and end.last is None and end.whole:
             end = None  # nothing can follow what is damaged
@@ -329,9 +322,9 @@ class AuditLog:
         self._begun = _begun(path) if self._size else time.time()
 
     def _next_file(self, files: list[Path]) -> Path:
-        if files and int(files[-1].stem) > self._head.last:
-            self._head = replace(self._head, last=int(files[-1].stem))
-        return self._place.directory / f"{self._head.last + 1:012d}.jsonl"
+        if files and int(files[-1].stem) > self.head.last:
+            self.head = replace(self.head, last=int(files[-1].stem))
+        return self.place.directory / f"{self.head.last + 1:012d}.jsonl"
 
     def _set_aside(self) -> None:
         """Keep room for lines beyond the end of the file."""
@@ -340,19 +333,19 @@ class AuditLog:
 
     def _drop_old(self) -> None:
         """Remove files that are too old. First the log says so, then the head, then they go."""
-        files = self._place.files()
+        files = self.place.files()
         limit = time.time() - self._keep_s
         old = [path for path in files[:-1] if path.stat().st_mtime < limit]
         kept = files[len(old) :]
         if not old or files[: len(old)] != old:
             return
         first = int(kept[0].stem)
-        self.note("dropped", lines=first - self._head.first, before=first)
+        self.note("dropped", lines=first - self.head.first, before=first)
         with kept[0].open("rb") as file:
             before = opened(file.readline(_LINE_MAX_BYTES)).previous
-        head = Head(first, before, self._head.last, self._head.hash)
+        head = Head(first, before, self.head.last, self.head.hash)
         os.pwrite(self._head_fd, head.encoded(), 0)
-        self._head = head
+        self.head = head
         for path in old:
             path.unlink()
 

@@ -149,7 +149,8 @@ class Supervisor:
         self._policy = self.policy or Policy()
         self._handle: Handle | None = None
         self._launch: Launch | None = None
-        self._channel: grpc.aio.Channel | None = None
+        self.connection: grpc.aio.Channel | None = None
+        """To a guest that has answered; None if there is none now."""
         self._log_offset = 0
         self._life: asyncio.Task[None] | None = None
         self._settled: asyncio.Future[None] | None = None
@@ -230,19 +231,14 @@ class Supervisor:
             )
         return self._launch
 
-    @property
-    def connection(self) -> grpc.aio.Channel | None:
-        """The connection to a guest that has answered; None if there is none now."""
-        return self._channel
-
     async def channel(self) -> grpc.aio.Channel:
         """The connection to that launch. Waits and raises like `launch`."""
         await self.launch()
-        if self._channel is None:
+        if self.connection is None:
             raise HostError(
                 Code.UNAVAILABLE, f"the {self.role} guest is being ended", resolution=_FIX
             )
-        return self._channel
+        return self.connection
 
     async def status(self) -> control_pb2.GuestStatus:
         """The current state of the guest, which is asked."""
@@ -360,8 +356,8 @@ class Supervisor:
             launch = await self._start(launch)
         await self._until_ready(launch)
         if self.verify is not None:
-            assert self._channel is not None
-            await self.verify(self._channel)
+            assert self.connection is not None
+            await self.verify(self.connection)
         self._note("ready")
 
     async def _start(self, launch: Launch) -> Launch:
@@ -406,7 +402,7 @@ class Supervisor:
             return False
         channel = open_channel(launch.peer)
         if await check_health(channel, self._policy.check_timeout):
-            self._channel = channel
+            self.connection = channel
             self._socket = _file_at(path)
             return True
         await channel.close()
@@ -416,8 +412,8 @@ class Supervisor:
         """Watch a guest that is ready, and have it guarded meanwhile. Raises why it is to end."""
         watching = [asyncio.create_task(self._watch())]
         if self.guard is not None:
-            assert self._channel is not None
-            watching.append(asyncio.ensure_future(self.guard(self._channel)))
+            assert self.connection is not None
+            watching.append(asyncio.ensure_future(self.guard(self.connection)))
         try:
             done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
             await done.pop()
@@ -471,7 +467,7 @@ class Supervisor:
         )
 
     async def _answers(self, timeout: float) -> bool:
-        return self._channel is not None and await check_health(self._channel, timeout)
+        return self.connection is not None and await check_health(self.connection, timeout)
 
     def _end(self, code: int | None, when: str = "") -> Exception:
         return meaning_of_end(self.role, code, self._output(), when)
@@ -483,7 +479,7 @@ class Supervisor:
         return read_from(spec.log_path, spec.home, self._log_offset)
 
     async def _close_channel(self) -> None:
-        channel, self._channel = self._channel, None
+        channel, self.connection = self.connection, None
         if channel is not None:
             await channel.close()
 
