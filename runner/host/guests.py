@@ -29,8 +29,9 @@ from runner.host.launch import Launchers
 from runner.host.recovery import RecoveryState, RunningGuest
 from runner.host.runtime import Runtime, save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor, disabled
+from runner.projects.hiding import require_covered, until_replaced
 from runner.tiers.base import Boundary, Handle, Port, TierDriver
-from runner.workspace.mounts import SERVED, Role
+from runner.workspace.mounts import SERVED, OpenProject, Role
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,8 @@ class Guests:
         self._handles: dict[Role, Handle] = {}
         self._admitted: grpc.aio.Channel | None = None
         self._shell_has_route = False
+        self._of_shell: tuple[OpenProject, ...] = ()
+        """The projects as the shell guest has them."""
         self.untold: HostError | None = None
         """Why the shell guest does not know how its commands get out; None if it does."""
         self._telling = asyncio.Lock()
@@ -225,15 +228,25 @@ class Guests:
     async def _verify(self, channel: grpc.aio.Channel) -> None:
         self._require_passed(await self._probe_shell(channel), Role.SHELL)
         assert self._launchers.shell is not None
+        await asyncio.to_thread(require_covered, self._of_shell)
         await admit(channel, self._launchers.shell.agent_token)
         self._admitted = channel
         await self._tell_shell()
         await self.tell_agent()
 
     async def _guard(self, role: Role, channel: grpc.aio.Channel) -> NoReturn:
-        """See `Supervisor`. A guest whose network is open is ended, and not started again."""
+        """See `Supervisor`. A guest whose network is open is ended, and not started again. A shell
+        that sees what is hidden starts anew."""
         launch, changed = self._confined[role].current.spec, self._moved[role]
-        report = await self._boundary.until_open(role, channel, launch, changed)
+        opened = self._boundary.until_open(role, channel, launch, changed)
+        replaced = until_replaced(self._of_shell if role is Role.SHELL else ())
+        watching = [asyncio.ensure_future(each) for each in (opened, replaced)]
+        try:
+            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+            report = await done.pop()
+        finally:
+            for each in watching:
+                each.cancel()
         self._reports[role] = report
         self._require_passed(report, role)
         raise AssertionError("a boundary is said to be open that passes")
@@ -315,7 +328,9 @@ class Guests:
 
     def _prepare_shell(self) -> Launch:
         assert self._launchers.shell is not None
-        return self._launchers.shell.prepare()
+        launch = self._launchers.shell.prepare()
+        self._of_shell = self._launchers.shell.workspace.projects
+        return launch
 
     async def _probe_shell(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         assert self._launchers.shell is not None

@@ -54,6 +54,7 @@ from runner.host.removal import clear_leftovers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
+from runner.projects.mapped import MappedMounts
 from runner.projects.project import Project, Surroundings, open_all
 from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
@@ -407,6 +408,10 @@ class Host:
         self.notices += await clear_leftovers(self._runtime, self.workspace, driver, config)
         if self.workspace.here:
             self._prepare_disk()
+        self._mapped = MappedMounts(
+            self._runtime.projects, own_kernel=self._capabilities.own_kernel
+        )
+        stack.push_async_callback(self._end, "mounts of projects", self._unmount)
         if await self._open_projects(config):
             self._launchers = self._new_launchers(config)
         if self.no_shell:
@@ -458,6 +463,9 @@ class Host:
         on_server = self.config.for_user(self.user_id).memory.remote_url
         if Role.AGENT in self._capabilities.own_files and not on_server:
             self.notices += passing(self._launchers.agent.db_path, self.workspace.root)
+
+    async def _unmount(self) -> None:
+        await asyncio.to_thread(self._mapped.clear)
 
     async def _embedder_moved(self) -> None:
         if self._started:
@@ -533,7 +541,7 @@ class Host:
             guest = self.workspace.owner.ids if confined else (os.geteuid(), os.getegid())
             around = Surroundings.of(config, self._environ, self._runtime.base)
             opening = partial(open_all, mounts_below=not confined, required=required)
-            found, told = await asyncio.to_thread(opening, wanted, around, guest)
+            found, told = await asyncio.to_thread(opening, wanted, around, guest, self._mapped)
         elif required:
             raise HostError(Code.FAILED_PRECONDITION, told[0])
         self.workspace = replace(self.workspace, projects=found)

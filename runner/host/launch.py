@@ -236,6 +236,7 @@ class AgentLauncher(_Launcher):
         `witnessed` runs no call that changes something before somebody records it.
         """
         self.workspace.provision()
+        self.workspace = self.workspace.renewed()
         mounts = self.workspace.mounts(Role.AGENT)
         if self.workspace.here:
             prepare_parent(self.db_path, self.workspace)
@@ -357,6 +358,7 @@ class ShellLauncher(_Launcher):
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No shell guest may run."""
         self.workspace.provision()
+        self.workspace = self.workspace.renewed()
         if self.workspace.here:
             quarantine_excess(self.workspace, self.crowd_max, mounted=True)
         settings, socket = self._settings.shell, self.workspace.socket(Role.SHELL)

@@ -13,7 +13,7 @@ import shlex
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -81,6 +81,12 @@ class MappedMounts:
                 return Source(path, writable)
             return Source(path, False, _reason(path, project, found.st_uid, guest[0], error))
 
+    def keep(self, names: Iterable[str]) -> None:
+        """Take away those of other projects. Guests that run keep what they have."""
+        for name in self._made.keys() - set(names):
+            with contextlib.suppress(OSError):  # which `clear` will tell
+                self._take(name)
+
     def clear(self) -> None:
         """Take all of them away, also those of a runner that was killed. No guest may run.
 
@@ -130,10 +136,13 @@ class MappedMounts:
             target = os.fsencode(self._directory)
             _called("mount", b"oxydra", target, b"tmpfs", flags, b"mode=0700,size=256k")
             _called("mount", None, target, None, _PRIVATE, None)
-        place = self._directory / name
-        place.mkdir(mode=0o700, exist_ok=True)
-        if self._made.pop(name, None):
-            _called("umount2", os.fsencode(place), _DETACH | _NO_FOLLOW)
+        (self._directory / name).mkdir(mode=0o700, exist_ok=True)
+        if name in self._made:
+            self._take(name)
+
+    def _take(self, name: str) -> None:
+        _called("umount2", os.fsencode(self._directory / name), _DETACH | _NO_FOLLOW)
+        del self._made[name]
 
 
 def _map(tree: int, ids: Sequence[str], *, writable: bool) -> None:

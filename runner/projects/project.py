@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Final
 
 import platformdirs
@@ -30,7 +30,8 @@ from runner.config.loading import ENV_CONFIG, own_file
 from runner.config.models import Config
 from runner.config.trust import own_accounts
 from runner.errors import WorkspaceError
-from runner.projects import git
+from runner.projects import git, hiding
+from runner.projects.mapped import MappedMounts
 from runner.projects.survey import Survey, look
 from runner.workspace.beneath import open_beneath
 from runner.workspace.mounts import Access, BoundMount, Mount
@@ -110,12 +111,23 @@ class Project:
     lifted: tuple[str, ...] = ()
     survey: Survey = field(default_factory=Survey)
     source: Path | None = None
-    further: tuple[BoundMount, ...] = ()
-    """More rows, behind the walls."""
+    covered: hiding.Covered = field(default_factory=dict)
+    covers: tuple[BoundMount, ...] = ()
+    """The rows of what is hidden; see `now`."""
 
     @property
     def walls(self) -> tuple[str, ...]:
         return tuple(self.held)
+
+    @property
+    def _mounted_walls(self) -> dict[str, Identity]:
+        """Those that are mounts, as neither the whole nor something empty is there instead."""
+        shown = self.held.items() if self.writable else ()
+        return {
+            wall: identity
+            for wall, identity in shown
+            if self.covered.keys().isdisjoint((path := PurePosixPath(wall), *path.parents))
+        }
 
     @property
     def secrets(self) -> list[str]:
@@ -157,7 +169,7 @@ class Project:
         where = self.source or self.path
         access = Access.READ_WRITE if self.writable else Access.READ_ONLY
         whole = Mount("project", "", self.virtual, access)
-        walls = self.held if self.writable else {}
+        walls = self._mounted_walls
         return (
             BoundMount(whole, where, self.directory),
             *(
@@ -168,7 +180,7 @@ class Project:
                 )
                 for wall, identity in walls.items()
             ),
-            *self.further,
+            *self.covers,
         )
 
     def message(self, path: str, *, numbered: bool) -> bootstrap_pb2.Project:
@@ -185,11 +197,32 @@ class Project:
             lifted=self.lifted,
         )
 
+    def now(self, home: Path) -> "Project":
+        """The same, with rows for what is hidden and is there now. `home` is the workspace. Raises
+        `WorkspaceError`."""
+        if not self.hidden:
+            return self
+        with opened(self.path) as (directory, _):
+            covered = hiding.look(directory, self.hidden)
+            walls, where = self.held if self.writable else ["."], self.source or self.path
+            found = hiding.rows(home, self.virtual, where, directory, covered, walls)
+            return replace(self, covered=covered, covers=tuple(found))
+
+    def uncovered(self) -> str:
+        """A path at which something else stands than `now` has found; empty if there is none."""
+        try:
+            with opened(self.path) as (directory, _):
+                found = hiding.look(directory, self.hidden)
+        except WorkspaceError:
+            return ", ".join(self.hidden)
+        return next((str(path) for path in found if found[path] != self.covered[path]), "")
+
     def check(self, *, mounts_below: bool) -> None:
         """Look again whether it is what was opened. Raises `WorkspaceError`."""
         with opened(self.path) as (directory, _):
-            now = {"": os.fstat(directory), **_found(directory, self.held if self.writable else ())}
-            meant = {"": self.directory, **(self.held if self.writable else {})}
+            walls = self._mounted_walls
+            now = {"": os.fstat(directory), **_found(directory, walls)}
+            meant = {"": self.directory, **walls}
             for wall, identity in meant.items():
                 if _identity(now.get(wall)) != identity:
                     raise refused(
@@ -241,16 +274,25 @@ def open_project(
             reason=reason,
             held=walls,
             hidden=wanted.hide,
+            covered=hiding.look(directory, wanted.hide),
             lifted=wanted.lift,
             survey=seen,
         )
 
 
-def for_guest(project: Project, guest: tuple[int, int]) -> Project:
-    """The same as a guest with this uid and gid can use it. Raises `WorkspaceError` where it
-    cannot even read it."""
+def for_guest(project: Project, guest: tuple[int, int], mapped: MappedMounts) -> Project:
+    """The same as a guest with this uid and gid can use it, who is its owner there where that can
+    be. Raises `WorkspaceError` where it cannot even read it."""
     if project.owner[0] == guest[0]:
         return project
+    with opened(project.path) as (directory, _):
+        if _identity(os.fstat(directory)) != project.directory:
+            raise refused(project.path, "it was replaced just now", "try again")
+        source = mapped.source_for(
+            project.name, project.path, directory, guest, writable=project.writable
+        )
+    if source.path != project.path:
+        return replace(project, source=source.path)
     quoted, why = shlex.quote(str(project.path)), f"it belongs to uid {project.owner[0]}"
     why += f", and commands run as uid {guest[0]}"
     others = project.path.stat().st_mode & _READ_BY_OTHERS == _READ_BY_OTHERS
@@ -258,16 +300,14 @@ def for_guest(project: Project, guest: tuple[int, int]) -> Project:
     if not (others or listed):
         allow = f"setfacl -R -m u:{guest[0]}:rX,d:u:{guest[0]}:rX {quoted}"
         raise refused(project.path, why, allow)
-    if not project.writable:
-        return project
-    why += f"; to let them: setfacl -R -m u:{guest[0]}:rwX,d:u:{guest[0]}:rwX {quoted}"
-    return replace(project, writable=False, reason=why)
+    return replace(project, writable=source.writable, reason=source.reason or project.reason)
 
 
 def open_all(
     wanted: Mapping[str, ProjectSettings],
     around: Surroundings,
     guest: tuple[int, int],
+    mapped: MappedMounts,
     *,
     mounts_below: bool,
     required: Collection[str] = (),
@@ -278,13 +318,14 @@ def open_all(
     for name, settings in wanted.items():
         try:
             project = open_project(name, settings, around, found, mounts_below=mounts_below)
-            found.append(for_guest(project, guest))
+            found.append(for_guest(project, guest, mapped))
             notices += found[-1].notices
         except WorkspaceError as error:
             if name in required:
                 raise
             why = f"{error.brief}: {error.details}; {error.resolution}"
             notices.append(f"the project {name} is not open: {why}")
+    mapped.keep(project.name for project in found)
     return tuple(found), notices
 
 

@@ -5,6 +5,7 @@ role's rows does not exist for that role. None lies within another, so no guest 
 else in the place of a directory that is mounted later.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -110,11 +111,24 @@ class OpenProject(Protocol):
     """See `runner.projects.project.Project`."""
 
     @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def covered(self) -> Mapping[PurePosixPath, object]: ...
+
+    @property
     def rows(self) -> tuple[BoundMount, ...]: ...
 
     def message(self, path: str, *, numbered: bool) -> "bootstrap_pb2.Project": ...
 
     def check(self, *, mounts_below: bool) -> None: ...
+
+    def now(self, home: Path) -> "OpenProject": ...
+
+    def uncovered(self) -> str: ...
 
 
 def bind(role: Role, workspace: Path) -> tuple[BoundMount, ...]:

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -137,6 +137,11 @@ class Workspace:
     def mounts(self, role: Role) -> tuple[BoundMount, ...]:
         seen = self.projects if role in (Role.AGENT, Role.SHELL) else ()
         return (*bind(role, self.path), *(row for each in seen for row in each.rows))
+
+    def renewed(self) -> "Workspace":
+        """The same, with its projects as they are to be mounted now. Raises `WorkspaceError`."""
+        projects = tuple(each.now(self.path) for each in self.projects)
+        return replace(self, projects=projects) if projects else self
 
     def check(self) -> None:
         """Check, before anything is created, that the workspace can be provisioned safely.

@@ -1,0 +1,135 @@
+"""Whose the files of a project are that agent and commands write, and what they cannot read."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.testing import UserPair
+from tests.support.tiers import every_tier
+
+OWNER = 1000
+RUNTIME = {"micro_vm": {"runtime": "runsc"}}
+
+
+class Work:
+    """A directory of another account's that is the project `work` of a user."""
+
+    def __init__(self, root: Path, tier: str) -> None:
+        self.path = root / "work"
+        self.path.mkdir()
+        (self.path / "deep").mkdir()
+        self.make(".env", "secret")
+        self.make("deep/key", "secret")
+        self.make("script", "#!/bin/sh\r\necho\r\n", 0o750)
+        self.make("two\nlines and blank", "x", 0o600)
+        (self.path / "link").symlink_to("script")
+        os.chown(self.path / "link", OWNER, OWNER, follow_symlinks=False)
+        for path in (self.path, self.path / "deep"):
+            path.chmod(0o755)
+            os.chown(path, OWNER, OWNER)
+        project = {"path": self.path, "write": True, "hide": [".env", "deep/key"]}
+        self.settings: dict[str, Any] = {
+            "tier": tier,
+            "container": RUNTIME.get(tier, {}),
+            "workspace": {"projects": {"work": project}},
+        }
+        self.pair = UserPair(root=root / "oxydra", **self.settings)
+
+    def make(self, name: str, content: str, mode: int = 0o640) -> Path:
+        path = self.path / name
+        path.write_bytes(content.encode())
+        path.chmod(mode)
+        os.chown(path, OWNER, OWNER)
+        return path
+
+    def save(self, name: str, content: str) -> None:
+        """As an editor does."""
+        self.make(f"{name}.new", content).rename(self.path / name)
+
+    def run(self, command: str) -> str:
+        return self.pair.call_tool("shell_exec", {"command": command}).text
+
+    def listed(self) -> dict[str, tuple[int, ...]]:
+        found = dict[str, tuple[int, ...]]()
+        for path in (self.path, *self.path.rglob("*")):
+            seen = path.lstat()
+            found[str(path.relative_to(self.path))] = (
+                *(seen.st_uid, seen.st_gid, seen.st_mode, seen.st_ino),
+                *(seen.st_mtime_ns, seen.st_nlink, seen.st_size),
+            )
+        return found
+
+
+@pytest.fixture(params=every_tier("projects_owner", pytest.mark.root))
+def work(request: pytest.FixtureRequest) -> Iterator[Work]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxo-") as root:
+        made = Work(Path(root), request.param)
+        before = made.listed()
+        with made.pair:
+            assert made.listed() == before
+            yield made
+        assert "oxo-" not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_what_agent_and_commands_write_is_the_owners(work: Work) -> None:
+    before = work.listed()
+    assert not [each for each in work.pair.status().notices if "project" in each]
+    said = work.run("cd /projects/work && echo a > made && mkdir dir && echo >> script && ls -ln")
+    assert (work.path / "made").exists(), said
+    for name in ("file", "script2"):
+        work.pair.call_tool("file_write", {"path": f"/projects/work/{name}", "content": "x"})
+    arguments = {"path": "/projects/work/new/way/in", "content": "x", "create_parents": True}
+    work.pair.call_tool("file_write", arguments)
+    arguments = {"path": "/projects/work/script", "old": "echo", "new": "true"}
+    assert not work.pair.call_tool("file_edit", arguments).is_error
+    found = work.listed()
+    assert {each[:2] for each in found.values()} == {(OWNER, OWNER)}
+    names = ("made", "dir", "file", "new/way", "new/way/in", "script")
+    assert [oct(found[name][2] & 0o777) for name in names] == (
+        ["0o644", "0o755", "0o644", "0o755", "0o644", "0o750"]
+    )
+    assert (work.path / "script").read_bytes() == b"#!/bin/sh\r\ntrue\r\n\n"
+    for name in ("link", "two\nlines and blank", ".env", "deep/key"):
+        assert found[name] == before[name]
+
+
+def test_nobody_reads_what_is_hidden(work: Work) -> None:
+    for command in (
+        "cat .env deep/key",
+        "mv deep d2; cat d2/key",
+        "mv .env e; cat e",
+        "rm .env; cat .env",
+        "ln .env e; cat e",
+        "cp -r . /tmp/copy; cat /tmp/copy/.env /tmp/copy/deep/key",
+        "grep -r secret .",
+    ):
+        assert "secret" not in work.run(f"cd /projects/work; {command}"), command
+    for name in (".env", "deep/key"):
+        assert work.pair.call_tool("file_read", {"path": f"/projects/work/{name}"}).is_error
+    found = work.pair.call_tool("file_search", {"path": "/projects/work", "query": "secret"})
+    assert "key:" not in found.text
+    assert (work.path / ".env").read_text() == "secret"
+
+
+@pytest.mark.parametrize("name", [".env", "deep/key"])
+def test_a_file_that_is_saved_by_renaming_stays_hidden(work: Work, name: str) -> None:
+    work.run("nohup sleep 1000 >/dev/null 2>&1 &")
+    work.save(name, "secret again")
+    deadline = time.monotonic() + 30
+    while not any(guest.restarts for guest in work.pair.status().guests):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    said = ""
+    while "there" not in said:
+        said = work.run(f"cat /projects/work/{name}; pgrep sleep; echo there")
+        assert "secret" not in said
+        assert time.monotonic() < deadline
+    (shell,) = (guest for guest in work.pair.status().guests if guest.restarts)
+    assert shell.role == "shell"
+    assert f"{name} in the project work was replaced" in shell.last_end
+    assert (work.path / name).read_text() == "secret again"
