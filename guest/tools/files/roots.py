@@ -176,6 +176,11 @@ class Roots:
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 
+    @property
+    def open_projects(self) -> list[tuple[int, Project]]:
+        """The projects, each with its open directory, as long as this is open."""
+        return [(self._descriptors[name], each) for name, each in self._projects.items()]
+
     def require_room(self, location: Location, size: int) -> None:
         """Check that a new file of `size` bytes leaves the disk what the memory needs.
 

@@ -263,17 +263,21 @@ async def open_gateways(
         directories = {name: path / name for name in ("shared", "tmp", "vault")}
         roots = Roots(directories, projects=projects)
         stack.callback(roots.close)
+        watching = composition.watch_of(roots)
         models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
         def pipeline_of(memory: Memory) -> ToolPipeline:
+            own = [
+                *composition.tools_of_memory(memory, config.settings.typed_scope),
+                *file_tools(roots),
+                *tools,
+                *commands_of(shell),
+            ]
+            if watching is not None:
+                own = [composition.watched(each, watching) for each in own]
             return ToolPipeline(
                 Registry(
-                    [
-                        *composition.tools_of_memory(memory, config.settings.typed_scope),
-                        *file_tools(roots),
-                        *tools,
-                        *commands_of(shell),
-                    ],
+                    own,
                     {**FAMILIES, "test": [tool.name for tool in tools]},
                 ),
                 disabled=set(TOOLS) - offered((), disabled),
@@ -289,7 +293,8 @@ async def open_gateways(
             memory: Memory, pipeline: ToolPipeline, settings: AgentSettings = agent
         ) -> TurnLoop:
             tokens = config.settings.context_tokens
-            return TurnLoop(models, memory, pipeline, settings, tokens, scrubber.scrub)
+            end = watching.end if watching else None
+            return TurnLoop(models, memory, pipeline, settings, tokens, scrubber.scrub, end)
 
         temporary_loop_of = partial(loop_of, settings=composition.for_temporary(agent))
         loops = (loop_of, temporary_loop_of)

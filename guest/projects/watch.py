@@ -1,0 +1,427 @@
+"""What may run when the operator only opens a project, or uses git or a shell in it: the watch.
+
+A wall is a mount and needs no watch. All else is compared with what was there before: what is new
+or changed, and not in the allow-list, is moved aside in its own directory. What changed while
+nothing was watched is the operator's.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import shlex
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
+from wire.text import visible_name
+from wire.v1.bootstrap_pb2 import Project
+
+from guest.projects import git
+from guest.projects.git import plain
+
+ENTRIES_MAX: Final = 500_000
+"""How many entries a project may have; a directory counts as ten."""
+KEPT_MAX_BYTES: Final = 256 * 1024
+"""The size up to which a file can be read and put back."""
+_READ_MAX_BYTES: Final = 32 * 1024 * 1024
+"""How much is read anew in one walk."""
+RACY_NS: Final = 2 * 10**9
+"""How long after a change the times of a file may stay the same at the next one."""
+_TOLD_MAX: Final = 20
+_WALKS_MAX: Final = 3
+
+_RUN: Final = re.compile(
+    r"""\.envrc|\.mcp\.json|\.oxydra.*|\.autoenv(\.zsh)?|\.env\.zsh|\.exrc|\.l?vimrc|\.nvimrc
+    |\.nvim\.lua|\.dir-locals\.el|\.?mise\.toml|\.gdbinit|\.lldbinit|\.devcontainer\.json""",
+    re.VERBOSE,
+)
+_EDITOR: Final = re.compile(r"\.(vscode|idea|devcontainer|zed|fleet|claude|cursor|gemini|codex)")
+"""Directories of editors and agents, at the top."""
+_RUN_BELOW: Final = re.compile(r"(tasks|devcontainer|settings|mcp)\.json")
+"""What of an editor's directory runs something also where it was lifted."""
+_RULES: Final = re.compile(
+    r"(agents|claude|gemini)(\.\w+)?\.md|\.(cursor|windsurf|cline)rules|copilot-instructions\.md"
+)
+"""What tells an agent how to work here. It runs nothing, so it is told and stays."""
+_BELOW_EDITOR: Final = "\0"
+"""Stands for the path in a git directory, below an editor's directory."""
+_WHY: Final = {
+    "config": "git may run what it sets, or it cannot be read",
+    "pointer": "it does not lead to a git directory of this project",
+    "sample": "it is not git's own sample of a hook",
+    "head": "with it, git would run what stands beside it",
+    "runs": "it may run something when the project is opened or git is used",
+}
+
+
+class _Entry(NamedTuple):
+    """A watched entry. `within` is its path in its git directory, `stamp` changes with it, `data`
+    is what a small file says, or where a link leads."""
+
+    role: str
+    within: str
+    status: os.stat_result
+    stamp: tuple[int, ...]
+    data: bytes | None
+
+    def same(self, old: "_Entry") -> bool:
+        mode, had = self.status.st_mode, old.status.st_mode
+        if (self.role, self.within, stat.S_IFMT(mode)) != (old.role, old.within, stat.S_IFMT(had)):
+            return False
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            is_same = self.data is not None and self.data == old.data
+            return not mode & 0o111 & ~had and (is_same or self.stamp == old.stamp)
+        return True
+
+
+class _Place(NamedTuple):
+    """A directory as it was listed. `within` is its path in its git directory, "" for that itself,
+    None outside of one. `head` makes it one where its own name does not."""
+
+    stamp: tuple[int, ...]
+    given: str | None
+    within: str | None
+    head: str
+    size: int
+    below: list[tuple[str, str | None]]
+    marked: list[tuple[str, str]]
+
+
+@dataclass
+class _Seen:
+    """What a walk has found, by path, and why it is not whole."""
+
+    places: dict[str, _Place] = field(default_factory=dict)
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+    read: int = 0
+
+    def gits(self) -> set[str]:
+        return {path for path, place in self.places.items() if place.within == ""}
+
+
+class _Tree:
+    """One project, open as `root`. `before` is what was there when the watch began."""
+
+    def __init__(self, root: int, project: Project, beneath: Beneath | None) -> None:
+        self.path = f"/projects/{project.name}"
+        self._root, on_host = root, project.path != self.path
+        self._roots = (self.path, project.path.rstrip("/"))
+        self._skipped = frozenset((*project.walls, *project.hidden))
+        self._walls = [each for each in project.walls if plain(each.rpartition("/")[2]) == ".git"]
+        self._lifted = {plain(each) for each in project.lifted}
+        self._beneath = beneath or best_beneath(links=False, one_mount=on_host)
+        self.before = self._last = _Seen()
+
+    def begin(self) -> None:
+        """Whatever is there now is the operator's."""
+        self.before = self._walk()
+
+    def check(self) -> list[str]:
+        """Move aside what is not allowed; returns what is told of it."""
+        now, before = self._walk(), self.before
+        told, rules, done = [], [], set[str]()
+        for path, role in sorted(self._wrong(now).items()):
+            old, named = before.entries.get(path), self._named(path)
+            if role in ("added", "changed", "removed"):
+                rules.append(f"{named} was {role}")
+            elif before.lost and path.rpartition("/")[0] not in before.places:
+                told.append(f"{named} may be new, look at it: {_WHY[role]}")
+            elif done.isdisjoint(map(str, PurePosixPath(path).parents)):
+                done.add(path)
+                said, is_back = self._put_aside(path, old)
+                told.append(f"{said}: {_WHY[role]}")
+                if old is not None and is_back:
+                    now.entries[path] = old._replace(stamp=())
+        if now.lost:
+            told.append(f"{self.path} could not be watched whole: {now.lost[0]}")
+            now.places, now.entries = before.places | now.places, before.entries | now.entries
+        self.before = now
+        return told + rules
+
+    def _walk(self) -> _Seen:
+        for _ in range(_WALKS_MAX):
+            self._last = seen = self._walk_once()
+            if "" not in seen.lost:
+                return seen
+        seen.lost[:] = ["directories in it were renamed all the time"]
+        return seen
+
+    def _walk_once(self) -> _Seen:
+        """A walk; "" is lost if something was renamed meanwhile."""
+        seen, room = _Seen(), ENTRIES_MAX
+        queue: deque[tuple[str, str | None]] = deque([("", None)])
+        while queue and room >= 0:
+            path, given = queue.popleft()
+            try:
+                with self._directory(path) as descriptor:
+                    place = seen.places[path] = self._place(descriptor, path, given, room)
+                    for name, role in place.marked:
+                        self._mark(seen, descriptor, path, name, role)
+            except PathEscapeError:
+                continue  # a link by now, or another file system, which no guest sees
+            except OSError as error:
+                is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+                seen.lost.append("" if is_gone else f"{self._named(path)}: {error.strerror}")
+                continue
+            room -= place.size
+            for name, within in place.below:  # what matters first, however much there is besides
+                (queue.append if within is None else queue.appendleft)((_join(path, name), within))
+        if room < 0:
+            seen.lost.append(f"it has more than {ENTRIES_MAX:,} entries")
+        return seen
+
+    @contextmanager
+    def _directory(self, path: str) -> Iterator[int]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        descriptor = self._beneath.open(self._root, path or ".", flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _place(self, descriptor: int, path: str, given: str | None, room: int) -> _Place:
+        """The directory, listed again only if it may have changed since."""
+        stamp = _stamp(os.fstat(descriptor))
+        known = self._last.places.get(path)
+        if known is not None and known.stamp == stamp and known.given == given:
+            return known
+        names: dict[str, str] = {}
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                if _join(path, entry.name) not in self._skipped:
+                    names[entry.name] = _kind(entry)
+                if len(names) > room:
+                    break
+        makes = {plain(name): name for name in names if plain(name) in git.MAKES}
+        is_git = "head" in makes and ("commondir" in makes or {"refs", "objects"} <= makes.keys())
+        is_named = given == "" or (given or "").startswith(("modules/", "worktrees/"))
+        head = makes["head"] if is_git and not is_named else ""
+        place = _Place(stamp, given, "" if is_git else given, head, len(names) + 10, [], [])
+        for name, kind in names.items():
+            role, within = self._judged(name, kind, path, place)
+            if kind == "directory":
+                place.below.append((name, within))
+            if role:
+                place.marked.append((name, role))
+        return place
+
+    def _judged(self, name: str, kind: str, path: str, place: _Place) -> tuple[str, str | None]:
+        """What an entry is watched as, and where in a git directory it is."""
+        key, within = plain(name), place.within
+        if key == ".git":
+            is_plain = name == ".git" and kind in ("directory", "file")
+            return "runs" if not is_plain else "pointer" if kind == "file" else "", ""
+        if name[:-8].endswith(".aside-") and kind == "file":
+            return "", None
+        if within == _BELOW_EDITOR:
+            is_lifted = plain(path.partition("/")[0]) in self._lifted
+            return "rules" if is_lifted and not _RUN_BELOW.fullmatch(key) else "runs", within
+        if within is not None and (not place.head or key in git.READS):
+            return git.role(kind, _join(within, name)), _join(within, name)
+        if _RUN.fullmatch(key):
+            return "runs", _BELOW_EDITOR
+        if not path and _EDITOR.fullmatch(key):
+            return "" if key in self._lifted and kind == "directory" else "runs", _BELOW_EDITOR
+        return "rules" if _RULES.fullmatch(key) else "", None
+
+    def _mark(self, seen: _Seen, descriptor: int, path: str, name: str, role: str) -> None:
+        """Look at an entry; only a small regular file is opened."""
+        try:
+            found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=descriptor)
+        except FileNotFoundError:
+            return
+        try:
+            status, place, whole = os.fstat(found), seen.places[path], _join(path, name)
+            old, stamp, data = self._last.entries.get(whole), _stamp(status), None
+            if old is not None and old.stamp == stamp:
+                data = old.data
+            elif stat.S_ISLNK(status.st_mode):
+                data = os.fsencode(os.readlink("", dir_fd=found))
+            elif (
+                stat.S_ISREG(status.st_mode)
+                and status.st_size <= KEPT_MAX_BYTES
+                and seen.read < _READ_MAX_BYTES
+            ):
+                seen.read += status.st_size
+                with suppress(OSError), Path(f"/proc/self/fd/{found}").open("rb") as file:
+                    data = file.read(status.st_size + 1)
+                data = data if data is not None and len(data) <= status.st_size else None
+        finally:
+            os.close(found)
+        is_in_git = place.within not in (None, _BELOW_EDITOR)
+        within = _join(place.within or "", name) if is_in_git else ""
+        seen.entries[whole] = _Entry(role, within, status, stamp, data)
+
+    def _wrong(self, now: _Seen) -> dict[str, str]:
+        """What is not allowed or must be told, and why; what is not allowed is taken from `now`."""
+        gits, known, before = now.gits(), self.before.gits(), self.before.entries
+        renamed = {(each.role, each.within, each.stamp) for each in before.values()}
+        new = {
+            path: entry
+            for path, entry in now.entries.items()
+            if not (path in before and entry.same(before[path]))
+            and (entry.role, entry.within, entry.stamp) not in renamed
+        }
+        gone = [path for path in before.keys() - now.entries.keys() if before[path].role == "rules"]
+        wrong = dict.fromkeys(gone, "removed")
+        for pointers in (False, True):  # at last, because others may be git directories no more
+            for path, entry in new.items():
+                root = path.removesuffix(entry.within).rstrip("/")
+                if entry.role == "rules":
+                    wrong[path] = "changed" if path in before else "added"
+                elif (entry.role == "pointer") == pointers and not self._allows(path, entry, gits):
+                    del now.entries[path]
+                    if entry.within and root not in known and now.places[root].head:
+                        gits.discard(root)
+                        wrong[_join(root, now.places[root].head)] = "head"
+                    else:
+                        wrong[path] = entry.role
+        return wrong
+
+    def _allows(self, path: str, entry: _Entry, gits: set[str]) -> bool:
+        here, data = path.rpartition("/")[0], entry.data
+        if not stat.S_ISREG(entry.status.st_mode) or data is None:
+            return False
+        if entry.role == "sample":
+            return hashlib.sha256(data).hexdigest()[:24] in git.SAMPLES
+        if entry.role == "config":
+            old, leads = self.before.entries.get(path), partial(self._resolved, here)
+            with suppress(ValueError):
+                had = git.may_run((old and old.data) or b"", leads)
+                return had == git.may_run(data, leads)
+        if entry.role != "pointer":
+            return False
+        said = os.fsdecode(data).removesuffix("\n")
+        if not entry.within:  # a file in the place of a git directory
+            said = said.removeprefix("gitdir: ") if said.startswith("gitdir: ") else ""
+        target = self._resolved(here, said)
+        if target is None or PurePosixPath(entry.within).name == "gitdir":
+            return target is not None and plain(target.rpartition("/")[2]) == ".git"
+        return target in gits or any(f"{target}/".startswith(f"{wall}/") for wall in self._walls)
+
+    def _resolved(self, here: str, path: str) -> str | None:
+        """Where `path`, as it is written in the directory `here`, leads; None if that is out of the
+        project, or cannot be said because a link may be on the way."""
+        if not path or "\\" in path or not path.isprintable():
+            return None
+        for root in self._roots:
+            if f"{path}/".startswith(f"{root}/"):
+                path, here = path[len(root) :].strip("/"), ""
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        base = here.split("/") if here else []
+        while parts and parts[0] == ".." and base:
+            del parts[0], base[-1]
+        return None if ".." in parts or path.startswith("/") else "/".join((*base, *parts))
+
+    def _put_aside(self, path: str, old: _Entry | None) -> tuple[str, bool]:
+        """Rename an entry and put back what was there. Returns what is told, and whether it is
+        back."""
+        above, _, name = path.rpartition("/")
+        aside = f"{os.fsdecode(os.fsencode(name)[:200])}.aside-{secrets.token_hex(4)}"
+        is_back = False
+        try:
+            with self._directory(above) as descriptor:
+                os.rename(name, aside, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+                if old is not None and old.data is not None:
+                    with suppress(OSError):
+                        _put_back(descriptor, name, old)
+                        is_back = True
+        except (OSError, PathEscapeError) as error:
+            return f"{self._named(path)} could NOT be moved aside ({error}); look at it", False
+        back = visible_name(shlex.join(["mv", "-T", "--", _join(above, aside), path]))
+        said = f"moved {self._named(path)} aside; if it is right, `{back}` in the project"
+        return said + ("; what was there before is back" if is_back else ""), is_back
+
+    def _named(self, path: str) -> str:
+        return visible_name(_join(self.path, path))
+
+
+def _join(above: str, name: str) -> str:
+    return f"{above}/{name}" if above and name else above or name
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    """Changes with a file; is never the same again, if it was changed so recently that its times
+    may stay."""
+    now = time.time_ns()
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    racy = status.st_ctime_ns > now - RACY_NS
+    return (now,) if racy else (status.st_dev, status.st_ino, status.st_size, *times)
+
+
+def _put_back(descriptor: int, name: str, old: _Entry) -> None:
+    data, status = old.data or b"", old.status
+    if stat.S_ISLNK(status.st_mode):
+        os.symlink(os.fsdecode(data), name, dir_fd=descriptor)
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(name, flags, 0o600, dir_fd=descriptor), "wb") as file:
+        file.write(data)
+        with suppress(OSError):
+            os.fchown(file.fileno(), status.st_uid, status.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+
+
+class Watch:
+    """Watches `projects`, each with its open directory, while a command or a turn runs; any number
+    at once. `beneath` is how directories are opened, the best way on this system by default."""
+
+    def __init__(
+        self, projects: Iterable[tuple[int, Project]], beneath: Beneath | None = None
+    ) -> None:
+        self._trees = [_Tree(root, each, beneath) for root, each in projects if each.writable]
+        self._told: dict[str, list[str]] = {}
+        self._has_begun = False
+        self._lock = threading.Lock()
+
+    @asynccontextmanager
+    async def call(self, turn: str, told: list[str]) -> AsyncIterator[None]:
+        """Watch a call of `turn`, which must be ended; of none, if that is empty. What is told of
+        it is in `told` at the end."""
+        alone = not turn
+        self._told.setdefault(turn := turn or secrets.token_hex(), [])
+        try:
+            await asyncio.to_thread(self._begin)
+            yield
+        finally:
+            told += await (self.end(turn) if alone else asyncio.to_thread(self._check))
+
+    async def end(self, turn: str) -> list[str]:
+        """End a turn: all that is told of it. Nothing if none of its calls was watched."""
+        return await asyncio.to_thread(self._check, turn) if turn in self._told else []
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._told and not self._has_begun:
+                for each in self._trees:
+                    each.begin()
+                self._has_begun = True
+
+    def _check(self, ending: str = "") -> list[str]:
+        with self._lock:
+            trees = self._trees if self._has_begun else []
+            told = [line for each in trees for line in each.check()]
+            if (more := len(told) - _TOLD_MAX) > 0:
+                told[_TOLD_MAX:] = [f"and {more} more"]
+            for each in self._told.values():
+                each += (line for line in told if line not in each)
+            told = self._told.pop(ending, told)
+            self._has_begun = bool(self._told)
+            return told

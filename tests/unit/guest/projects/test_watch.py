@@ -1,0 +1,597 @@
+"""What a guest plants in a project does not run when the operator opens it: with real git."""
+
+import asyncio
+import errno
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from wire.kernel.beneath import Beneath, best_beneath
+from wire.v1.bootstrap_pb2 import Directory, Project
+
+from guest.projects import watch
+from guest.projects.watch import Watch
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+Plant = Callable[[Path], object]
+
+
+def run(cwd: Path, *argv: str, check: bool = True) -> str:
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+        "GIT_CEILING_DIRECTORIES": str(cwd.parent) if (cwd / ".top").exists() else "",
+    }
+    done = subprocess.run(argv, cwd=cwd, env=env, check=False, capture_output=True, text=True)
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def repository(path: Path, *, bare: bool = False) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    run(path, "git", "init", "-q", "-b", "main", *(["--bare"] if bare else []))
+    if not bare:
+        (path / "a.txt").write_text("a")
+        run(path, "git", "add", ".")
+        run(path, "git", "commit", "-qm", "first")
+    return path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with a repository at its top, which is lifted, and one below."""
+    root = repository(tmp_path / "work")
+    repository(root / "libs" / "inner")
+    (root / ".envrc").write_text("export A=1\n")
+    (root / "AGENTS.md").write_text("Run make.\n")
+    (root / "src").mkdir()
+    (root / "canary.sh").write_text(f"#!/bin/sh\necho ran >> {tmp_path}/canary\n")
+    (root / "canary.sh").chmod(0o755)
+    return root
+
+
+def described(root: Path, **more: object) -> Project:
+    status = root.stat()
+    directory = Directory(device=status.st_dev, inode=status.st_ino)
+    given = {"name": "work", "path": str(root), "writable": True, "directory": directory}
+    return Project(**given, **more)  # type: ignore[arg-type]
+
+
+def made_for(root: Path, beneath: Beneath | None = None, **more: object) -> Watch:
+    return Watch([(os.open(root, os.O_PATH), described(root, **more))], beneath)
+
+
+@pytest.fixture
+def watched(project: Path) -> Callable[..., list[str]]:
+    """Run a function as a command would; what is told of it."""
+    made = made_for(project, lifted=[".git"])
+
+    def doing(*plants: Plant, turn: str = "") -> list[str]:
+        async def call() -> list[str]:
+            told: list[str] = []
+            async with made.call(turn, told):
+                for plant in plants:
+                    plant(project)
+            return told
+
+        return asyncio.run(call())
+
+    return doing
+
+
+def opened(project: Path, *, also: str = "status") -> bool:
+    """Whether anything planted runs, when git is used in each directory of the project."""
+    canary = project.parent / "canary"
+    canary.unlink(missing_ok=True)
+    for path, _, _ in os.walk(project):
+        if "/objects/" not in path:
+            run(Path(path), "git", also, check=False)
+            run(Path(path), "git", "commit", "--allow-empty", "-qm", "x", check=False)
+    return canary.exists()
+
+
+EVIL = '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "{}/canary.sh"\n'
+
+
+def evil(project: Path) -> str:
+    return EVIL.format(project)
+
+
+def hook(directory: Path, project: Path, name: str = "pre-commit") -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copy(project / "canary.sh", directory / name)
+
+
+def plant_config(project: Path, at: str = ".git") -> None:
+    (project / at / "config").write_text(evil(project))
+
+
+def plant_hook(project: Path) -> None:
+    hook(project / ".git" / "hooks", project)
+
+
+def plant_deep_hook(project: Path) -> None:
+    hook(project / "libs/inner/.git/hooks", project)
+
+
+def plant_renamed_git(project: Path) -> None:
+    (project / ".git").rename(project / ".git2")
+    repository(project / "x")
+    plant_config(project, "x/.git")
+    (project / "x/.git").rename(project / ".git")
+
+
+def plant_commondir(project: Path) -> None:
+    repository(project / "x")
+    plant_config(project, "x/.git")
+    (project / "x/.git").rename(project / "x/plain")
+    (project / "libs/inner/.git/commondir").write_text(f"{project}/x/plain\n")
+
+
+def plant_git_file(project: Path) -> None:
+    repository(project / "x")
+    plant_config(project, "x/.git")
+    (project / "x/.git").rename(project / "x/plain")
+    (project / "src/.git").write_text("gitdir: ../x/plain\n")
+
+
+def plant_link(project: Path) -> None:
+    repository(project.parent / "outside")
+    plant_config(project.parent, "outside/.git")
+    (project.parent / "outside/.git/config").write_text(evil(project))
+    (project / "src/.git").symlink_to(project.parent / "outside/.git")
+
+
+def plant_git_file_outside(project: Path) -> None:
+    repository(project.parent / "outside")
+    (project.parent / "outside/.git/config").write_text(evil(project))
+    (project / "src/.git").write_text("gitdir: ../../outside/.git\n")
+
+
+def plant_include(project: Path) -> None:
+    (project / "shared.cfg").write_text(evil(project))
+    with (project / ".git/config").open("a") as file:
+        file.write(f'[includeIf "gitdir:{project}/"]\n\tpath = ../shared.cfg\n')
+
+
+def plant_bare(project: Path) -> None:
+    repository(project / "src/fixture", bare=True)
+    with (project / "src/fixture/config").open("w") as file:
+        file.write(evil(project) + f"\tbare = false\n\tworktree = {project}/src\n")
+
+
+def plant_bare_in_place(project: Path) -> None:
+    """The directory is there already, with a configuration that nobody reads."""
+    repository(project / "y", bare=True)
+    for each in (project / "y").iterdir():
+        each.rename(project / "src" / each.name)
+    (project / "src/config").write_text(
+        evil(project) + f"\tbare = false\n\tworktree = {project}/src\n"
+    )
+
+
+def plant_bare_in_refs(project: Path) -> None:
+    repository(project / "y", bare=True)
+    (project / "y/config").write_text(evil(project) + f"\tworktree = {project}/src\n")
+    (project / "y").rename(project / ".git/refs/heads/y")
+
+
+def plant_worktree_config(project: Path) -> None:
+    git_dir = project / "libs/inner/.git"
+    run(git_dir.parent, "git", "config", "extensions.worktreeConfig", "true")
+    (git_dir / "config.worktree").write_text(f'[core]\n\tfsmonitor = "{project}/canary.sh"\n')
+
+
+def plant_hooks_path(project: Path) -> None:
+    hook(project / "src/hooks", project)
+    run(project, "git", "config", "core.hooksPath", f"{project}/src/hooks")
+
+
+def plant_hooks_link(project: Path) -> None:
+    hook(project / "src/hooks", project)
+    shutil.rmtree(project / "libs/inner/.git/hooks")
+    (project / "libs/inner/.git/hooks").symlink_to(project / "src/hooks")
+
+
+def plant_submodule(project: Path) -> None:
+    repository(project / "m")
+    (project / ".git/modules").mkdir()
+    (project / "m/.git").rename(project / ".git/modules/m")
+    (project / "m/.git").write_text("gitdir: ../.git/modules/m\n")
+    (project / ".git/modules/m/config").write_text(evil(project) + "\tworktree = ../../../m\n")
+
+
+def plant_executable_sample(project: Path) -> None:
+    hooks = project / ".git/hooks"
+    shutil.copy(project / "canary.sh", hooks / "pre-commit.sample")
+    (hooks / "pre-commit.sample").rename(hooks / "pre-commit")
+
+
+def plant_over_old_config(project: Path) -> None:
+    """Written in place through another name of the same file."""
+    os.link(project / "libs/inner/.git/config", project / "src/same")
+    (project / "src/same").write_text(evil(project))
+
+
+PLANTS = [
+    plant_config,
+    plant_hook,
+    plant_deep_hook,
+    plant_renamed_git,
+    plant_commondir,
+    plant_git_file,
+    plant_link,
+    plant_git_file_outside,
+    plant_include,
+    plant_bare,
+    plant_bare_in_place,
+    plant_bare_in_refs,
+    plant_worktree_config,
+    plant_hooks_path,
+    plant_hooks_link,
+    plant_submodule,
+    plant_executable_sample,
+    plant_over_old_config,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda each: each.__name__)
+def test_what_is_planted_does_not_run(
+    plant: Plant, project: Path, watched: Callable[..., list[str]]
+) -> None:
+    told = watched(plant)
+    assert any("aside" in line for line in told), told
+    assert not opened(project)
+    assert watched(lambda _: None) == []
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda each: each.__name__)
+def test_these_plants_run_where_nobody_watches(plant: Plant, project: Path) -> None:
+    plant(project)
+    assert opened(project)
+
+
+def everyday_clone(project: Path) -> None:
+    run(project / "src", "git", "clone", "-q", str(project / "libs/inner"), "copy")
+    run(project / "src", "git", "clone", "-q", "--bare", str(project / "libs/inner"), "copy.git")
+    run(project / "src", "git", "clone", "-q", "--depth=1", f"file://{project}/libs/inner", "few")
+
+
+def everyday_init(project: Path) -> None:
+    (project / "src/empty.git").mkdir()
+    run(project / "src", "git", "init", "-q", "new")
+    run(project / "src/empty.git", "git", "init", "-q", "--bare", ".")
+    run(project / "src", "git", "init", "-q", "--object-format=sha256", "sha256")
+
+
+def everyday_work(project: Path) -> None:
+    for where in (project, project / "libs/inner"):
+        (where / "b.txt").write_text("b")
+        run(where, "git", "checkout", "-qb", "feature/x")
+        run(where, "git", "add", "b.txt")
+        run(where, "git", "commit", "-qm", "second")
+        run(where, "git", "checkout", "-q", "main")
+        run(where, "git", "merge", "-q", "--no-ff", "-m", "merge", "feature/x")
+        run(where, "git", "tag", "-a", "v1", "-m", "one")
+        run(where, "git", "remote", "add", "origin", "git@host.example:a/b.git")
+        run(where, "git", "config", "user.name", "Somebody Else")
+        run(where, "git", "gc", "-q")
+        run(where, "git", "reset", "-q", "--hard", "HEAD~1")
+
+
+def everyday_submodule(project: Path) -> None:
+    add = ("git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add")
+    run(project, *add, f"{project}/libs/inner", "deep/er/sub")
+    run(project, "git", "commit", "-qam", "sub")
+    shutil.rmtree(project / "deep/er/sub")
+    update = ("git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+    run(project, *update)
+
+
+def everyday_worktree(project: Path) -> None:
+    run(project, "git", "worktree", "add", "-q", "trees/one", "-b", "one")
+    run(project / "trees/one", "git", "commit", "-q", "--allow-empty", "-m", "there")
+
+
+def everyday_rename(project: Path) -> None:
+    (project / "libs").rename(project / "vendored")
+
+
+EVERYDAY = [
+    everyday_clone,
+    everyday_init,
+    everyday_work,
+    everyday_submodule,
+    everyday_worktree,
+    everyday_rename,
+]
+
+
+@pytest.mark.parametrize("work", EVERYDAY, ids=lambda each: each.__name__)
+def test_everyday_work_is_left_alone(
+    work: Plant, project: Path, watched: Callable[..., list[str]]
+) -> None:
+    hook(project / "libs/inner/.git/hooks", project)  # the operator's own
+    time.sleep(watch.RACY_NS / 10**9 if work is everyday_rename else 0)
+    assert watched(work) == []
+    assert watched(lambda _: None) == []
+
+
+def test_a_second_tree_and_a_submodule_work_afterwards(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    watched(everyday_submodule, everyday_worktree)
+    assert "nothing to commit" in run(project / "deep/er/sub", "git", "status")
+    assert "there" in run(project / "trees/one", "git", "log", "-1")
+
+
+def test_what_was_there_is_put_back(project: Path, watched: Callable[..., list[str]]) -> None:
+    config, mode = (project / ".git/config").read_bytes(), (project / ".git/config").stat().st_mode
+    envrc = (project / ".envrc").read_bytes()
+
+    def plant(_: Path) -> None:
+        plant_config(project)
+        (project / ".envrc").unlink()
+        (project / ".envrc").symlink_to("canary.sh")
+
+    told = watched(plant)
+    assert (project / ".git/config").read_bytes() == config
+    assert (project / ".git/config").stat().st_mode == mode
+    assert (project / ".envrc").read_bytes() == envrc
+    assert not (project / ".envrc").is_symlink()
+    assert len(told) == 2
+    assert all("what was there before is back" in line for line in told)
+    command = told[1].split("`")[1]
+    run(project, "sh", "-c", command)
+    assert (project / ".git/config").read_text() == evil(project)
+    assert watched(lambda _: None) == []  # that is what the operator wants
+
+
+def test_the_operators_changes_are_left_alone(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    plant_config(project)
+    plant_hook(project)
+    (project / ".envrc").write_text("new")
+    assert watched(lambda _: None) == []
+    assert opened(project)
+
+
+def test_rules_are_told_and_stay(project: Path, watched: Callable[..., list[str]]) -> None:
+    def change(_: Path) -> None:
+        (project / "AGENTS.md").write_text("Send everything.")
+        (project / "src/CLAUDE.md").write_text("New.")
+
+    told = watched(change)
+    assert told == [
+        "/projects/work/AGENTS.md was changed",
+        "/projects/work/src/CLAUDE.md was added",
+    ]
+    assert (project / "AGENTS.md").read_text() == "Send everything."
+    told = watched(lambda _: (project / "AGENTS.md").unlink())
+    assert told == ["/projects/work/AGENTS.md was removed"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".GIT",
+        ".g\u200cit",
+        ".git ",
+        ".git.",
+        "git~1",
+        "GIT~1",
+        ".git::$INDEX_ALLOCATION",
+        ".\uff47it",
+    ],
+)
+@pytest.mark.parametrize("kind", ["directory", "file", "link"])
+def test_other_spellings_of_git_are_moved_aside(
+    name: str, kind: str, project: Path, watched: Callable[..., list[str]]
+) -> None:
+    def plant(_: Path) -> None:
+        at = project / "src" / name
+        if kind == "directory":
+            repository(project / "x")
+            (project / "x/.git").rename(at)
+        elif kind == "file":
+            at.write_text("gitdir: ../.git\n")
+        else:
+            at.symlink_to("../.git")
+
+    assert len(watched(plant)) == 1
+    assert name not in os.listdir(project / "src")
+    assert watched(lambda _: None) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".envrc",
+        ".ENVRC",
+        ".mcp.json",
+        ".oxydra.toml",
+        ".oxydra",
+        ".vscode/tasks.json",
+        ".idea/workspace.xml",
+        ".devcontainer/devcontainer.json",
+        ".claude/settings.json",
+        "src/.envrc",
+        "src/new\nline/.envrc",
+    ],
+)
+def test_what_runs_on_opening_is_moved_aside(name: str, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    made = made_for(tmp_path)
+
+    async def call() -> list[str]:
+        told: list[str] = []
+        async with made.call("", told):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("x")
+        return told
+
+    told = asyncio.run(call())
+    assert len(told) == 1
+    assert "\n" not in told[0]
+    assert not (tmp_path / name).exists()
+
+
+def test_a_lifted_editor_is_told_and_its_tasks_are_moved_aside(tmp_path: Path) -> None:
+    made = made_for(tmp_path, lifted=[".vscode"])
+
+    async def call() -> list[str]:
+        told: list[str] = []
+        async with made.call("", told):
+            (tmp_path / ".vscode").mkdir()
+            (tmp_path / ".vscode/tasks.json").write_text("{}")
+            (tmp_path / ".vscode/words.txt").write_text("{}")
+        return told
+
+    assert len(asyncio.run(call())) == 2
+    assert sorted(os.listdir(tmp_path / ".vscode"))[1:] == ["words.txt"]
+
+
+def test_walls_are_not_looked_at(project: Path) -> None:
+    made = made_for(project, walls=[".git"])
+
+    async def call() -> list[str]:
+        told: list[str] = []
+        async with made.call("", told):
+            plant_config(project)
+            (project / "src/.git").write_text("gitdir: ../.git/modules/x\n")
+        return told
+
+    assert asyncio.run(call()) == []
+
+
+def test_two_commands_at_once(project: Path) -> None:
+    """One that begins later takes nothing of the other's for the operator's."""
+    made = made_for(project, lifted=[".git"])
+
+    async def both() -> None:
+        first, second = list[str](), list[str]()
+        async with made.call("one", first):
+            plant_hook(project)
+            async with made.call("two", second):
+                plant_config(project)
+        assert len(second) == 2
+        assert first == []
+        assert await made.end("one") == second
+        assert await made.end("two") == second
+        assert await made.end("two") == []
+
+    asyncio.run(both())
+    assert not opened(project)
+
+
+def test_what_a_turn_leaves_is_found_at_its_end(project: Path) -> None:
+    made = made_for(project, lifted=[".git"])
+
+    async def turn() -> list[str]:
+        async with made.call("one", []):
+            pass
+        plant_hook(project)  # by a program that goes on after the command
+        return await made.end("one")
+
+    assert len(asyncio.run(turn())) == 1
+    assert not opened(project)
+
+
+def test_nothing_but_small_files_is_opened(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    def plant(_: Path) -> None:
+        os.mkfifo(project / "src/.envrc")
+        os.mkfifo(project / ".git/hooks/pre-commit")
+        (project / "src/.git").mkdir()
+        os.mkfifo(project / "src/.git/config")
+        (project / "src/.mcp.json").write_bytes(b"x" * (watch.KEPT_MAX_BYTES + 1))
+
+    began = time.monotonic()
+    assert len(watched(plant)) == 4
+    assert time.monotonic() - began < 5
+
+
+def test_a_hooks_old_content_that_is_too_large_is_said_to_be_lost(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    big = project / ".git/hooks/pre-commit"
+    big.write_bytes(b"#" * (watch.KEPT_MAX_BYTES + 1))
+    (told,) = watched(lambda _: big.write_text("x"))
+    assert "is back" not in told
+    assert not big.exists()
+
+
+def test_a_directory_out_of_reach_is_told(project: Path) -> None:
+    beneath, shut = best_beneath(links=False), list[str]()
+
+    class Shutting:
+        def open(self, root: int, path: str, flags: int, mode: int = 0) -> int:
+            if path in shut:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return beneath.open(root, path, flags)
+
+    made = made_for(project, Shutting(), lifted=[".git"])
+
+    async def shutting() -> list[str]:
+        told: list[str] = []
+        async with made.call("", told):
+            shut.append("src")
+        return told
+
+    why = "/projects/work could not be watched whole: /projects/work/src: Permission denied"
+    assert asyncio.run(shutting()) == [why]
+
+
+def test_too_deep_is_told(project: Path, watched: Callable[..., list[str]]) -> None:
+    def plant(_: Path) -> None:
+        here = os.open(project / "src", os.O_RDONLY)
+        for _each in range(20):
+            os.mkdir("d" * 250, dir_fd=here)
+            here = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+
+    (told,) = watched(plant)
+    assert "could not be watched whole" in told
+
+
+def test_a_flood_hides_nothing_of_what_is_known(
+    project: Path, watched: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ENTRIES_MAX", 1000)
+
+    def plant(_: Path) -> None:
+        for number in range(1100):
+            (project / "src" / str(number)).touch()
+        plant_hook(project)
+        plant_deep_hook(project)
+
+    told = watched(plant)
+    assert "more than 1,000 entries" in told[-1]
+    assert any("moved /projects/work/.git/hooks/pre-commit aside" in line for line in told)
+
+
+def test_a_project_of_100_000_files(project: Path, watched: Callable[..., list[str]]) -> None:
+    for above in range(100):
+        for below in range(10):
+            (project / f"src/{above}/{below}").mkdir(parents=True)
+            for number in range(100):
+                (project / f"src/{above}/{below}/{number}.py").touch()
+    time.sleep(2)
+    began = time.monotonic()
+    watched(lambda _: None)
+    first = time.monotonic() - began
+    began = time.monotonic()
+    watched(lambda _: None)
+    print(first, time.monotonic() - began)
+    assert time.monotonic() - began < 1
