@@ -28,7 +28,7 @@ def evidence(draw: st.DrawFn) -> Evidence:
     rows = [[c, np.sqrt(1 - c * c)] for c in cosines.values()]
     vectors.add(list(cosines), np.array(rows, np.float32).reshape(-1, 2))
     snapshot = vectors.snapshot()
-    similarity = Similarity.measured(snapshot, np.array([[1, 0]], np.float32), 0.2)
+    similarity = Similarity(snapshot, np.array([[1, 0]], np.float32), 0.2)
     exact = draw(st.sets(st.integers(1, 40), max_size=3))
     pairs = sorted(draw(st.sets(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=9)))
     beside = np.array(pairs, np.int64).reshape(-1, 2).T

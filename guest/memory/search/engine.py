@@ -375,7 +375,7 @@ class Search:
             namespace, embedded.model_id, queries.shape[1]
         )
         measured = partial(
-            Similarity.measured, vectors, queries, self._weights.min_similarity, among, missing
+            Similarity, vectors, queries, self._weights.min_similarity, among, missing
         )
         if len(vectors.ids) * len(queries) <= _INLINE_ROWS_MAX:
             return measured()

@@ -78,19 +78,12 @@ class KeywordMatches:
     held: Scores
     rarity: Scores
 
-    @property
-    def scores(self) -> Scores:
-        return self.rarity @ self.held
-
     def held_by(self, ids: Ids) -> Scores:
         """The words that any passages hold, a passage a column."""
         held = np.zeros((len(self.held), len(ids)), np.float32)
         matching = np.isin(ids, self.ids, assume_unique=True)
         held[:, matching] = self.held[:, np.searchsorted(self.ids, ids[matching])]
         return held
-
-    def __getitem__(self, places: Ids) -> "KeywordMatches":
-        return KeywordMatches(self.ids[places], self.held[:, places], self.rarity)
 
 
 NO_MATCHES: Final = KeywordMatches(
@@ -149,7 +142,8 @@ async def match(
 
     async def found(expressions: Sequence[str], among: Ids | None = None) -> list[Ids]:
         sql = statement(index, MATCHES_MAX, "" if among is None else _AMONG)
-        args = (namespace, json.dumps(expressions), *(() if among is None else (_json(among),)))
+        args = [namespace, json.dumps(expressions)]
+        args += [] if among is None else [json.dumps(among.tolist())]
         rows = (await database.execute(sql, args)).rows
         return [numbers(cast(str, row[0])) for row in rows]
 
@@ -169,14 +163,11 @@ async def match(
     for row, each in zip(held, of_each, strict=True):
         row[np.searchsorted(ids, each)] = 1
     rarity = np.log1p(max(len(ids), counts.max()) / (counts + 0.5)) * (counts > 0)
-    matches = KeywordMatches(ids, held, rarity.astype(np.float32))
-    if len(ids) <= MATCHES_MAX:
-        return matches
-    return matches[np.sort(np.lexsort((-ids, -matches.scores))[:MATCHES_MAX])]
-
-
-def _json(ids: Ids) -> str:
-    return json.dumps(ids.tolist())
+    rarity = rarity.astype(np.float32)
+    if len(ids) > MATCHES_MAX:
+        best = np.sort(np.lexsort((-ids, -(rarity @ held)))[:MATCHES_MAX])
+        ids, held = ids[best], held[:, best]
+    return KeywordMatches(ids, held, rarity)
 
 
 def numbers(array: str) -> Ids:

@@ -21,60 +21,51 @@ HAVE_NEIGHBOURS: Final = """
 """
 """Notes that have neighbours and are some: current, for all sessions, and no working memory."""
 
-_NOTE_BESIDE: Final = f"""
-SELECT seq FROM (
-    SELECT seq FROM notes AS beside
-        WHERE beside.namespace = ?1 AND beside.origin_session = own.origin_session
-            AND beside.seq {{}} own.seq AND {HAVE_NEIGHBOURS.format("beside")}
-        ORDER BY seq {{}} LIMIT {_REACH})
-"""  # noqa: S608
-_TURN_BESIDE: Final = f"""
-SELECT event_id FROM (
-    SELECT event_id FROM conversation_events AS beside
-        WHERE beside.session_id = own.session_id
-            AND beside.sequence {{}} own.sequence AND beside.role <> 'tool'
-        ORDER BY sequence {{}} LIMIT {_REACH})
-"""  # noqa: S608
-_NEIGHBOURS: Final = """
-SELECT json_group_array(own_id), json_group_array(other_id) FROM (
-    SELECT matching.chunk_id AS own_id, (
-        SELECT iif(other.{place} < own.{place}, MAX(chunk_id), MIN(chunk_id)) FROM chunks
-            WHERE {passages}) AS other_id
+
+def _statement(table: str, place: str, passage_of: str, together: str, counts: str) -> str:
+    """The passages of a text have ascending ids: the last one of what is before is next to it, and
+    the first one of what is after. One without passages has no neighbours."""
+
+    def beside(nearest: str, sign: str, order: str) -> str:
+        passage = passage_of.format("chunks", "beside")
+        return f"""
+        SELECT * FROM (
+            SELECT (SELECT {nearest}(chunk_id) FROM chunks WHERE {passage})
+                FROM {table} AS beside
+                WHERE {together} AND {counts.format("beside")} AND beside.{place} {sign} own.{place}
+                ORDER BY beside.{place} {order} LIMIT {_REACH})
+        """  # noqa: S608
+
+    return f"""
+    SELECT json_group_array(matching.chunk_id), json_group_array(other.value)
         FROM json_each(?2) AS best
-        CROSS JOIN chunks AS matching ON matching.chunk_id = best.value
-        CROSS JOIN {table} AS own ON {owner}
-        CROSS JOIN {table} AS other ON other.{key} IN ({before} UNION ALL {after})
-        WHERE matching.namespace = ?1 AND {condition})
-    {joined}
-"""
-"""The passages of a text have ascending ids: the last one of what is before is next to it, and the
-first one of what is after. One without passages has no neighbours. A turn that says the same as
-the query is the question itself, and has none either."""
+        CROSS JOIN chunks AS matching ON matching.chunk_id = best.value AND matching.namespace = ?1
+        CROSS JOIN {table} AS own ON {passage_of.format("matching", "own")}
+        CROSS JOIN json_each((SELECT json_group_array(id) FROM (
+            SELECT NULL AS id UNION ALL {beside("MAX", "<", "DESC")}
+            UNION ALL {beside("MIN", ">", "ASC")}))) AS other
+        WHERE {counts.format("own")} AND other.value IS NOT NULL
+    """  # noqa: S608
+
 
 _QUERIES: Final[dict[Index, str]] = {
-    "chunks_fts": _NEIGHBOURS.format(
-        table="notes",
-        place="seq",
-        key="seq",
-        owner="own.namespace = ?1 AND own.note_id = matching.note_id",
-        passages="chunks.namespace = ?1 AND chunks.note_id = other.note_id",
-        condition=HAVE_NEIGHBOURS.format("own"),
-        joined="WHERE other_id IS NOT NULL",
-        before=_NOTE_BESIDE.format("<", "DESC"),
-        after=_NOTE_BESIDE.format(">", "ASC"),
+    "chunks_fts": _statement(
+        "notes",
+        "seq",
+        "{0}.namespace = ?1 AND {1}.namespace = ?1 AND {0}.note_id = {1}.note_id",
+        "beside.namespace = ?1 AND beside.origin_session = own.origin_session",
+        HAVE_NEIGHBOURS,
     ),
-    "conversation_fts": _NEIGHBOURS.format(
-        table="conversation_events",
-        place="sequence",
-        key="event_id",
-        owner="own.session_id = matching.session_id AND own.sequence = matching.sequence",
-        passages="chunks.session_id = other.session_id AND chunks.sequence = other.sequence",
-        condition="own.role <> 'tool' AND trim(matching.body) <> trim(?3)",
-        joined="CROSS JOIN chunks ON chunk_id = other_id AND trim(body) <> trim(?3)",
-        before=_TURN_BESIDE.format("<", "DESC"),
-        after=_TURN_BESIDE.format(">", "ASC"),
+    "conversation_fts": _statement(
+        "conversation_events",
+        "sequence",
+        "{0}.session_id = {1}.session_id AND {0}.sequence = {1}.sequence "
+        "AND trim({0}.body) <> trim(?3)",
+        "beside.session_id = own.session_id",
+        "{0}.role <> 'tool'",
     ),
 }
+"""A turn that says the same as the query is the question itself, and has no neighbours either."""
 
 
 async def pairs(

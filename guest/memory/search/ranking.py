@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from guest.embedding.backends import Vectors
-from guest.memory.indexing.vectors import Ids, Nearest, Scores, Snapshot
+from guest.memory.indexing.vectors import Ids, Scores, Snapshot
 from guest.memory.models import MatchedBy, now
 from guest.memory.search.keyword import MATCHES_MAX, KeywordMatches
 
@@ -27,8 +27,6 @@ class Recency:
     """
 
     def __init__(self, weight: float, today: datetime) -> None:
-        if not 0 <= weight <= 1:
-            raise ValueError(f"recency_weight: {weight} is not from 0 to 1")
         self._weight = weight
         self._today = today
 
@@ -40,10 +38,7 @@ class Recency:
         """`score` for something last written at an RFC 3339 time."""
         if not self._weight:
             return score
-        try:
-            age = self._today.toordinal() - datetime.fromisoformat(written_at).toordinal()
-        except (ValueError, TypeError):  # another program has written it
-            return score
+        age = self._today.toordinal() - datetime.fromisoformat(written_at).toordinal()
         newness = math.exp2(-max(0, age) / HALF_LIFE_DAYS)
         return score * (1 - self._weight * (1 - newness))
 
@@ -74,36 +69,30 @@ _ABOVE_ZERO: Final = 1e-30
 """Where the highest value is 0, so are all shares of it."""
 
 
-@dataclass(frozen=True)
 class Similarity:
     """How similar the passages of a namespace are to the query, which has one or more vectors.
 
-    `nearest` are the most similar of those that may be found, one more than `SEMANTIC_MAX` if there
-    are so many. `missing` passages have no vector of the query's model.
+    `nearest` are the most similar of those that may be found, whose cosine is at least `least`: one
+    more than `SEMANTIC_MAX` if there are so many. `missing` passages have no vector of the query's
+    model.
     """
 
-    vectors: Snapshot
-    queries: Vectors
-    nearest: Nearest
-    missing: int = 0
-
-    @classmethod
-    def measured(
-        cls,
+    def __init__(
+        self,
         vectors: Snapshot,
         queries: Vectors,
         least: float,
         only: Ids | None = None,
         missing: int = 0,
-    ) -> "Similarity":
-        """The similarity of all passages, or of those in `only`, whose cosine is at least
-        `least`."""
-        nearest = vectors.nearest(queries, SEMANTIC_MAX + 1, least, only)
-        return cls(vectors, queries, nearest, missing)
+    ) -> None:
+        self.vectors = vectors
+        self.missing = missing
+        self.nearest = vectors.nearest(queries, SEMANTIC_MAX + 1, least, only)
+        self._queries = queries
 
     def cosines_of(self, chunk_ids: Ids) -> Scores:
         """The cosine of any passages; 0 for those without a vector."""
-        return self.vectors.cosines_of(chunk_ids, self.queries)
+        return self.vectors.cosines_of(chunk_ids, self._queries)
 
 
 @dataclass(frozen=True)

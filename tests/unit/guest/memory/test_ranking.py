@@ -39,9 +39,7 @@ def meaning(*only: int, **cosines: float) -> Similarity:
     )
     snapshot = vectors.snapshot()
     query = np.array([[1, 0]], np.float32)
-    return Similarity.measured(
-        snapshot, query, EVEN.min_similarity, np.array(only) if only else None
-    )
+    return Similarity(snapshot, query, EVEN.min_similarity, np.array(only) if only else None)
 
 
 def ranked(*parts: Evidence, weights: Weights = EVEN) -> list[Ranked]:
@@ -177,7 +175,7 @@ def test_a_removed_passage_is_not_found_even_without_a_minimum() -> None:
     vectors.add([1, 2], np.array([[1, 0], [1, 0]], np.float32))
     snapshot = vectors.snapshot()
     vectors.remove([1])
-    similarity = Similarity.measured(snapshot, np.array([[1, 0]], np.float32), least=0.0)
+    similarity = Similarity(snapshot, np.array([[1, 0]], np.float32), least=0.0)
     anything = Weights(0.5, 0.5, min_similarity=0.0)
     result = ranked(Evidence(words(p1="a"), similarity), weights=anything)
     assert scores(result) == {2: 0.5, 1: 0.5}
