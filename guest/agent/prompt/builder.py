@@ -284,6 +284,7 @@ class ContextBuilder:
         self._beside = Beside(memory.deleted)
         self._summaries = Summaries(memory.state_of, model, settings)
         self.stop_summaries, self.summarised = self._summaries.stop, self._summaries.made
+        self.summary_of = self._summaries.latest
         budget = min(context_tokens, self._window.note) if self._offered & _FINDING else 0
         wait_s = memory.patience.turn_s
         self._relevant = Relevant(memory, budget, redact, timeout_s=wait_s)
@@ -294,10 +295,6 @@ class ContextBuilder:
     def keep_beside(self, context: ToolContext, text: str) -> None:
         """Remember what stood beside the user's message of a turn."""
         self._beside.keep(context.session_id, context.turn_id, text)
-
-    async def summary_of(self, session_id: str) -> Rolled:
-        """The stored summary of a session's earlier turns. Never fails."""
-        return await self._summaries.latest(session_id)
 
     async def build(
         self,

@@ -24,7 +24,7 @@ from runner.cli.memory.output import replica_age_s, time_left
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import as_json, confirm, discard, fact_table, print_json, print_table
 from runner.client import backups
-from runner.client.exports import Exported, Imported, read_export, write_export
+from runner.client.exports import Imported, read_export, write_export
 from runner.client.gateway import GatewayClient
 from runner.errors import ConfigError, HostError, file_errors
 from runner.logs import printable
@@ -32,8 +32,6 @@ from runner.tiers.drivers import tier_of
 from runner.workspace.credentials import read_memory_key, read_memory_token
 from runner.workspace.directories import whole_file
 from runner.workspace.workspace import Workspace
-
-_STEPS_MIN: Final = 1
 
 KeyEnv = Annotated[
     str, typer.Option(metavar="NAME", help="The environment variable that holds that key.")
@@ -185,7 +183,7 @@ def _work(
     with shown(bars) as task:
 
         def progress(step: str, done: int, total: int) -> None:
-            bars.update(task, description=step, completed=done, total=max(total, _STEPS_MIN))
+            bars.update(task, description=step, completed=done, total=max(total, 1))
 
         result = asyncio.run(
             run_job(config, options.user_id, job, progress, incoming=incoming, job_key=job_key)
@@ -248,7 +246,15 @@ def export(
 
     Exit code 1: what is too long for a line was left out, and is named; the rest is there.
     """
-    exported = _export(context.obj, file, force=force)
+    bars = Bars(
+        TextColumn("exporting"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
+    )
+    with new_file(file, force=force) as target, shown(bars) as task:
+
+        def progress(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total)
+
+        exported = ask_agent(context.obj, lambda agent: write_export(agent, target.write, progress))
     counts = exported.counts
     if file != _PIPE:
         told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
@@ -283,18 +289,6 @@ def import_(
         raise
     _show(report, dry_run=dry_run, as_json=json)
     raise typer.Exit(1 if report.problems else 0)
-
-
-def _export(options: Options, file: str, *, force: bool) -> Exported:
-    bars = Bars(
-        TextColumn("exporting"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
-    )
-    with new_file(file, force=force) as target, shown(bars) as task:
-
-        def progress(done: int, total: int) -> None:
-            bars.update(task, completed=done, total=total)
-
-        return ask_agent(options, lambda agent: write_export(agent, target.write, progress))
 
 
 def _import(options: Options, file: str, report: Imported, *, dry_run: bool) -> None:
