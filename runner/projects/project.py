@@ -389,7 +389,7 @@ def _check_place(
     path: Path, chain: list[Identity], around: Surroundings, others: Iterable[Project]
 ) -> None:
     this = chain[-1]
-    for place, label in (around.apart | around.outside).items():
+    for place, label in (around.outside | around.apart).items():
         is_apart, found = place in around.apart, _chain(place)
         if is_apart and place.exists() and found[0] in chain:
             raise refused(path, f"{place} has {label}", "name a directory outside of it")
