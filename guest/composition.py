@@ -168,6 +168,7 @@ def registry(
         tools += shell_tools(
             shell,
             policy=CommandPolicy(config.settings.shell),
+            seen=roots.paths.in_shell,
             timeout_s=config.settings.shell.timeout_s,
             max_output_bytes=config.settings.tools.max_output_bytes,
         )

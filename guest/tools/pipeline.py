@@ -27,7 +27,7 @@ from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 from guest.tools.clock import Clock
 from guest.tools.command_policy import CommandPolicy
-from guest.tools.files.roots import VirtualPaths, listed
+from guest.tools.files.roots import VirtualPaths
 from guest.tools.output import HostPaths, Reader, Renderer, first_words
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
@@ -169,8 +169,7 @@ def check_paths(tool: Tool, arguments: Arguments, paths: VirtualPaths) -> bool:
             continue
         location = paths.parse(given)
         if argument.for_commands and not location.root.in_shell:
-            seen = listed(each for each in paths.all if each.in_shell)
-            raise ToolError(f"commands see only {seen}, not {location.given}")
+            raise ToolError(f"commands see only {paths.in_shell}, not {location.given}")
         if argument.writes and not location.root.writable:
             raise ToolError(f"{location.root.path} is read-only: {location.given}")
         in_shell |= location.root.in_shell

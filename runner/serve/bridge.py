@@ -5,9 +5,10 @@ default are left out. Fields that this version does not know are ignored, and na
 `X-Oxydra-Ignored` of the answer. A method that streams answers with one message a line, `{}` now
 and then so that the line is known to be open, and where it fails an `error` as the last one.
 
-Files of a user's shared directory are at `GET` and `PUT /api/users/{user}/files/{path}`. What comes
-out was written by an agent, a command or a page. A browser saves it; it shows none of it but
-pictures whose content says that they are, and those without any right of this server's pages.
+Files of a user's shared directory are at `GET` and `PUT /api/users/{user}/files/{path}`, those of
+projects at `/api/users/{user}/projects/{name}/{path}`. What comes out was written by an agent, a
+command or a page. A browser saves it; it shows none of it but pictures whose content says that they
+are, and those without any right of this server's pages.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -145,7 +147,7 @@ def _json(content: Any) -> bytes:
 FILE_MAX_BYTES: Final = 1024 * 1024 * 1024
 _WHOLE_S: Final = 3_600.0
 _PIECE_BYTES: Final = 256 * 1024
-_SHARED: Final = "/shared/"
+_ROOTS: Final = {"files": "/shared", "projects": "/projects"}
 _PICTURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -163,14 +165,14 @@ class Files:
 
     @property
     def routes(self) -> list[Route]:
-        path = "/api/users/{user}/files/{path:path}"
         return [
-            Route(path, self._read, methods=["GET"]),
-            Route(path, self._write, methods=["PUT"]),
+            Route(f"/api/users/{{user}}/{root}/{{path:path}}", partial(do, at), methods=[method])
+            for root, at in _ROOTS.items()
+            for method, do in (("GET", self._read), ("PUT", self._write))
         ]
 
-    async def _read(self, request: Request) -> Response:
-        asked = gateway_pb2.ReadFileRequest(path=_SHARED + request.path_params["path"])
+    async def _read(self, root: str, request: Request) -> Response:
+        asked = gateway_pb2.ReadFileRequest(path=f"{root}/{request.path_params['path']}")
         call: Any = self._agent(request).ReadFile(asked)
         try:
             first = await call.read()
@@ -192,11 +194,11 @@ class Files:
             media_type=kind or "application/octet-stream",
         )
 
-    async def _write(self, request: Request) -> Response:
+    async def _write(self, root: str, request: Request) -> Response:
         agent = self._agent(request)
         overwrite = request.query_params.get("overwrite") == "true"
         message = gateway_pb2.WriteFileRequest(
-            path=_SHARED + request.path_params["path"], overwrite=overwrite
+            path=f"{root}/{request.path_params['path']}", overwrite=overwrite
         )
         async for piece in _of_size(pieces(request, FILE_MAX_BYTES, _WHOLE_S)):
             if len(message.data) == _PIECE_BYTES:

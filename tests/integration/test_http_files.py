@@ -47,6 +47,9 @@ async def test_a_file_goes_in_and_out_as_it_is(alice: httpx.AsyncClient) -> None
     assert (await alice.put("reports/für Anna.bin?overwrite=true", content=b"")).status_code == 200
     assert (await alice.get("reports/für Anna.bin")).content == b""
     assert (await alice.get("nothing")).status_code == 404
+    other = await alice.get("../projects/site/x")
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "invalid_argument")
+    assert "path is outside /shared, /tmp and /vault: /projects/site/x" in other.text
 
 
 @pytest.mark.attempt(

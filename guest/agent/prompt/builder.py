@@ -95,8 +95,7 @@ SECRETS: Final = (
     "[redacted:…] stands for a secret that you do not see. Write it into a file or a note as it "
     "stands, beside its name, and the secret is kept; commands do not get it."
 )
-_PROJECTS: Final = "- Project directories of the user: {}."
-_BEGINS: Final = " You work in {}: relative paths and commands begin there, not in /shared."
+_BEGINS: Final = "You work in {}: relative paths and commands begin there, not in /shared."
 _WITH_PATHS: Final = ("file_read", "file_list", "file_write", "shell_exec")
 _ERRORS: Final = (
     "- When a tool answers with an error, correct the call or tell the user; never invent a result."
@@ -122,9 +121,8 @@ def instructions(
     memory.append(_INFORMATION)
     tools = [_PATHS] if any(name in offered for name in _WITH_PATHS) else []
     if tools and paths is not None and paths.projects:
-        named = (f"{each.path}{'' if each.writable else ' (read only)'}" for each in paths.projects)
         begins = _BEGINS.format(paths.base) if paths.base != SHARED.path else ""
-        tools.append(_PROJECTS.format(", ".join(named)) + begins)
+        tools.append(f"- {paths.told}{begins}".rstrip())
     sections = (
         _WHO + (_REMEMBERS if savers else ""),
         _WHEN if offered else "",

@@ -72,8 +72,12 @@ class _Entry:
 def list_files(roots: Roots, arguments: ListArguments) -> ToolOutput:
     """The entries of a directory, sorted by path."""
     if roots.paths.above_projects(arguments.path):
-        projects = [{"path": each.path, "writable": each.writable} for each in roots.paths.projects]
-        return ToolOutput({"path": "/projects", "entries": projects}, count=len(projects))
+        projects = [
+            {"path": each.path, "type": "directory", "writable": each.writable}
+            for each in roots.paths.projects
+        ]
+        told = f"{len(projects)} projects"
+        return ToolOutput({"path": "/projects", "entries": projects}, (), told, len(projects))
     location = roots.paths.parse(arguments.path)
     shown: list[dict[str, Any]] = []
     total = 0

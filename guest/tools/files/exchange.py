@@ -22,7 +22,7 @@ from typing import Final
 
 from wire.errors import Code
 from wire.text import visible_name
-from wire.tools import SHARED
+from wire.tools import PROJECTS, SHARED
 
 from guest.errors import ToolError
 from guest.memory.models import at
@@ -188,7 +188,7 @@ class SharedFiles:
 
     def list(self, path: str) -> tuple[list[Entry], int]:
         """The entries of a directory, directories first, and how many more there are."""
-        if self._roots.paths.above_projects(path):
+        if path.strip("/") == PROJECTS:
             projects = self._roots.paths.projects
             return [
                 Entry(each.path.rpartition("/")[2], each.path, "directory", 0, "")

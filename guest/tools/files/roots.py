@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from wire.disk import largest_file, shortage
 from wire.errors import Code
@@ -73,8 +73,15 @@ class VirtualPaths:
         self._by_name = {root.name: root for root in (*VIRTUAL_ROOTS, *self.projects)}
 
     @property
-    def all(self) -> tuple[VirtualRoot, ...]:
-        return tuple(self._by_name.values())
+    def in_shell(self) -> str:
+        """The directories that commands see, in words."""
+        return listed(each for each in self._by_name.values() if each.in_shell)
+
+    @property
+    def told(self) -> str:
+        """What a model is told of the projects; empty where there are none."""
+        named = (f"{each.path}{'' if each.writable else ' (read only)'}" for each in self.projects)
+        return f"Project directories of the user: {', '.join(named)}. " if self.projects else ""
 
     @property
     def names(self) -> list[str]:
@@ -90,7 +97,7 @@ class VirtualPaths:
 
     def outside(self, path: str) -> ToolError:
         """The one error for every path that is not in a root or leads out of it."""
-        named = listed(self.all)
+        named = listed(self._by_name.values())
         return ToolError(f"path is outside {named}: {visible_name(path)}")
 
     def parse(self, path: str) -> Location:
@@ -282,24 +289,11 @@ class Roots:
         if not shut:
             return
         inodes = self._inodes(location.root, shut)
-        met = _is_below(shut, f"{self._real(location, directory)}/{name}".removeprefix("./"))
+        real = PurePosixPath(self._real(location, directory), name)
+        met = [os.stat("../" * n or ".", dir_fd=directory) for n in range(len(real.parts) - 1)]
         with suppress(FileNotFoundError):
-            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            met |= (status.st_dev, status.st_ino) in inodes
-        top = os.fstat(self._descriptors[location.root.name])
-        at = os.dup(directory)
-        try:
-            while not met and not os.path.samestat(top, status := os.fstat(at)):
-                met = (status.st_dev, status.st_ino) in inodes
-                above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
-                if os.path.samestat(status, os.fstat(above)):
-                    os.close(above)
-                    raise ToolError(f"{location.given} was moved just now; try again")
-                os.close(at)
-                at = above
-        finally:
-            os.close(at)
-        if met:
+            met.append(os.stat(name, dir_fd=directory, follow_symlinks=False))
+        if _is_below(shut, str(real)) or not inodes.isdisjoint(map(_identity, met)):
             raise ToolError(
                 f"{location.given} is not changed: {', '.join(map(visible_name, shut))} cannot be "
                 "written in this project"
@@ -336,10 +330,8 @@ class Roots:
         try:
             if project.hidden:  # its owner may replace it meanwhile
                 hidden = before | self._inodes(location.root, project.hidden)
-                status = os.fstat(descriptor)
-                if (status.st_dev, status.st_ino) in hidden or _is_below(
-                    project.hidden, self._real(location, descriptor)
-                ):
+                real = self._real(location, descriptor)
+                if _identity(os.fstat(descriptor)) in hidden or _is_below(project.hidden, real):
                     raise ToolError(f"{location.given} is hidden in this project by its owner")
         except BaseException:
             os.close(descriptor)
@@ -352,10 +344,8 @@ class Roots:
         for name in names:
             for follow in (False, True):
                 with suppress(OSError):
-                    status = os.stat(
-                        name, dir_fd=self._descriptors[root.name], follow_symlinks=follow
-                    )
-                    found.add((status.st_dev, status.st_ino))
+                    at = self._descriptors[root.name]
+                    found.add(_identity(os.stat(name, dir_fd=at, follow_symlinks=follow)))
         return found
 
     def _real(self, location: Location, descriptor: int) -> str:
@@ -418,7 +408,7 @@ class Roots:
         """Do not rely on the link count: a name that was just removed is no longer counted."""
         if not stat.S_ISREG(status.st_mode):
             return
-        if (status.st_dev, status.st_ino) in self._private_files():
+        if _identity(status) in self._private_files():
             raise self.paths.outside(location.given)
 
     def _private_files(self) -> set[tuple[int, int]]:
@@ -426,12 +416,15 @@ class Roots:
         for directory in self._private:
             for path in directory.rglob("*"):
                 with suppress(FileNotFoundError):
-                    status = path.lstat()
-                    found.add((status.st_dev, status.st_ino))
+                    found.add(_identity(path.lstat()))
         return found
 
 
 _NONE = Project()
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _is_below(names: Iterable[str], path: str) -> bool:
@@ -448,11 +441,9 @@ def _folded(path: str) -> str:
 
 def _open_project(project: Project) -> int:
     descriptor = _open_root(Path(project.path))
-    status, meant = os.fstat(descriptor), project.directory
-    if project.HasField("directory") and (status.st_dev, status.st_ino) != (
-        meant.device,
-        meant.inode,
-    ):
+    meant = project.directory
+    found = _identity(os.fstat(descriptor))
+    if project.HasField("directory") and found != (meant.device, meant.inode):
         os.close(descriptor)
         raise GuestError(
             Code.FAILED_PRECONDITION,

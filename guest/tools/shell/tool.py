@@ -10,6 +10,7 @@ from wire.limits import (
     COMMAND_TIMEOUT_S,
     TOOL_OUTPUT_MAX_BYTES,
 )
+from wire.tools import PROJECTS
 
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
@@ -22,6 +23,7 @@ _FRAME_BYTES: Final = 768
 """The size of a result without the two streams."""
 _COMMAND_SHOWN_CHARS: Final = 80
 
+_SEEN: Final = "/shared and /tmp"
 _DESCRIPTION: Final = (
     "Run a shell command (bash) in the user's shell and wait for its end. It sees /shared and "
     "/tmp, the same directories as the file tools, and nothing else of the user's; there may be "
@@ -56,11 +58,13 @@ def shell_tools(
     policy: CommandPolicy | None = None,
     timeout_s: float = COMMAND_TIMEOUT_S,
     max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES,
+    seen: str = _SEEN,
 ) -> list[Tool]:
     """The shell family.
 
     Args:
         shell: The client to use; the caller closes it.
+        seen: The directories that it sees, in words.
         policy: The operator's rules; they may want commands to be executed without a shell.
         timeout_s: The timeout of commands without one.
         max_output_bytes: The size of a result.
@@ -94,7 +98,7 @@ def shell_tools(
     return [
         Tool(
             name="shell_exec",
-            description=_DESCRIPTION,
+            description=_DESCRIPTION.replace(_SEEN, seen, 1),
             arguments=ShellArguments,
             safety=Safety.PRIVILEGED,
             timeout=timeout_s,
@@ -107,7 +111,9 @@ def shell_tools(
 
 
 def _source(arguments: ShellArguments) -> str:
-    return f"shell: {' '.join(arguments.command.split())[:_COMMAND_SHOWN_CHARS]}"
+    command = " ".join(arguments.command.split())[:_COMMAND_SHOWN_CHARS]
+    where = f" in {arguments.cwd}" if arguments.cwd.startswith(f"/{PROJECTS}/") else ""
+    return f"shell: {command}{where}"
 
 
 def _output(ended: Ended, stdout: StreamView, stderr: StreamView, limit: float) -> ToolOutput:

@@ -44,7 +44,7 @@ const ALLOWED = {
     "tr ul"
   ).split(" "),
   ALLOWED_ATTR: ["href", "title", "class", "start", "data-image"],
-  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|\/shared\/|#)/i,
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|\/(?:shared|projects)\/|#)/i,
 };
 
 const INLINE_MOST = 200;
@@ -105,7 +105,7 @@ function cutLines(element) {
  */
 function prepareLink(link, user) {
   const target = link.getAttribute("href") || "";
-  if (target.startsWith("/shared/")) {
+  if (/^\/(shared|projects)\//.test(target)) {
     link.dataset.shared = decodedPath(target);
     link.href = "#";
     if (link.dataset.image !== undefined && imageType(link.dataset.shared)) showImage(link, user);

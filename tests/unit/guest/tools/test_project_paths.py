@@ -24,7 +24,7 @@ from guest.tools.base import (
     ToolOutput,
     ToolResult,
 )
-from guest.tools.files import file_tools
+from guest.tools.files import file_tools, roots
 from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.roots import Roots
 from guest.tools.output import HostPaths
@@ -147,8 +147,8 @@ def test_what_is_outside_is_told_with_the_projects_there_are(world: World, path:
 def test_the_projects_are_listed(world: World) -> None:
     entries = world.answer("file_list", path="/projects/")["entries"]
     assert entries == [
-        {"path": "/projects/site", "writable": True},
-        {"path": "/projects/docs", "writable": False},
+        {"path": "/projects/site", "type": "directory", "writable": True},
+        {"path": "/projects/docs", "type": "directory", "writable": False},
     ]
     assert world.call("file_write", path="/projects", content="x").is_error
     assert world.call("shell_exec", cwd="/projects").is_error
@@ -247,6 +247,16 @@ def test_a_wall_is_not_changed_by_any_name(world: World, path: str) -> None:
         files.begin(path)
     files.close()
     assert sorted(str(each) for each in world.site.rglob("*")) == before
+
+
+def test_a_file_system_with_another_idea_of_names_opens_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roots, "_is_below", lambda *_: False)
+    for path in (".git/hooks/x", ".git/config", ".env"):
+        path = f"/projects/site/{path}"
+        assert "cannot be written" in world.refused("file_write", path=path, content="x")
+    assert "is hidden" in world.refused("file_read", path="/projects/site/.env")
 
 
 def test_an_upload_does_not_follow_its_directory_into_a_wall(world: World) -> None:

@@ -1,4 +1,4 @@
-/** The files of a message that is being written, and a look into the shared directory. */
+/** The files of a message that is being written, and a look into the shared directory and projects. */
 
 import { call } from "../../api.js";
 import { Dialog } from "../../components/dialog.js";
@@ -38,12 +38,13 @@ export function Attachments({ attachments, onRemove }) {
 }
 
 /**
- * What lies in the shared directory, to download or to attach.
+ * What lies in the shared directory and in open projects, to download or to attach.
  *
  * @param {{user: string, onAttach: (file: Message) => void, onClose: () => void}} props
  */
 export function SharedFiles({ user, onAttach, onClose }) {
   const [path, setPath] = useState("/shared");
+  const [roots, setRoots] = useState(["/shared"]);
   const [listed, setListed] = useState(/** @type {Message | null} */ (null));
   const [problem, setProblem] = useState(/** @type {any} */ (null));
   useEffect(() => {
@@ -51,10 +52,22 @@ export function SharedFiles({ user, onAttach, onClose }) {
     setProblem(null);
     call(user, "ListFiles", { path }).then(setListed, setProblem);
   }, [path]);
+  useEffect(() => {
+    const add = (/** @type {Message} */ found) =>
+      setRoots(["/shared", ...(found.files || []).map((/** @type {Message} */ each) => each.path)]);
+    call(user, "ListFiles", { path: "/projects" }).then(add, setProblem);
+  }, [user]);
   return html`<${Dialog} title="Shared files" onClose=${onClose}>
+    ${roots.length > 1 &&
+    html`<p>
+      ${roots.map(
+        (each) => html`<button type="button" key=${each} aria-pressed=${path.startsWith(each)}
+          onClick=${() => setPath(each)}>${each}</button>${" "}`,
+      )}
+    </p>`}
     <p>
       ${path}${" "}
-      ${path !== "/shared" &&
+      ${!roots.includes(path) &&
       html`<button type="button" onClick=${() => setPath(path.slice(0, path.lastIndexOf("/")))}>Up</button>`}
     </p>
     ${problem && html`<${FailureNotice} failure=${problem} />`}
