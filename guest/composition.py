@@ -163,7 +163,10 @@ def registry(
 ) -> Registry:
     """Every tool that this guest could offer; tools that run commands only with a `shell`, and
     those of MCP `servers` while these offer them. `watching` watches those that change files."""
-    tools = [*tools_of_memory(memory, config.settings.memory.typed_scope), *file_tools(roots)]
+    tools = [
+        *tools_of_memory(memory, config.settings.memory.typed_scope),
+        *file_tools(roots, roots.paths.told),
+    ]
     if shell is not None:
         tools += shell_tools(
             shell,

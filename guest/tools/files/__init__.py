@@ -20,9 +20,10 @@ _OPERATORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _WHERE = "Paths are /shared/…, /tmp/… (both also seen by the shell) or /vault/… (read only). "
 
 
-def file_tools(roots: Roots) -> list[Tool]:
-    """The files family. The caller closes `roots`, after the last use of the tools."""
-    where = f"{_WHERE}{roots.paths.told}"
+def file_tools(roots: Roots, projects: str = "") -> list[Tool]:
+    """The files family. The caller closes `roots`, after the last use of the tools. `projects` is
+    what a model is told of these."""
+    where = f"{_WHERE}{projects}"
 
     def tool(
         name: str,
