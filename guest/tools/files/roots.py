@@ -293,7 +293,7 @@ class Roots:
         met = [os.stat("../" * n or ".", dir_fd=directory) for n in range(len(real.parts) - 1)]
         with suppress(FileNotFoundError):
             met.append(os.stat(name, dir_fd=directory, follow_symlinks=False))
-        if _is_below(shut, str(real)) or not inodes.isdisjoint(map(_identity, met)):
+        if is_below(shut, str(real)) or not inodes.isdisjoint(map(_identity, met)):
             raise ToolError(
                 f"{location.given} is not changed: {', '.join(map(visible_name, shut))} cannot be "
                 "written in this project"
@@ -331,7 +331,7 @@ class Roots:
             if project.hidden:  # its owner may replace it meanwhile
                 hidden = before | self._inodes(location.root, project.hidden)
                 real = self._real(location, descriptor)
-                if _identity(os.fstat(descriptor)) in hidden or _is_below(project.hidden, real):
+                if _identity(os.fstat(descriptor)) in hidden or is_below(project.hidden, real):
                     raise ToolError(f"{location.given} is hidden in this project by its owner")
         except BaseException:
             os.close(descriptor)
@@ -427,7 +427,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _is_below(names: Iterable[str], path: str) -> bool:
+def is_below(names: Iterable[str], path: str) -> bool:
     """Whether `path` is one of `names` or below it, as a file system may compare them that does not
     tell capitals, or kinds of writing, apart."""
     folded = f"{_folded(path)}/"

@@ -252,7 +252,7 @@ def test_a_wall_is_not_changed_by_any_name(world: World, path: str) -> None:
 def test_a_file_system_with_another_idea_of_names_opens_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roots, "_is_below", lambda *_: False)
+    monkeypatch.setattr(roots, "is_below", lambda *_: False)
     for path in (".git/hooks/x", ".git/config", ".env"):
         path = f"/projects/site/{path}"
         assert "cannot be written" in world.refused("file_write", path=path, content="x")
