@@ -103,7 +103,7 @@ def gateway(
             end = watching.end if watching else None
             loops = (
                 TurnLoop(models, memory, own, agent, *rest, end),
-                TurnLoop(models, passing, read, for_temporary(agent), *rest),
+                TurnLoop(models, passing, read, for_temporary(agent), *rest, end),
             )
             with suppress(GuestError):  # every turn reports it
                 models.choose()
@@ -193,7 +193,7 @@ def watched(tool: Tool, watching: "Watch") -> Tool:
     async def run(context: ToolContext, arguments: Any) -> ToolOutput:
         told: list[str] = []
         try:
-            async with watching.call(context.turn_id if context.reply else "", told):
+            async with watching.call(context.turn if context.reply else "", told):
                 output = await tool.run(context, arguments)
         except ToolError as error:
             error.notes = (*told, *error.notes)

@@ -197,7 +197,7 @@ class TurnLoop:
         finally:
             await self._finish(run)
             if self._end is not None:
-                for line in await self._end(context.turn_id):
+                for line in await self._end(context.turn):
                     await run.notice(line)
         ended = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         for receipt in await self._settled(run):

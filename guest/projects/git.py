@@ -4,9 +4,12 @@ Everything is an allow-list, of names and of settings: what is not known is not 
 configuration is read more strictly than git does it, so that both read the same in it.
 """
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 MAKES: Final = ("head", "refs", "objects", "commondir")
@@ -16,6 +19,7 @@ _POINTERS: Final = ("commondir", "gitdir")
 READS: Final = (
     *(*_CONFIGS, *_POINTERS),
     *("objects", "refs", "logs", "hooks", "info", "modules", "worktrees"),
+    *("branches", "remotes", "rebase-merge", "rebase-apply", "sequencer"),
 )
 """What git reads in a directory that is one of its own in its shape alone."""
 _FILES: Final = re.compile(
@@ -41,8 +45,7 @@ _SAMPLES: Final = """
     d3825a70337940ebbd0a5c07 ecce9c7e04d3f5dd9d8ada81 4febce867790052338076f4e
     a4c3d2b9c7bb3fd8d1441c31 e9ddcaa4189fddd25ed97fc8 a53d0741798b287c6dd7afa6
     8d5f2fa83e103cf08b57eaa6"""
-SAMPLES: Final = frozenset(_SAMPLES.split())
-"""How the digests (SHA-256) of git's own samples of hooks begin."""
+_TEMPLATES: Final = Path("/usr/share/git-core/templates/hooks")
 
 _HEADER: Final = re.compile(r'\[([A-Za-z0-9-]+)(?:[ \t]+"((?:[^"\\]|\\["\\])*)")?\]')
 _SETTING: Final = re.compile(
@@ -69,6 +72,13 @@ def plain(name: str) -> str:
         name = "".join(each for each in seen if unicodedata.category(each) not in ("Cf", "Mn"))
     name = name.casefold().partition(":")[0].rstrip(" .")
     return ".git" if name == "git~1" else name
+
+
+@cache
+def samples() -> frozenset[str]:
+    """The digests of git's own samples of hooks: of a known version, and of this machine's."""
+    digests = (hashlib.sha256(each.read_bytes()) for each in _TEMPLATES.glob("*.sample"))
+    return frozenset((*_SAMPLES.split(), *(each.hexdigest()[:24] for each in digests)))
 
 
 def role(kind: str, within: str) -> str:
@@ -118,9 +128,4 @@ def _runs_nothing(address: str, is_inside: Callable[[str], str | None]) -> bool:
     if _NETWORK.fullmatch(address):
         return True
     path = address.removeprefix("file://")
-    return (
-        not path.startswith("-")
-        and "::" not in path
-        and ".." not in path
-        and is_inside(path) is not None
-    )
+    return not re.match(r"-|.*(:|\.\.)", path) and is_inside(path) is not None

@@ -42,13 +42,15 @@ _WALKS_MAX: Final = 3
 
 _RUN: Final = re.compile(
     r"""\.envrc|\.mcp\.json|\.oxydra.*|\.autoenv(\.zsh)?|\.env\.zsh|\.exrc|\.l?vimrc|\.nvimrc
-    |\.nvim\.lua|\.dir-locals\.el|\.?mise\.toml|\.gdbinit|\.lldbinit|\.devcontainer\.json""",
+    |\.nvim\.lua|\.dir-locals\.el|\.?mise\.toml|\.gdbinit|\.lldbinit|hgrc|\.devcontainer\.json""",
     re.VERBOSE,
 )
-_EDITOR: Final = re.compile(r"\.(vscode|idea|devcontainer|zed|fleet|claude|cursor|gemini|codex)")
-"""Directories of editors and agents, at the top."""
-_RUN_BELOW: Final = re.compile(r"(tasks|devcontainer|settings|mcp)\.json")
-"""What of an editor's directory runs something also where it was lifted."""
+_EDITOR: Final = re.compile(
+    r"\.(vscode|idea|devcontainer|zed|fleet|claude|cursor|gemini|codex|hg|jj)"
+)
+"""Directories of editors, agents and others that run what they say, at the top."""
+_RUN_BELOW: Final = re.compile(r"(tasks|devcontainer|settings|mcp)\.json|hgrc|config\.toml")
+"""What of these runs something also where they were lifted."""
 _RULES: Final = re.compile(
     r"(agents|claude|gemini)(\.\w+)?\.md|\.(cursor|windsurf|cline)rules|copilot-instructions\.md"
 )
@@ -78,10 +80,9 @@ class _Entry(NamedTuple):
         mode, had = self.status.st_mode, old.status.st_mode
         if (self.role, self.within, stat.S_IFMT(mode)) != (old.role, old.within, stat.S_IFMT(had)):
             return False
-        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-            is_same = self.data is not None and self.data == old.data
-            return not mode & 0o111 & ~had and (is_same or self.stamp == old.stamp)
-        return True
+        if self.data is not None and old.data is not None:
+            return self.data == old.data and not mode & 0o111 & ~had
+        return not stat.S_ISREG(mode) or _identity(self.status) == _identity(old.status)
 
 
 class _Place(NamedTuple):
@@ -139,8 +140,8 @@ class _Tree:
                 told.append(f"{named} may be new, look at it: {_WHY[role]}")
             elif done.isdisjoint(map(str, PurePosixPath(path).parents)):
                 done.add(path)
-                said, is_back = self._put_aside(path, old)
-                told.append(f"{said}: {_WHY[role]}")
+                said, is_back = self._put_aside(path, old, _WHY[role])
+                told.append(said)
                 if old is not None and is_back:
                     now.entries[path] = old._replace(stamp=())
         if now.lost:
@@ -226,7 +227,7 @@ class _Tree:
             return "", None
         if within == _BELOW_EDITOR:
             is_lifted = plain(path.partition("/")[0]) in self._lifted
-            return "rules" if is_lifted and not _RUN_BELOW.fullmatch(key) else "runs", within
+            return "" if is_lifted and not _RUN_BELOW.fullmatch(key) else "runs", within
         if within is not None and (not place.head or key in git.READS):
             return git.role(kind, _join(within, name)), _join(within, name)
         if _RUN.fullmatch(key):
@@ -294,7 +295,7 @@ class _Tree:
         if not stat.S_ISREG(entry.status.st_mode) or data is None:
             return False
         if entry.role == "sample":
-            return hashlib.sha256(data).hexdigest()[:24] in git.SAMPLES
+            return hashlib.sha256(data).hexdigest()[:24] in git.samples()
         if entry.role == "config":
             old, leads = self.before.entries.get(path), partial(self._resolved, here)
             with suppress(ValueError):
@@ -324,7 +325,7 @@ class _Tree:
             del parts[0], base[-1]
         return None if ".." in parts or path.startswith("/") else "/".join((*base, *parts))
 
-    def _put_aside(self, path: str, old: _Entry | None) -> tuple[str, bool]:
+    def _put_aside(self, path: str, old: _Entry | None, why: str) -> tuple[str, bool]:
         """Rename an entry and put back what was there. Returns what is told, and whether it is
         back."""
         above, _, name = path.rpartition("/")
@@ -338,10 +339,11 @@ class _Tree:
                         _put_back(descriptor, name, old)
                         is_back = True
         except (OSError, PathEscapeError) as error:
-            return f"{self._named(path)} could NOT be moved aside ({error}); look at it", False
+            return f"{self._named(path)} could NOT be moved aside ({error}): {why}", False
         back = visible_name(shlex.join(["mv", "-T", "--", _join(above, aside), path]))
-        said = f"moved {self._named(path)} aside; if it is right, `{back}` in the project"
-        return said + ("; what was there before is back" if is_back else ""), is_back
+        was = "; what was there before is back" if is_back else ""
+        said = f"moved {self._named(path)} aside: {why}{was}"
+        return f"{said}; if it is right, run `{back}` in the project", is_back
 
     def _named(self, path: str) -> str:
         return visible_name(_join(self.path, path))
@@ -361,9 +363,12 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     """Changes with a file; is never the same again, if it was changed so recently that its times
     may stay."""
     now = time.time_ns()
+    return (now,) if status.st_ctime_ns > now - RACY_NS else _identity(status)
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
     times = (status.st_mtime_ns, status.st_ctime_ns)
-    racy = status.st_ctime_ns > now - RACY_NS
-    return (now,) if racy else (status.st_dev, status.st_ino, status.st_size, *times)
+    return (status.st_dev, status.st_ino, status.st_size, *times)
 
 
 def _put_back(descriptor: int, name: str, old: _Entry) -> None:

@@ -72,6 +72,11 @@ class ToolContext:
     local: bool = False
     project: str = ""
 
+    @property
+    def turn(self) -> str:
+        """The turn, among those of all sessions."""
+        return f"{self.session_id} {self.turn_id}"
+
 
 def _plain(schema: dict[str, Any]) -> None:
     """Drop what a model does not need: titles, and null as a default."""

@@ -96,6 +96,7 @@ def opened(project: Path, *, also: str = "status") -> bool:
     for path, _, _ in os.walk(project):
         if "/objects/" not in path:
             run(Path(path), "git", also, check=False)
+            run(Path(path), "git", "rebase", "--continue", check=False)
             run(Path(path), "git", "commit", "--allow-empty", "-qm", "x", check=False)
     return canary.exists()
 
@@ -217,6 +218,27 @@ def plant_executable_sample(project: Path) -> None:
     (hooks / "pre-commit.sample").rename(hooks / "pre-commit")
 
 
+def plant_spelled_config(project: Path) -> None:
+    """Where the file system folds names this is the configuration; here it is a link to be safe."""
+    plant_config(project, "libs/inner/.git")
+    inner = project / "libs/inner/.git"
+    (inner / "config").rename(inner / "CONFIG")
+    (inner / "config").symlink_to("CONFIG")
+
+
+def plant_todo(project: Path) -> None:
+    where = project / ".git/rebase-merge"
+    where.mkdir()
+    (where / "git-rebase-todo").write_text(f"exec {project}/canary.sh\n")
+    head = run(project, "git", "rev-parse", "HEAD")
+    for name, said in {"onto": head, "orig-head": head, "head-name": "refs/heads/main\n"}.items():
+        (where / name).write_text(said)
+    (where / "interactive").touch()
+    (where / "msgnum").write_text("0\n")
+    (where / "end").write_text("1\n")
+    (where / "done").touch()
+
+
 def plant_over_old_config(project: Path) -> None:
     """Written in place through another name of the same file."""
     os.link(project / "libs/inner/.git/config", project / "src/same")
@@ -241,6 +263,8 @@ PLANTS = [
     plant_hooks_link,
     plant_submodule,
     plant_executable_sample,
+    plant_spelled_config,
+    plant_todo,
     plant_over_old_config,
 ]
 
@@ -333,6 +357,121 @@ def test_a_second_tree_and_a_submodule_work_afterwards(
     watched(everyday_submodule, everyday_worktree)
     assert "nothing to commit" in run(project / "deep/er/sub", "git", "status")
     assert "there" in run(project / "trees/one", "git", "log", "-1")
+
+
+def test_what_is_made_ready_in_one_turn_does_not_run_after_the_next(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    def ready(_: Path) -> None:
+        plant_bare_in_place(project)
+        (project / "src/HEAD").rename(project / "src/head of it")
+
+    assert watched(ready) == []
+    told = watched(lambda _: (project / "src/head of it").rename(project / "src/HEAD"))
+    assert "moved /projects/work/src/HEAD aside" in told[0]
+    assert not opened(project)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "info/attributes",
+        "info/grafts",
+        "objects/info/alternates",
+        "objects/info/http-alternates",
+        "objects/ab/evil",
+        "objects/evil/x",
+        "refs/heads/.hidden",
+        "remotes/origin",
+        "branches/origin",
+        "sequencer/todo",
+        "Config",
+        "Hooks/pre-commit",
+        "hooks/pre-commit.sample.sample",
+        "modules/x/config",
+        "worktrees/x/gitdir",
+        "anything",
+    ],
+)
+def test_what_is_in_no_list_is_moved_aside(
+    name: str, project: Path, watched: Callable[..., list[str]]
+) -> None:
+    at = project / "libs/inner/.git" / name
+
+    def plant(_: Path) -> None:
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.write_text("../x")
+
+    assert len(watched(plant)) == 1
+    assert not at.exists()
+    assert watched(lambda _: None) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "stays"),
+    [
+        ("[user]\n\tname = A B\n[core]\n\tbare = false\n", True),
+        ('[remote "o"]\n\turl = https://u@host.example/x.git\n', True),
+        ('[remote "o"]\n\turl = git@host.example:a/b.git\n', True),
+        ('[remote "o"]\n\turl = "/projects/work/libs/inner"\n', True),
+        ('[branch "m"]\n\tremote = o\n\tmerge = refs/heads/m\n', True),
+        ("[core]\n\tworktree = ../../../src\n", True),
+        ("[core]\n\tworktree = ../../../../src\n", False),
+        ("[core]\n\tworktree = /etc\n", False),
+        ('[remote "o"]\n\turl = ext::sh -c evil\n', False),
+        ('[remote "o"]\n\turl = ext://sh\n', False),
+        ('[remote "o"]\n\turl = -uevil\n', False),
+        ('[remote "o"]\n\turl = ssh://-oProxyCommand=evil/x\n', False),
+        ('[remote "o"]\n\turl = u@-oProxyCommand=evil:x\n', False),
+        ('[remote "o"]\n\turl = /tmp/evil.git\n', False),
+        ('[remote "o"]\n\turl = ../../../../evil.git\n', False),
+        ('[remote "o"]\n\tuploadpack = evil\n', False),
+        ('[remote "o"]\n\tvcs = evil\n', False),
+        ('[submodule "m"]\n\tupdate = !evil\n', False),
+        ('[branch "m"]\n\tremote = ext::evil\n', False),
+        ('[branch "m"]\n\tmergeOptions = -sevil\n', False),
+        ("[alias]\n\tst = !evil\n", False),
+        ("[include]\n\tpath = x\n", False),
+        ("[CORE]\n\tFsMonitor = evil\n", False),
+        ("[core] fsmonitor = evil\n", False),
+        ("[core]fsmonitor=evil\n", False),
+        ("[core]\n\tbare = false\\\n\tfsmonitor = evil\n", False),
+        ("[user]\n\tname = a # b \\\n[core]\n\tfsmonitor=evil\n", False),
+        ('[user]\n\tname = "a\n[core]\n\tfsmonitor = evil"\n', False),
+        ("[user]\n\tname = a\r[core]\r\tfsmonitor=evil\n", False),
+        ("[core.x]\n\tfsmonitor=evil\n", False),
+        ("\ufeff[user]\n\tname = a\n", False),
+        ("[user]\n\tname = a\0b\n", False),
+        ("no configuration", False),
+    ],
+)
+def test_a_configuration_stays_only_if_nothing_in_it_runs(
+    said: str, stays: bool, project: Path, watched: Callable[..., list[str]]
+) -> None:
+    config = project / "libs/inner/.git/config"
+    before = config.read_bytes()
+    told = watched(lambda _: config.write_text(said))
+    assert config.read_bytes() == (said.encode() if stays else before)
+    assert len(told) == (not stays)
+
+
+def test_the_operators_own_settings_stay_when_others_are_added(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    inner = project / "libs/inner"
+    run(inner, "git", "config", "core.fsmonitor", "mine.sh")
+    run(inner, "git", "config", "alias.x", "!mine")
+    assert watched(lambda _: run(inner, "git", "config", "user.name", "Other")) == []
+    assert len(watched(lambda _: run(inner, "git", "config", "core.fsmonitor", "evil"))) == 1
+    assert run(inner, "git", "config", "core.fsmonitor") == "mine.sh\n"
+    assert run(inner, "git", "config", "user.name") == "Other\n"
+
+
+def test_a_large_file_that_nobody_changed_stays(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    (project / ".git/hooks/pre-push").write_bytes(b"#" * (watch.KEPT_MAX_BYTES + 1))
+    assert watched(lambda _: None) == []
 
 
 def test_what_was_there_is_put_back(project: Path, watched: Callable[..., list[str]]) -> None:
@@ -447,7 +586,7 @@ def test_what_runs_on_opening_is_moved_aside(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / name).exists()
 
 
-def test_a_lifted_editor_is_told_and_its_tasks_are_moved_aside(tmp_path: Path) -> None:
+def test_a_lifted_editor_may_be_changed_and_its_tasks_are_moved_aside(tmp_path: Path) -> None:
     made = made_for(tmp_path, lifted=[".vscode"])
 
     async def call() -> list[str]:
@@ -458,7 +597,7 @@ def test_a_lifted_editor_is_told_and_its_tasks_are_moved_aside(tmp_path: Path) -
             (tmp_path / ".vscode/words.txt").write_text("{}")
         return told
 
-    assert len(asyncio.run(call())) == 2
+    assert len(asyncio.run(call())) == 1
     assert sorted(os.listdir(tmp_path / ".vscode"))[1:] == ["words.txt"]
 
 
