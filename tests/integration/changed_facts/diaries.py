@@ -63,10 +63,41 @@ def _house_and_garden(chance: Random, day: date) -> str:
     )
 
 
+def _work_and_child(chance: Random, day: date) -> str:
+    """What was written for the fourth set, and judged once."""
+    who, hour = (
+        chance.choice(PEOPLE),
+        f"{chance.randint(6, 20)}:{chance.choice(('00', '20', '45'))}",
+    )
+    task = chance.choice(
+        ("the invoices", "the login page", "the tests", "the slides", "the tender")
+    )
+    several, weight = chance.randint(2, 90), f"{chance.randint(40, 99) / 10} kilos"
+    return chance.choice(
+        [
+            f"Worked on {task} until {hour}",
+            f"{who} fixed {task}",
+            f"{who} asked about {task} again",
+            f"Finished {several} percent of {task}",
+            f"Fed the baby at {hour}, {several + 60} ml",
+            f"The baby slept for {several} minutes",
+            f"The baby weighs {weight}",
+            f"The baby woke up at {hour}",
+            f"Walked to the park with {who}",
+            f"{who} came to see the baby and brought {chance.choice(('cake', 'flowers', 'books'))}",
+            f"Took the {hour} train home",
+            f"The weather is {chance.choice(('wet', 'windy', 'hot', 'dull', 'lovely', 'icy'))}",
+            f"Wrote to {who} about {task}",
+            f"I am on page {several * 4} of the manual",
+        ]
+    )
+
+
 KINDS = {
     "tuning": _meetings_and_runs,
     "judged": _house_and_garden,
     "third": _house_and_garden,
+    "fourth": _work_and_child,
 }
 
 
