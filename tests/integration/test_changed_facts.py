@@ -14,12 +14,12 @@ from tests.support.memory.store import ALONE, embedded, opened
 SETS = Path(__file__).parent / "changed_facts"
 ENTRIES = 600
 
-NAMED = {"tuning": (18, 9, 10), "judged": (20, 9, 9), "third": (14, 0, 0)}
-"""How many changed facts (of 20, 25 and 20), negations (of 10) and those in other languages (of 12)
-review and save name at least."""
-NEWEST_FIRST = {"tuning": 19, "judged": 22, "third": 15}
+NAMED = {"tuning": (17, 9, 9), "judged": (20, 9, 8), "third": (16, 0, 0), "fourth": (1, 0, 0)}
+"""How many changed facts (of 20, 25, 20 and 20), negations (of 10) and those in other languages (of
+12) review and save name at least."""
+NEWEST_FIRST = {"tuning": 19, "judged": 22, "third": 18, "fourth": 9}
 """How many questions about changed facts are not answered by an older note first."""
-FALSE_MAX = {"tuning": 2, "judged": 16, "third": 16}
+FALSE_MAX = {"tuning": 6, "judged": 2, "third": 2, "fourth": 2}
 """How many entries of the diary, and notes about something else, may be taken for changes."""
 
 
@@ -49,7 +49,7 @@ async def fill(memory: Memory, name: str) -> tuple[dict[str, str], set[tuple[str
 @pytest.mark.long
 @pytest.mark.model
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["tuning", "judged", "third"])
+@pytest.mark.parametrize("name", ["tuning", "judged", "third", "fourth"])
 async def test_changes_are_seen_and_a_diary_is_none(tmp_path: Path, name: str) -> None:
     embedder = await InProcess.load()
     kinds = {(older, newer): kind for kind, older, newer, _ in cases(name)}

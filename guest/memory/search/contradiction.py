@@ -6,10 +6,10 @@ meanings: they notice a negation, and another value for the same subject.
 
 import re
 import unicodedata
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from guest.memory.models import Hit
 from guest.memory.search.keyword import STOP_WORDS
@@ -30,9 +30,10 @@ _TOKEN: Final = re.compile(
     rf"\d+(?:[ .,:/-]\d+)*|{_WORD}(?:['’]{_WORD})*|[=:]|ない|なく|ません|です|[{_UNSPACED}]"
 )
 
-_VALUE_MAX: Final = 9
-_DESCRIPTION_MAX: Final = 5
-"""How many words of a value may tell something."""
+_SHARED_MIN: Final = 3
+_SHARED_OF: Final = 3
+"""Two clauses differ in one value if they share so many words before and behind it, and one in so
+many of the longer clause's."""
 
 _CLAUSES: Final = re.compile(r"[;!?。；]|[.](?=\s|$)")
 
@@ -59,55 +60,17 @@ _DATES: Final = frozenset(
     enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
     """.casefold().split()
 )
-_IS: Final = frozenset(
-    """
-    is are am ist sind bin est sont suis es son soy è sono é são är er 是 在 は
-    """.casefold().split()
-)
-_EQUALS: Final = _IS.union(("=", ":", "equals", "means", "becomes", "called", "named", "heisst"))
-_BEFORE_A_VALUE: Final = _EQUALS | frozenset(
-    """
-    lives live works work prefers prefer uses runs run costs cost leaves starts begins ends opens
-    closes lasts weighs pays earns attends studies drives wohnt wohne arbeitet arbeite bevorzugt
-    nutzt verwendet kostet läuft habite travaille préfère utilise coûte está vive vivo trabaja
-    prefiere usa cuesta abita lavora preferisce mora trabalha bor heter 叫 住 नाम
-    """.casefold().split()
-)
-"""Verbs in the present: what somebody did one day contradicts nothing."""
-
-_WHOSE: Final = frozenset(
-    """
-    my our your his her their the mein meine unser unsere der die das mon ma mes notre le la les
-    mi mis nuestro nuestra el los il mio mia
-    """.casefold().split()
-)
-_PRONOUNS: Final = frozenset(
-    """
-    it this that these those there he she they es das dies er sie il elle on 这 那 他 她
-    """.casefold().split()
-)
-_NOW: Final = frozenset(
-    """
-    now instead anymore nowadays jetzt inzwischen maintenant désormais ahora 现 今 अब
-    """.casefold().split()
-)
-_NEW: Final = _NOW.union(("new", "neu", "neue", "nouveau", "nouvelle", "nuevo", "nueva", "新"))
-"""What says that something was different before."""
 
 
 def differ(one: "Reading", other: "Reading", cosine: float = 0.0) -> bool:
-    """Whether two texts seem to contradict each other: by a negation, or by another value for the
-    same subject ("X is A", "X is B"). `cosine` is that of their vectors, where there are any. What
-    has several numbers of its own or begins with a day is an entry, such as of a diary."""
+    """Whether two texts seem to contradict each other: by a negation, or by one value in place of
+    another. `cosine` is that of their vectors, where there are any. What begins with a day is an
+    entry, such as of a diary."""
     if one.dated or other.dated:
         return False
-    if one.numbers and other.numbers:
-        own = [sum(each[0].isdigit() for each in numbers) for numbers in _own_numbers(one, other)]
-        if all(own) and sum(own) > 2:
-            return False
     if one.negated != other.negated and _same_matter(one, other, cosine):
         return True
-    return _other_value(one, other)
+    return any(_other_value(each, another) for each in one.clauses for another in other.clauses)
 
 
 def contradictions(similar: Iterable[Hit]) -> list[str]:
@@ -131,28 +94,6 @@ def likeness(first: frozenset[str], second: frozenset[str]) -> float:
     return common / together if together else 0.0
 
 
-class Statement(NamedTuple):
-    """A clause: its `subject` is before the first verb that introduces a value, the `value` behind
-    it. `describes` if there may be other such values, of this `kind`; `changes` if it says so."""
-
-    subject: frozenset[str]
-    verb: str
-    value: frozenset[str]
-    describes: bool
-    kind: str
-    changes: bool
-
-    def differs(self, other: "Statement") -> bool:
-        """Whether each has a value of its own. If only one has, it says more, not something else.
-        Of two descriptions both may be true, and of two stories."""
-        longest = max(len(self.value), len(other.value))
-        if self.value <= other.value or other.value <= self.value or longest > _VALUE_MAX:
-            return False
-        are_numbers = all(word[0].isdigit() for word in self.value | other.value)
-        alike = are_numbers or self.kind == other.kind or self.changes != other.changes
-        return not self.describes or (alike and longest <= _DESCRIPTION_MAX)
-
-
 @dataclass(frozen=True)
 class Reading:
     """One text, taken apart. `words` are stems, without numbers, dates and negations. `dated` if it
@@ -162,7 +103,7 @@ class Reading:
     numbers: frozenset[str]
     negated: bool
     dated: bool
-    statements: Sequence[Statement]
+    clauses: Sequence[Sequence[str]]
 
     def adds_to(self, other: "Reading") -> bool:
         """Whether this says something that `other` does not: a word, or a number."""
@@ -170,7 +111,7 @@ class Reading:
 
     def counts_apart(self, other: "Reading") -> bool:
         """Whether each has a number or date of its own."""
-        return all(_own_numbers(self, other))
+        return bool(self.numbers - other.numbers and other.numbers - self.numbers)
 
 
 def read(text: str) -> Reading:
@@ -178,7 +119,7 @@ def read(text: str) -> Reading:
     clauses = [_tokens(clause) for clause in _CLAUSES.split(text)]
     tokens = [token for clause in clauses for token in clause]
     words = set(tokens)
-    numbers = frozenset([word for word in words if word[0].isdigit()]) | (words & _DATES)
+    numbers = frozenset(filter(_counts, words))
     negations = {word for word in words if word.endswith(_NOT)} | (words & _NEGATIONS)
     telling = words - STOP_WORDS - numbers - negations
     return Reading(
@@ -186,37 +127,40 @@ def read(text: str) -> Reading:
         numbers,
         bool(negations),
         not numbers.isdisjoint(tokens[:1]),
-        [each for clause in clauses if (each := _statement(clause, numbers))],
+        clauses,
     )
 
 
-def _statement(tokens: Sequence[str], numbers: frozenset[str]) -> Statement | None:
-    """What a clause says of something; None if it says nothing of the kind, or only of one day."""
-    if _BEFORE_A_VALUE.isdisjoint(tokens):
-        return None
-    at = next(i for i, token in enumerate(tokens) if token in _BEFORE_A_VALUE)
-    before, telling = tokens[:at], [*filter(_tells, tokens[at + 1 :])]
-    value = frozenset(telling)
-    subject = frozenset(filter(_tells, before)) or frozenset(before) - _PRONOUNS
-    if not subject or not value or not numbers.isdisjoint(subject):
-        return None
-    if tokens[at] == "は" and value.isdisjoint(("です", "住")):
-        return None
-    return Statement(
-        frozenset(map(_owner, subject - _NEW)),
-        "=" if tokens[at] in _EQUALS else _stem(tokens[at]),
-        value=value,
-        describes=len(subject) == 1
-        and _WHOSE.isdisjoint(before)
-        and tokens[at] in _IS
-        and value.isdisjoint(("called", "named", "住")),
-        kind=telling[0],
-        changes=not _NOW.isdisjoint(tokens),
-    )
+def _other_value(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two clauses begin and end alike, with a value between that only one of them has.
+    What counts something else in other words is another event: "[Rome leaves at] 6:50"."""
+    start = _alike(one, other)
+    shared = start + _alike(one[start:][::-1], other[start:][::-1])
+    longer = max(len(one), len(other))
+    if shared < max(_SHARED_MIN, longer / _SHARED_OF) or not any(map(_tells, one[:start])):
+        return False
+    values = [frozenset(each[start : len(each) - shared + start]) for each in (one, other)]
+    telling = [frozenset(filter(_tells, value)) for value in values]
+    if not all(telling):
+        return False
+    own = [telling[0] - telling[1], telling[1] - telling[0]]
+    events = all(any(map(_counts, each)) and not all(map(_counts, each)) for each in own)
+    return not (events and values[0] & values[1])
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many words two clauses have in common from their beginning on."""
+    together = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in together if a != b), min(len(one), len(other)))
 
 
 def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(unicodedata.normalize("NFC", text).casefold())
+    found = _TOKEN.findall(unicodedata.normalize("NFC", text).casefold())
+    return [word.removesuffix("'s").removesuffix("’s") for word in found]
+
+
+def _counts(token: str) -> bool:
+    return token[0].isdigit() or token in _DATES
 
 
 def _tells(token: str) -> bool:
@@ -237,61 +181,36 @@ def _stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") else word
 
 
-def _owner(word: str) -> str:
-    """ "anna" of "anna's"."""
-    return word.removesuffix("'s").removesuffix("’s")
-
-
-def _own_numbers(one: Reading, other: Reading) -> tuple[frozenset[str], frozenset[str]]:
-    """The numbers and dates that only one of the two has."""
-    return one.numbers - other.numbers, other.numbers - one.numbers
-
-
-def _other_value(one: Reading, other: Reading) -> bool:
-    """Whether both say something of the same subject, and nothing that agrees."""
-    same = [
-        each.differs(another)
-        for each in one.statements
-        for another in other.statements
-        if each[:2] == another[:2]
-    ]
-    return bool(same) and all(same)
-
-
 Alike = tuple[str, str, float]
 """The ids of two notes, and their similarity."""
 
-_SERIES: Final = 2
-"""A note that is alike with more others than these, and not the same, is an entry of a series."""
-
-_IN_A_SERIES: Final = 0.75
-"""The cosine from which on notes may be entries of one series."""
+OTHERS: Final = 2
+ALIKE: Final = 0.8
+"""A note is an entry of a series where more notes than these, the other one of a pair included,
+are so similar to it, as a share of the pair's similarity."""
 
 
 def judged(
     pairs: Sequence[Alike], texts: Mapping[str, str], least: float
 ) -> tuple[list[tuple[Alike, bool]], int]:
     """The pairs that a person may want to see, in order, each with whether its notes may contradict
-    each other, else their similarity is at least `least`; and how many notes are entries of a
-    series."""
-    known = dict.fromkeys(note_id for pair in pairs for note_id in pair[:2])
-    readings = {note_id: read(texts[note_id]) for note_id in known}
-    found: list[tuple[Alike, bool, bool]] = []
-    others = Counter[str]()
+    each other, else their similarity is at least `least`; and how many notes are left out as
+    entries of a series."""
+    similar = defaultdict[str, list[float]](list)
+    for one_id, other_id, similarity in pairs:
+        similar[one_id].append(similarity)
+        similar[other_id].append(similarity)
+    readings = {note_id: read(texts[note_id]) for note_id in similar}
+    shown: list[tuple[Alike, bool]] = []
+    entries: set[str] = set()
     for pair in pairs:
         one, other = readings[pair[0]], readings[pair[1]]
         contradict = differ(one, other, pair[2])
-        if not contradict and pair[2] < min(least, _IN_A_SERIES):
+        if not contradict and pair[2] < least:
             continue
-        distinct = one.adds_to(other) and other.adds_to(one)
-        if distinct and (contradict or pair[2] >= _IN_A_SERIES):
-            others.update(pair[:2])
-        if contradict or (pair[2] >= least and not one.counts_apart(other)):
-            found.append((pair, contradict, distinct))
-    entries = {note_id for note_id, count in others.items() if count > _SERIES}
-    shown = [
-        (pair, contradict)
-        for pair, contradict, distinct in found
-        if not (distinct and entries.issuperset(pair[:2]))
-    ]
+        as_near = [sum(s >= ALIKE * pair[2] for s in similar[note_id]) for note_id in pair[:2]]
+        if min(as_near) > OTHERS and one.adds_to(other) and other.adds_to(one):
+            entries.update(pair[:2])
+        elif contradict or not one.counts_apart(other):
+            shown.append((pair, contradict))
     return sorted(shown, key=lambda each: (not each[1], -each[0][2])), len(entries)

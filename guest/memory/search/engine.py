@@ -472,8 +472,8 @@ class Search:
 def _newest_first(
     shown: Sequence[_Shown], vectors: Snapshot | None, saved: Dated | None
 ) -> tuple[list[_Shown], Mapping[str, str]]:
-    """The entries with the newest notes before those that they may contradict, and which those are.
-    Notes with a key are apart on purpose."""
+    """The entries with the newest notes before those that answer alike, and which they may
+    contradict. Notes with a key are apart on purpose."""
     compared = [each for each in shown if each[2].note_id and not each[2].key][:COMPARED]
     chunks = np.array([passage.chunk_id for _, passage, _ in compared], np.int64)
     rows = vectors.rows_of(chunks) if vectors is not None else np.full(len(chunks), -1)
@@ -483,16 +483,18 @@ def _newest_first(
             note.body,
             note.updated_at,
             vectors.matrix[row] if vectors and row >= 0 else None,
+            1.0 if passage.exact else passage.meaning,
+            score,
         )
-        for (_, _, note), row in zip(compared, rows.tolist(), strict=True)
+        for (score, passage, note), row in zip(compared, rows.tolist(), strict=True)
     ]
-    newest = older_ones([*dated, saved] if saved else dated)
+    newest, behind = older_ones([*dated, saved] if saved else dated, vectors)
     if saved is not None:
         newest = {older: newer for older, newer in newest.items() if newer == saved.note_id}
         similar = [each for each in shown if each[2].note_id in newest or each[0] >= SIMILAR_MIN]
         similar.sort(key=lambda each: each[2].note_id not in newest)
         return sorted(similar[:SIMILAR_MAX], key=lambda each: -each[0]), newest
-    order = newest_first([e.note_id for _, _, e in shown], [score for score, _, _ in shown], newest)
+    order = newest_first([e.note_id for _, _, e in shown], [score for score, _, _ in shown], behind)
     return [(score, *shown[i][1:]) for i, score in order], newest
 
 

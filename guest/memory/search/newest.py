@@ -1,50 +1,114 @@
-"""Puts the newest of the notes that may contradict each other before the older ones."""
+"""Puts the newest of the notes that answer the same question before the older ones."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from guest.embedding.backends import Vectors
-from guest.memory.search.contradiction import NEAR, WORDS_OF_CHARS, judged
+from guest.memory.indexing.vectors import Scores, Snapshot
+from guest.memory.search.contradiction import (
+    ALIKE,
+    NEAR,
+    OTHERS,
+    WORDS_OF_CHARS,
+    Reading,
+    differ,
+    likeness,
+    read,
+)
 
 COMPARED: Final = 24
 """How many of the first notes are compared; takes about a millisecond."""
-_ALL_DIFFER: Final = 2.0
-"""No two notes are so similar that they are wanted for that."""
+
+_CONTRADICT: Final = 0.7
+"""As `ALIKE`: to say something of a note takes more than to place it."""
+
+_AS_GOOD: Final = 0.5
+"""The share of the better one's score that the other of a pair has at least."""
 
 
 class Dated(NamedTuple):
-    """A note, when it was last written, and the vector of its passage that fits best, if any."""
+    """A note, when it was last written, and the vector of its passage that fits best, if any, with
+    its cosine to the question and its score."""
 
     note_id: str
     text: str
     updated_at: str
     vector: Vectors | None
+    meaning: float = 1.0
+    score: float = 1.0
 
 
-def older_ones(notes: Sequence[Dated]) -> dict[str, str]:
-    """The ids of notes that newer ones may contradict, each with that of the newest."""
-    by_id = {note.note_id: note for note in notes}
-    ids = [*by_id]
-    vectors = [note.vector for note in by_id.values() if note.vector is not None]
-    if len(vectors) == len(ids) > 1:
-        matrix = np.stack(vectors)
-        cosines = np.triu(matrix @ matrix.T, 1)
-        near = [(i, j, float(cosines[i, j])) for i, j in np.argwhere(cosines >= NEAR).tolist()]
-    else:
-        near = [(i, j, 0.0) for j in range(len(ids)) for i in range(j)]
-    pairs = [(ids[i], ids[j], cosine) for i, j, cosine in near]
-    texts = {note_id: note.text[:WORDS_OF_CHARS] for note_id, note in by_id.items()}
-    newest: dict[str, str] = {}
-    for pair, _ in judged(pairs, texts, _ALL_DIFFER)[0]:
-        older, newer = sorted((by_id[note_id] for note_id in pair[:2]), key=lambda n: n.updated_at)
-        known = newest.get(older.note_id)
-        if older.updated_at < newer.updated_at and (
-            known is None or by_id[known].updated_at < newer.updated_at
+_Pair = tuple[Dated, Dated]
+
+
+def older_ones(
+    notes: Sequence[Dated], vectors: Snapshot | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The ids of notes that newer ones may contradict, each with that of the newest; and the same
+    with notes that the question does not tell from newer ones: they are nearer to one another than
+    to it. `vectors` are those of all notes."""
+    if len(notes) < 2:
+        return {}, {}
+    readings = [read(note.text[:WORDS_OF_CHARS]) for note in notes]
+    nearness = _nearness(notes, readings)
+    crowded = np.sort(nearness)[:, -OTHERS - 1 :][:, 0]
+    contradicted: list[_Pair] = []
+    alike: list[_Pair] = []
+    for i, j in np.argwhere(np.triu(nearness, 1)).tolist():
+        older, newer = sorted((notes[i], notes[j]), key=lambda note: note.updated_at)
+        near, others = float(nearness[i, j]), max(crowded[i], crowded[j])
+        if others >= ALIKE * near or older.updated_at == newer.updated_at:
+            continue
+        differs = others < _CONTRADICT * near and differ(readings[i], readings[j], near)
+        if differs and not _in_a_series((older, newer), _CONTRADICT * near, vectors):
+            contradicted.append((older, newer))
+        elif _answer_alike(older, newer, near) and not _in_a_series(
+            (older, newer), ALIKE * near, vectors
         ):
-            newest[older.note_id] = newer.note_id
+            alike.append((older, newer))
+    return _newest(contradicted), _newest([*contradicted, *alike])
+
+
+def _nearness(notes: Sequence[Dated], readings: Sequence[Reading]) -> Scores:
+    """The cosines of notes with one another, 0 below `NEAR`; without vectors, their likeness."""
+    known = [note.vector for note in notes if note.vector is not None]
+    if len(known) == len(notes):
+        matrix = np.stack(known)
+        nearness = matrix @ matrix.T
+        nearness[nearness < NEAR] = 0
+    else:
+        likenesses = [[likeness(one.words, each.words) for each in readings] for one in readings]
+        nearness = np.array(likenesses, np.float32)
+    np.fill_diagonal(nearness, 0)
+    return nearness
+
+
+def _answer_alike(one: Dated, other: Dated, cosine: float) -> bool:
+    """Whether both answer the question, and it does not tell them apart."""
+    if one.vector is None or other.vector is None or cosine < max(one.meaning, other.meaning):
+        return False
+    return min(one.score, other.score) >= _AS_GOOD * max(one.score, other.score)
+
+
+def _in_a_series(pair: _Pair, least: float, vectors: Snapshot | None) -> bool:
+    """Whether so many notes are as near to one of the two that neither replaces the other."""
+    most = OTHERS + 1
+    return vectors is not None and any(
+        len(vectors.nearest(note.vector[None], most + 1, least).ids) > most
+        for note in pair
+        if note.vector is not None
+    )
+
+
+def _newest(pairs: Iterable[_Pair]) -> dict[str, str]:
+    """Of each older note of these pairs, the newest that stands for it."""
+    newest = {
+        older.note_id: newer.note_id
+        for older, newer in sorted(pairs, key=lambda pair: pair[1].updated_at)
+    }
     for older_id, newer_id in newest.items():
         while newer_id in newest:
             newer_id = newest[newer_id]

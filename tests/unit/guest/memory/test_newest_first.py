@@ -1,7 +1,9 @@
 """Of notes that say different things of the same, the newest stands first and is named."""
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from guest.memory.memory import Memory
@@ -35,7 +37,7 @@ async def test_the_newest_takes_the_only_place(memory: Memory) -> None:
 
 
 async def test_of_three_the_newest_is_named_by_both(memory: Memory) -> None:
-    one, two, three = await saved(memory, OLD, NEW, "Anna lives on a boat in the north harbour")
+    one, two, three = await saved(memory, OLD, NEW, "Anna lives in a boat at the north harbour")
     assert dict(await found(memory, "Anna lives")) == {one: three, two: three, three: ""}
 
 
@@ -79,11 +81,32 @@ async def test_a_save_names_what_it_may_contradict_though_it_is_not_similar(
     memory: Memory,
 ) -> None:
     (old,) = await saved(memory, OLD)
-    outcome = await memory.save("Anna lives on the farm of an uncle", (), ALONE)
+    outcome = await memory.save("Anna lives in the cottage of some uncle", (), ALONE)
     assert [(hit.note_id, hit.older_than) for hit in outcome.similar] == [
         (old, outcome.note.note_id)
     ]
     assert outcome.similar[0].score < 0.6
+
+
+def dated(note_id: str, text: str, angle: float, score: float = 1.0) -> Dated:
+    """A note of the day that its id names, whose vector is at an angle from the question's."""
+    vector = np.array([math.cos(angle), math.sin(angle)], np.float32)
+    return Dated(note_id, text, f"2026-05-0{note_id}", vector, math.cos(angle), score)
+
+
+def test_what_a_question_does_not_tell_apart_stands_behind_the_newer_unmarked() -> None:
+    old, new = "I live in Lisbon", "We moved to Porto"
+    assert older_ones([dated("1", old, 0.8), dated("2", new, 0.9)]) == ({}, {"1": "2"})
+    assert older_ones([dated("1", old, 0.1), dated("2", new, 0.9)]) == ({}, {})
+    assert older_ones([dated("1", old, 0.8), dated("2", new, 0.9, 0.4)]) == ({}, {})
+    assert older_ones([dated("1", old, 0.8), dated("2", new, 2.4)]) == ({}, {})
+
+
+def test_of_a_series_nothing_is_older() -> None:
+    texts = ("Fed the cat", "Swam in the sea", "Read a book", "Sang at home")
+    series = [dated(str(day), text, 0.8 + day / 100) for day, text in enumerate(texts)]
+    assert older_ones(series) == ({}, {})
+    assert older_ones(series[:2]) == ({}, {"0": "1"})
 
 
 def test_the_order() -> None:
@@ -94,6 +117,6 @@ def test_the_order() -> None:
 
 
 def test_what_was_written_at_the_same_moment_is_not_older() -> None:
-    assert older_ones([Dated("a", OLD, "2026", None), Dated("b", NEW, "2026", None)]) == {}
-    assert older_ones([Dated("a", OLD, "2026", None)]) == {}
+    assert older_ones([Dated("a", OLD, "2026", None), Dated("b", NEW, "2026", None)]) == ({}, {})
+    assert older_ones([Dated("a", OLD, "2026", None)]) == ({}, {})
     assert COMPARED > 20

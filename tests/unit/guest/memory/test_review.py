@@ -111,7 +111,7 @@ async def test_two_notes_with_several_near_passages_are_one_pair(memory: Memory)
 
 async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memory) -> None:
     for end in ("soon", "late", "now"):
-        await save(memory, f"{OAK} {end}")
+        await save(memory, f"{end} {OAK}")
     same = "a quite different matter of no importance at all to anybody whatsoever"
     await save(memory, same)
     await save(memory, same + "!")
