@@ -70,7 +70,11 @@ def differ(one: "Reading", other: "Reading", cosine: float = 0.0) -> bool:
         return False
     if one.negated != other.negated and _same_matter(one, other, cosine):
         return True
-    return any(_other_value(each, another) for each in one.clauses for another in other.clauses)
+    return any(
+        each[:1] == another[:1] and _other_value(each, another)
+        for each in one.clauses
+        for another in other.clauses
+    )
 
 
 def contradictions(similar: Iterable[Hit]) -> list[str]:
