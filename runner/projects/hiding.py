@@ -22,7 +22,7 @@ from runner.workspace.beneath import open_beneath
 from runner.workspace.mounts import Access, BoundMount, Mount, OpenProject
 
 _POLL_S: Final = 0.5
-_PAUSE_S: Final = 0.02
+_PAUSE_S: Final = 0.05
 """Between two looks, however much changes."""
 _CHANGES: Final = 0xFC0
 """Of inotify: what is moved, made or removed in a directory, and the directory itself."""
@@ -97,33 +97,30 @@ def _row(virtual: str, access: Access, source: Path, found: os.stat_result) -> B
 def _empty(home: Path, is_directory: bool) -> Path:
     """An empty file or directory that everybody may read. Only the runner can write beside it."""
     path = home / ("empty.d" if is_directory else "empty")
-    if is_directory:
-        path.mkdir(exist_ok=True)
-        path.chmod(0o555)
-    else:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o444))
-        path.chmod(0o444)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir() if is_directory else path.touch(exist_ok=False)
+    path.chmod(0o555 if is_directory else 0o444)
     return path
 
 
 async def until_replaced(projects: Sequence[OpenProject]) -> NoReturn:
     """Watch what is hidden in them. Raises `TierError` once something is not any more."""
     changed = asyncio.Event()
+    if not any(project.covered for project in projects):
+        await changed.wait()
     with _told(changed, [project.path / path for project in projects for path in project.covered]):
-        while any(project.covered for project in projects):
+        while True:
             await asyncio.to_thread(require_covered, projects)
             await asyncio.sleep(_PAUSE_S)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), _POLL_S)
             changed.clear()
-        await changed.wait()
-    raise AssertionError("nothing is hidden")
 
 
 def require_covered(projects: Sequence[OpenProject]) -> None:
     """Raises `TierError` if something that is hidden in one of them was replaced. Blocks."""
     for project in projects:
-        if path := project.uncovered():
+        if project.covered and (path := project.uncovered()):
             raise TierError(
                 Code.UNAVAILABLE,
                 f"{visible_name(path)} in the project {project.name} was replaced",

@@ -79,7 +79,7 @@ class MappedMounts:
         except OSError as error:
             if not writable or _granted(project, guest[0], found.st_uid):
                 return Source(path, writable)
-            return Source(path, False, _reason(path, project, found.st_uid, guest[0], error))
+            return Source(path, False, _reason(path, found.st_uid, guest[0], error))
 
     def keep(self, names: Iterable[str]) -> None:
         """Take away those of other projects. Guests that run keep what they have."""
@@ -116,11 +116,14 @@ class MappedMounts:
             owner = found.st_uid, found.st_gid
             ids = [f"{ours} {its} 1{also}" for ours, its in zip(owner, guest, strict=True)]
             flags = _CLONE | _AT_ITSELF | os.O_CLOEXEC
-            with _closed(_called("open_tree", project, b"", flags)) as tree:
+            tree = _called("open_tree", project, b"", flags)
+            try:
                 _map(tree, ids, writable=writable)
                 self._make_place(name)
                 with descriptor(place, _PLACE) as target:
                     _called("move_mount", tree, b"", target, b"", _MOVE_ITSELF)
+            finally:
+                os.close(tree)
             self._made[name] = wanted
         with descriptor(place, _PLACE) as made:
             seen = os.fstat(made)
@@ -170,11 +173,11 @@ def _users(ids: Sequence[str]) -> Iterator[int]:
         own = Path("/proc") / str(process.pid)
         for name, text in zip(("uid_map", "gid_map"), ids, strict=True):
             (own / name).write_text(text)
-        with _closed(os.open(own / "ns/user", os.O_RDONLY | os.O_CLOEXEC)) as users:
-            yield users
+        with (own / "ns/user").open("rb", buffering=0) as users:
+            yield users.fileno()
 
 
-def _reason(path: Path, project: int, owner: int, guest: int, error: OSError) -> str:
+def _reason(path: Path, owner: int, guest: int, error: OSError) -> str:
     """Why commands cannot write to a project that was opened for writing, and what lets them."""
     why = error.strerror
     if os.geteuid() != 0:
@@ -182,7 +185,7 @@ def _reason(path: Path, project: int, owner: int, guest: int, error: OSError) ->
     elif error.errno == errno.EPERM:
         why = "the runner lacks CAP_SYS_ADMIN, which a mount with mapped ids needs"
     elif error.errno == errno.EINVAL:
-        why = f"its file system ({_file_system(project)}) has no mounts with mapped ids"
+        why = "its file system has no mounts with mapped ids, as overlayfs and NFS have none"
     elif error.errno == errno.ENOSYS:
         why = "mounts with mapped ids need Linux 5.12"
     rights = f"u:{guest}:rwX,d:u:{guest}:rwX,d:u:{owner}:rwX"
@@ -191,15 +194,6 @@ def _reason(path: Path, project: int, owner: int, guest: int, error: OSError) ->
         f"it belongs to uid {owner}, and commands run as uid {guest}: {why}; to let them write, "
         f"though what they make is then uid {guest}'s: {let}"
     )
-
-
-def _file_system(directory: int) -> str:
-    told = Path(f"/proc/self/fdinfo/{directory}").read_text()
-    number = told.partition("mnt_id:")[2].split()[0]
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        if line.split()[0] == number:
-            return line.partition(" - ")[2].split()[0]
-    return "unknown"
 
 
 def _granted(directory: int, guest: int, owner: int) -> bool:
@@ -218,15 +212,6 @@ def _listed(directory: int, kind: str) -> dict[int, int]:
     entries = list(struct.iter_unpack("<HHI", packed[4:]))
     mask = next((rights for tag, rights, _ in entries if tag == _ACL_MASK), _ALL)
     return {uid: rights & mask for tag, rights, uid in entries if tag == _ACL_USER}
-
-
-@contextlib.contextmanager
-def _closed(opened: int) -> Iterator[int]:
-    """Close a descriptor at the end."""
-    try:
-        yield opened
-    finally:
-        os.close(opened)
 
 
 def _called(name: str, *arguments: object) -> int:

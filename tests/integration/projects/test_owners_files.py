@@ -1,6 +1,8 @@
 """Whose the files of a project are that agent and commands write, and what they cannot read."""
 
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -9,10 +11,15 @@ from typing import Any
 
 import pytest
 
+from runner.client.gateway import GatewayClient
+from runner.config.models import Config
+from runner.host.host import Host
+from runner.host.removal import remove
 from runner.testing import UserPair
 from tests.support.tiers import every_tier
 
 OWNER = 1000
+HASHING = {"backend": "hashing"}
 RUNTIME = {"micro_vm": {"runtime": "runsc"}}
 
 
@@ -96,6 +103,47 @@ def test_what_agent_and_commands_write_is_the_owners(work: Work) -> None:
     assert (work.path / "script").read_bytes() == b"#!/bin/sh\r\ntrue\r\n\n"
     for name in ("link", "two\nlines and blank", ".env", "deep/key"):
         assert found[name] == before[name]
+
+
+KILLED = """
+import asyncio, os, sys
+from runner.config.models import Config
+from runner.host.host import Host
+
+async def main():
+    host = Host(Config.model_validate_json(sys.argv[1]), "alice")
+    await host.start()
+    os._exit(9)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("tier", every_tier("projects_owner", pytest.mark.root))
+async def test_nothing_that_the_runner_does_touches_it(tier: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxo-") as root:
+        work = Work(Path(root), tier)
+        before = work.listed()
+        config = Config(
+            workspace_root=f"{root}/w", runtime_dir=f"{root}/r", embedder=HASHING, **work.settings
+        )
+        given = config.model_dump_json(exclude_defaults=True)
+        killed = [sys.executable, "-c", KILLED, given]
+        done = subprocess.run(killed, check=False, capture_output=True, text=True)
+        assert done.returncode == 9, done.stderr
+        assert f"{root}/r" in Path("/proc/self/mountinfo").read_text()
+        async with Host(config, "alice") as host:
+            assert work.listed() == before
+            assert (await host.check_boundary()).passed
+            await host.restart()
+            async with await GatewayClient.open(await host.gateway(), channel_name="t") as agent:
+                await agent.back_up_memory()
+            assert work.listed() == before
+        assert f"{root}/r" not in Path("/proc/self/mountinfo").read_text()
+        subprocess.run([*killed], check=False, capture_output=True)
+        await remove(config, "alice")
+        assert work.listed() == before
+        assert not (Path(root) / "w/alice").exists()
 
 
 def test_nobody_reads_what_is_hidden(work: Work) -> None:

@@ -222,7 +222,7 @@ def test_a_file_system_without_them_is_read_only_until_its_owner_grants_it(
 ) -> None:
     source = overlay.source()
     assert (source.path, source.writable) == (overlay.path, False)
-    assert "its file system (overlay) has no mounts with mapped ids" in source.reason
+    assert "its file system has no mounts with mapped ids" in source.reason
     assert "setfacl" in source.reason
     overlay.path.chmod(0o777)
     assert not overlay.source().writable
