@@ -409,7 +409,9 @@ class Host:
         if self.workspace.here:
             self._prepare_disk()
         self._mapped = MappedMounts(
-            self._runtime.projects, own_kernel=self._capabilities.own_kernel
+            self._runtime.projects,
+            own_kernel=self._capabilities.own_kernel,
+            by_engine=Role.AGENT in self._capabilities.own_files,
         )
         stack.push_async_callback(self._end, "mounts of projects", self._unmount)
         if await self._open_projects(config):

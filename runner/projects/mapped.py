@@ -57,11 +57,15 @@ class MappedMounts:
     """The mounts of one user's host, in a `directory` that is its own. Blocks.
 
     They are on a file system in memory that no other mount namespace gets, and all go with it. What
-    serves guests that have a kernel of their own makes files as root and then gives them away.
+    serves guests that have a kernel of their own makes files as root and then gives them away. An
+    engine that starts guests, if they are started `by_engine`, has to see them.
     """
 
-    def __init__(self, directory: Path, *, own_kernel: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, own_kernel: bool = False, by_engine: bool = False
+    ) -> None:
         self._directory = directory
+        self._by_engine = by_engine
         self._own_kernel = own_kernel
         self._made: dict[str, tuple[object, ...]] = {}
 
@@ -112,6 +116,8 @@ class MappedMounts:
         place = self._directory / name
         wanted = (found.st_dev, found.st_ino, found.st_uid, found.st_gid, guest, writable)
         if self._made.get(name) != wanted:
+            if self._by_engine:
+                _require_seen()
             also = f"\n{_NOBODYS} 0 1" if self._own_kernel else ""
             owner = found.st_uid, found.st_gid
             ids = [f"{ours} {its} 1{also}" for ours, its in zip(owner, guest, strict=True)]
@@ -146,6 +152,15 @@ class MappedMounts:
     def _take(self, name: str) -> None:
         _called("umount2", os.fsencode(self._directory / name), _DETACH | _NO_FOLLOW)
         del self._made[name]
+
+
+def _require_seen() -> None:
+    """Raises `OSError` if a container engine does not see what is mounted here, as from a unit of
+    systemd that has a copy of the machine's mounts."""
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        words = line.partition(" - ")[0].split()
+        if words[4] == "/" and any(word.startswith("master:") for word in words[6:]):
+            raise OSError(errno.EXDEV, "the engine does not see what the runner mounts")
 
 
 def _map(tree: int, ids: Sequence[str], *, writable: bool) -> None:

@@ -124,9 +124,8 @@ async def test_nothing_that_the_runner_does_touches_it(tier: str) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxo-") as root:
         work = Work(Path(root), tier)
         before = work.listed()
-        config = Config(
-            workspace_root=f"{root}/w", runtime_dir=f"{root}/r", embedder=HASHING, **work.settings
-        )
+        places = {"workspace_root": f"{root}/w", "runtime_dir": f"{root}/r"}
+        config = Config.model_validate({**places, "embedder": HASHING, **work.settings})
         given = config.model_dump_json(exclude_defaults=True)
         killed = [sys.executable, "-c", KILLED, given]
         done = subprocess.run(killed, check=False, capture_output=True, text=True)

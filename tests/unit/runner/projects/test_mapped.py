@@ -204,6 +204,23 @@ def test_what_the_runner_lacks_is_told(project: Project) -> None:
     assert "setfacl -R -m u:15023:rwX,d:u:15023:rwX,d:u:1000:rwX '/p q'" in said
 
 
+@pytest.mark.root
+def test_what_the_engine_does_not_see_is_told(project: Project) -> None:
+    """As of a unit of systemd that has mounts of its own."""
+    script = (
+        "import os, sys; from pathlib import Path; from runner.projects.mapped import MappedMounts;"
+        "fd = os.open(sys.argv[1], os.O_PATH); m = MappedMounts(Path(sys.argv[2]), by_engine=True);"
+        "print(m.source_for('p', Path('/p'), fd, (15023, 15023), writable=True)); m.clear()"
+    )
+    copied = 'mount --make-shared / && unshare --mount --propagation=slave "$@"; true'
+    command = ["unshare", "--mount", "sh", "-c", copied, "sh", sys.executable]
+    said = subprocess.run(
+        [*command, "-c", script, project.path, project.place], capture_output=True, check=True
+    ).stdout.decode()
+    assert "the engine does not see what the runner mounts" in said
+    assert "writable=False" in said
+
+
 @pytest.fixture
 def overlay(tmp_path: Path) -> Iterator[Project]:
     places = {name: tmp_path / name for name in ("lower", "upper", "work", "merged")}
