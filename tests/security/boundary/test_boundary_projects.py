@@ -3,6 +3,7 @@ there or does not hold is caught, and the self-test leaves nothing behind in the
 
 import os
 import socket
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,6 +160,26 @@ async def test_what_is_mounted_below_is_caught(guarded: GuardedHost, code: Path)
     )
     assert "/projects/code/src is mounted from" in found["mounts"]
     assert ".oxydra is there as /projects/code/src" in found["private_paths"]
+
+
+@pytest.mark.docker
+@pytest.mark.root
+async def test_what_is_mounted_below_stays_out_of_containers(
+    guarded: GuardedHost, code: Path
+) -> None:
+    """Engines bind what is below as well, unless they are told not to."""
+    shell_image()
+    uid = guarded.give_to_guest()
+    os.chmod(guarded.root, 0o755)
+    project = opened(code, uid)
+    subprocess.run(["mount", "--bind", guarded.alice / ".oxydra", code / "src"], check=True)
+    try:
+        launch = of(guarded.launch((uid, uid), Network.NONE), project)
+        launch = replace(launch, command=("oxydra-shell-daemon", *launch.command[4:]))
+        driver = driver_for(Config(container=ContainerSettings(images=TEST_IMAGES)), "container")
+        assert hits(await guarded.probe_with(driver, launch)) == {}
+    finally:
+        subprocess.run(["umount", "--lazy", code / "src"], check=True)
 
 
 @pytest.mark.bubblewrap
