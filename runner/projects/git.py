@@ -20,8 +20,8 @@ _FURTHER: Final = (("include", "path"), ("includeif", "path"))
 
 
 def places(project: Path) -> Iterator[Path]:
-    """Each directory of hooks and each further configuration that is named where git looks when it
-    is run in `project`, as absolute paths that may not exist."""
+    """The git directories, and each directory of hooks and each further configuration that is named
+    where git looks when it is run in `project`, as absolute paths that may not exist."""
     found = (each for each in (project, *project.parents) if os.path.lexists(each / ".git"))
     if (top := next(found, None)) is None:
         return
@@ -29,6 +29,7 @@ def places(project: Path) -> Iterator[Path]:
     if named := re.match(r"gitdir:\s*(.+)", _text(own)):
         own = top / named[1].rstrip()
     common, home = own / _text(own / "commondir").strip(), Path("~").expanduser()
+    yield from (own, common)
     waiting = [
         *(home / ".gitconfig", home / ".config/git/config", Path("/etc/gitconfig")),
         *(common / "config", own / "config.worktree"),

@@ -32,8 +32,9 @@ from runner.config.trust import own_accounts
 from runner.errors import WorkspaceError
 from runner.projects import git, hiding
 from runner.projects.mapped import MappedMounts
-from runner.projects.survey import Survey, look
+from runner.projects.survey import Survey, doors, look
 from runner.workspace.beneath import open_beneath
+from runner.workspace.directories import descriptor
 from runner.workspace.mounts import Access, BoundMount, Mount
 
 WALLS: Final = (".git", ".vscode", ".idea", ".devcontainer", ".hg", ".jj")
@@ -443,19 +444,33 @@ def _walls(
     path: Path, directory: int, lifted: set[str], shared: Iterable[str]
 ) -> tuple[dict[str, Identity], str]:
     """What is read-only below a project, and why the whole must be; "" if it need not."""
-    wanted = dict.fromkeys((*WALLS, *_named_by_git(path)))
+    wanted = [*WALLS, *_inside(path, git.places(path))]
     found: dict[str, Identity] = {}
-    for wall in (each for each in wanted if each not in lifted):
-        if wall == ".":
-            return {}, "git runs hooks that lie in it: git config core.hooksPath .githooks"
+    for wall in wanted:  # links in walls lead to further ones
+        if wall in found or wall in lifted:
+            continue
         try:
             seen = os.stat(wall, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        if not (stat.S_ISDIR(seen.st_mode) or stat.S_ISREG(seen.st_mode)):
-            why = f"{wall} is neither a directory nor a file, so it cannot be made read-only"
+        files, links, why = list[str](), list[str](), ""
+        if wall == ".":
+            return {}, "git runs hooks that lie in it: git config core.hooksPath .githooks"
+        if stat.S_ISDIR(seen.st_mode):
+            try:
+                with descriptor(wall, os.O_RDONLY | os.O_DIRECTORY, directory) as opening:
+                    files, links = doors(opening)
+            except OSError as error:
+                why = f"{wall} cannot be looked through ({error.strerror})"
+        elif not stat.S_ISREG(seen.st_mode):
+            why = f"{wall} is neither a directory nor a file"
+        if files or (stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1):
+            other = visible_name("/".join((wall, *files[:1])))
+            why = f"{other} has another name, by which it could be written"
+        if why:
             return {}, f"{why}; to let commands write to it: lift = ['{wall}']"
         found[wall] = _identity(seen)
+        wanted += _inside(path, (path / wall / link for link in links))
     inside = [each for each in shared if each not in lifted and each.partition("/")[0] not in found]
     for place, seen in _found(directory, inside).items():
         found[place] = _identity(seen)
@@ -464,10 +479,10 @@ def _walls(
     return found, ""
 
 
-def _named_by_git(path: Path) -> Iterator[str]:
-    """The entry of a project in which git looks for hooks or settings, as its settings say; "." is
-    the project. The whole entry: who can rename a directory can put another in its place."""
-    for place in git.places(path):
+def _inside(path: Path, places: Iterable[Path]) -> Iterator[str]:
+    """The entries of a project in which these places are, by their names and where links lead; "."
+    is the project. The whole entry: who can rename a directory can put another in its place."""
+    for place in places:
         for named in (place, Path(os.path.realpath(place))):
             if named.is_relative_to(path):
                 yield (*named.relative_to(path).parts, ".")[0]

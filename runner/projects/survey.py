@@ -97,6 +97,22 @@ def look(
     return survey
 
 
+def doors(directory: int) -> tuple[list[str], list[str]]:
+    """What else could be written in the place of what lies below an open directory: its files that
+    have another name, and its links. Git shares objects of clones so, and checks them by what they
+    hold."""
+    files, links = list[str](), list[str]()
+    for entry in walk(directory):
+        if "objects" not in entry.above:
+            with suppress(FileNotFoundError):
+                found = entry.found.stat(follow_symlinks=False)
+                if stat.S_ISLNK(found.st_mode):
+                    links.append(entry.path)
+                elif found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+                    files.append(entry.path)
+    return files, links
+
+
 def _note(into: list[str], path: str) -> None:
     if len(into) < _NAMED_MAX:
         into.append(path)

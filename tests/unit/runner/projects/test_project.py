@@ -131,6 +131,18 @@ def test_what_git_is_told_to_read_in_the_project_is_a_wall(
     assert set(opening(code).walls) == {*module.WALLS, wall}
 
 
+@pytest.mark.parametrize("shared", ["", "../../common"])
+def test_a_git_directory_elsewhere_in_the_project_is_a_wall(
+    code: Path, opening: Callable[..., Project], shared: str
+) -> None:
+    (code / ".git").rmdir()
+    (code / "meta/git").mkdir(parents=True)
+    (code / "common").mkdir()
+    (code / ".git").write_text("gitdir: meta/git\n")
+    (code / "meta/git/commondir").write_text(shared)
+    assert set(opening(code).walls) == {*module.WALLS, "meta", *(["common"] if shared else [])}
+
+
 def test_the_configuration_of_a_worktree_is_read(
     root: Path, code: Path, opening: Callable[..., Project]
 ) -> None:
@@ -157,6 +169,44 @@ def test_what_cannot_be_a_wall_makes_the_whole_read_only(
     assert (found.writable, rows(found)) == (False, {"/projects/code": Access.READ_ONLY})
     assert "lift = ['.idea']" in found.reason
     assert opening(code, lift=(".idea",)).writable
+
+
+@pytest.mark.parametrize("wall", [".git/config", ".git", ".git/objects/pack/x"])
+def test_a_wall_with_a_second_door_makes_the_whole_read_only(
+    code: Path, opening: Callable[..., Project], wall: str
+) -> None:
+    """The attack: while `.git` was lifted, a command gave its configuration another name."""
+    if wall == ".git":
+        (code / ".git").rmdir()
+    (code / wall).parent.mkdir(parents=True, exist_ok=True)
+    (code / wall).touch()
+    os.link(code / wall, code / "src/innocent")
+    found = opening(code)
+    if "objects" in wall:
+        assert found.writable
+        return
+    assert f"{wall} has another name, by which it could be written" in found.reason
+    assert rows(found) == {"/projects/code": Access.READ_ONLY}
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "further"),
+    [
+        (".git/hooks", "../scripts/hooks", {"scripts"}),
+        (".git/hooks/pre-commit", "../../scripts/pre-commit", {"scripts"}),
+        (".vscode/tasks.json", "../scripts/missing", {"scripts"}),
+        (".git/config", "../scripts/missing/config", {"scripts"}),
+        (".git/inside", "config", set()),
+        (".git/outside", "/etc/passwd", set()),
+    ],
+)
+def test_where_links_of_a_wall_lead_is_a_wall_too(
+    code: Path, opening: Callable[..., Project], link: str, target: str, further: set[str]
+) -> None:
+    (code / "scripts").mkdir()
+    (code / link).parent.mkdir(exist_ok=True)
+    (code / link).symlink_to(target)
+    assert set(opening(code).walls) == {*module.WALLS, *further}
 
 
 def test_where_the_hooks_are_the_project_it_is_only_read(
