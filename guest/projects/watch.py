@@ -42,7 +42,7 @@ _WALKS_MAX: Final = 3
 
 _RUN: Final = re.compile(
     r"""\.envrc|\.mcp\.json|\.oxydra.*|\.autoenv(\.zsh)?|\.env\.zsh|\.exrc|\.l?vimrc|\.nvimrc
-    |\.nvim\.lua|\.dir-locals\.el|\.?mise\.toml|\.gdbinit|\.lldbinit|hgrc|\.devcontainer\.json""",
+    |\.nvim\.lua|runner\.toml|\.dir-locals\.el|\.?mise\.toml|\.gdbinit|\.lldbinit|hgrc|\.devcontainer\.json""",
     re.VERBOSE,
 )
 _EDITOR: Final = re.compile(

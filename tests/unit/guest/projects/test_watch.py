@@ -559,6 +559,7 @@ def test_other_spellings_of_git_are_moved_aside(
         ".envrc",
         ".ENVRC",
         ".mcp.json",
+        "runner.toml",
         ".oxydra.toml",
         ".oxydra",
         ".vscode/tasks.json",
