@@ -1,12 +1,12 @@
 """The Agent Client Protocol: an editor talks to a user's agent.
 
-The editor's files are not the agent's: what it mentions is shown to the agent as text, and what the
-agent writes lies in the user's workspace.
+What an editor mentions is shown to the agent as text, and what the agent writes lies in the user's
+workspace, or in the folder that the editor has open, where that is a project.
 """
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from importlib.metadata import version
 from typing import Any, Final
@@ -154,12 +154,18 @@ Block = (
 class EditorAgent:
     """Serves one editor with the agent behind `gateway`.
 
-    A session of the editor is a session of the agent. The directory that an editor names, and its
-    MCP servers, are not used: the agent's tools see the user's workspace only.
+    A session of the editor is a session of the agent. `open_folder` makes the directory that an
+    editor names a project, and returns its name; without it the agent's tools see the user's
+    workspace only. The editor's MCP servers are not used.
     """
 
-    def __init__(self, gateway: GatewayClient) -> None:
+    def __init__(
+        self,
+        gateway: GatewayClient,
+        open_folder: Callable[[str], Awaitable[str]] | None = None,
+    ) -> None:
         self._gateway = gateway
+        self._open_folder = open_folder
         self._running: dict[str, str] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._editor: Any = None
@@ -186,22 +192,42 @@ class EditorAgent:
             auth_methods=[],
         )
 
-    async def new_session(self, **_: Any) -> schema.NewSessionResponse:
+    async def new_session(
+        self, cwd: str, additional_directories: list[str] | None = None, **_: Any
+    ) -> schema.NewSessionResponse:
         try:
-            created = await self._gateway.create_session()
+            project = await self._project(cwd, additional_directories)
+            created = await self._gateway.create_session(project=project)
         except WireError as error:
             raise _refused(error) from None
         return schema.NewSessionResponse(session_id=created.session_id)
 
+    async def _project(self, cwd: str, others: list[str] | None) -> str:
+        """The name of the session's project; "" where folders are not opened."""
+        if self._open_folder is None:
+            return ""
+        if others:
+            raise WireError(
+                Code.INVALID_ARGUMENT,
+                "additional directories cannot be opened",
+                resolution="open one folder in the editor, and further ones by: "
+                "runner projects open DIR",
+            )
+        return await self._open_folder(cwd)
+
     async def load_session(
         self,
+        cwd: str,
         session_id: str,
+        additional_directories: list[str] | None = None,
         **_: Any,
     ) -> schema.LoadSessionResponse:
         """Tell what was said in a session. A turn that runs in it is followed from its start."""
         try:
             running = await self._gateway.list_turns(session_id, running_only=True)
             history = await self._gateway.get_session(session_id, _HISTORY_EVENTS)
+            if project := await self._project(cwd, additional_directories):
+                await self._gateway.create_session(session_id, project=project)
         except WireError as error:
             raise _refused(error) from None
         ids = {turn.turn_id for turn in running}

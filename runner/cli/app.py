@@ -28,7 +28,10 @@ from runner.cli.command_tree import (
 )
 from runner.cli.options import (
     AsJson,
+    Hide,
+    Lift,
     Options,
+    With,
     for_the_same,
     options_first,
     program,
@@ -65,6 +68,7 @@ _GROUPS: Final = {
         "operation.credentials",
         "Give a running agent the key of a model's provider, and see where keys are from.",
     ),
+    "projects": ("projects", "Open and close directories of yours to the agent."),
     "memory": (
         "memory.group",
         "Find, write, correct and forget what an agent remembers; back it up and move it.",
@@ -356,12 +360,20 @@ def usage(
 
 @app.command()
 def chat(
-    context: typer.Context, session: Session = None, last: Last = False, model: Model = ""
+    context: typer.Context,
+    session: Session = None,
+    last: Last = False,
+    model: Model = "",
+    directories: With = None,
+    hide: Hide = None,
+    lift: Lift = None,
 ) -> None:
     """Talk to the agent; starts it where it does not run."""
     from runner.cli.chat.chat import chat as converse
+    from runner.cli.projects import Folders
 
     _one_of(session, last)
+    folders = Folders.of(directories, hide, lift)
     options: Options = context.obj
     config = _config_for_talking(options)
     if config is not None and options.nothing_is_chosen():
@@ -370,7 +382,9 @@ def chat(
         ask_first(options)
         config = options.load()
     raise typer.Exit(
-        asyncio.run(converse(options, config, session=session, last=last, model=model))
+        asyncio.run(
+            converse(options, config, session=session, last=last, model=model, folders=folders)
+        )
     )
 
 
@@ -383,20 +397,32 @@ def ask(
     session: Session = None,
     last: Last = False,
     model: Model = "",
+    directories: With = None,
+    hide: Hide = None,
+    lift: Lift = None,
     json: Annotated[
         bool, typer.Option("--json", help="Every event of the turn as a line of JSON.")
     ] = False,
 ) -> None:
     """Ask one question: the answer goes to standard output, everything else to standard error."""
     from runner.cli.chat.ask import ask as ask_once
+    from runner.cli.projects import Folders
 
     _one_of(session, last)
+    folders = Folders.of(directories, hide, lift)
     options: Options = context.obj
     config = _config_for_talking(options)
     raise typer.Exit(
         asyncio.run(
             ask_once(
-                options, config, question, session=session, last=last, model=model, as_json=json
+                options,
+                config,
+                question,
+                session=session,
+                last=last,
+                model=model,
+                as_json=json,
+                folders=folders,
             )
         )
     )
@@ -411,11 +437,21 @@ def mcp(context: typer.Context) -> None:
 
 
 @app.command("acp")
-def editor(context: typer.Context) -> None:
+def editor(
+    context: typer.Context,
+    with_folder: Annotated[
+        Literal["rw", "ro"] | None,
+        typer.Option(
+            "--with-folder",
+            help="Let the agent work in the folder that the editor has open, or only read it.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Serve the agent to an editor that starts this command, by the Agent Client Protocol."""
     from runner.cli.servers import serve_editor
 
-    asyncio.run(serve_editor(context.obj))
+    asyncio.run(serve_editor(context.obj, with_folder))
 
 
 def _one_of(session: str | None, last: bool) -> None:

@@ -41,6 +41,30 @@ HOSTING: Final = frozenset({"acp", "ask", "chat", "doctor", "mcp", "serve", "sta
 """Commands that start guests, or examine what a start needs."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="DIR[:ro]",
+        help="Let the agent work in this directory of yours, or only read it.",
+        show_default=False,
+    ),
+]
+Hide = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hide", metavar="PATH", help="A file in it that nobody reads.", show_default=False
+    ),
+]
+Lift = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lift",
+        metavar="PATH",
+        help='What may be written in it, too: ".git" for commits.',
+        show_default=False,
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -55,6 +79,8 @@ def options_first(words: Sequence[str]) -> list[str]:
             rest += [word, *left]
         elif word in _FLAGS or (name in VALUED and equals):
             front.append(word)
+        elif word == "--with-folder":
+            rest.append("--with-folder=rw")
         elif word in VALUED and (value := next(left, None)) is not None:
             front += [word, value]
         else:

@@ -24,6 +24,7 @@ from runner.cli.agent import connect, lasting_agent
 from runner.cli.operation.launching import launch
 from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
+from runner.cli.projects import Folders, not_ours, opened_first
 from runner.cli.setup.config import change_settings, settings_file
 from runner.config.loading import LoadedSettings
 from runner.config.models import Config
@@ -147,8 +148,9 @@ def in_one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-async def serve_editor(options: Options) -> None:
-    """Serve one editor until it leaves. Raises `WireError` if there is none at the other end of the
+async def serve_editor(options: Options, with_folder: str | None = None) -> None:
+    """Serve one editor until it leaves. `with_folder`, "rw" or "ro", opens the folder of each of
+    its sessions as a project. Raises `WireError` if there is none at the other end of the
     standard streams, or no agent to begin with."""
     with packages("acp", "the Agent Client Protocol"):
         import acp
@@ -164,9 +166,18 @@ async def serve_editor(options: Options) -> None:
     lines = logging.StreamHandler()
     lines.addFilter(in_one_line)
     logging.getLogger().addHandler(lines)
+    config = None if options.connect is not None else options.load()
+
+    async def open_folder(cwd: str) -> str:
+        suffix = ":ro" if with_folder == "ro" else ""
+        folders = Folders.of([cwd + suffix])
+        return await opened_first(folders, config, options.user_id, logging.getLogger().info)
+
+    if with_folder is not None and config is None:
+        raise not_ours()
     await (await connect(options)).close()
     async with lasting_agent(options, _EDITORS) as gateway:
-        agent = EditorAgent(gateway)
+        agent = EditorAgent(gateway, open_folder if with_folder else None)
         try:
             await acp.run_agent(cast("acp.Agent", agent))
         finally:

@@ -102,12 +102,16 @@ class GatewayClient:
         return self.hello
 
     async def create_session(
-        self, session_id: str = "", title: str = "", *, temporary: bool = False
+        self, session_id: str = "", title: str = "", *, temporary: bool = False, project: str = ""
     ) -> gateway_pb2.Session:
         """Create a session, or return the one with this id if the user has it already. Nothing is
-        kept of a `temporary` one."""
+        kept of a `temporary` one. It works in `project`, if that names one."""
         request = gateway_pb2.CreateSessionRequest(
-            session_id=session_id, title=title, channel=self._name, temporary=temporary
+            session_id=session_id,
+            title=title,
+            channel=self._name,
+            temporary=temporary,
+            project=project,
         )
         return await _call(self._stub.CreateSession, request)
 

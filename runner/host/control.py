@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from inspect import isawaitable
 from typing import Any, Final, Protocol
@@ -211,6 +211,26 @@ class ControlClient:
         changed by it."""
         request = control_pb2.GrantEgressRequest(role=role, grant=grant, withdraw=withdraw)
         return (await answered(self._stub.GrantEgress(request, timeout=_GUEST_S))).changed
+
+    async def open_project(
+        self,
+        path: str,
+        *,
+        name: str = "",
+        write: bool = False,
+        hide: Sequence[str] = (),
+        lift: Sequence[str] = (),
+    ) -> control_pb2.OpenProjectReply:
+        """Show a directory to the agent and its commands, which start anew unless it is open."""
+        request = control_pb2.OpenProjectRequest(
+            path=path, name=name, write=write, hide=hide, lift=lift
+        )
+        return await answered(self._stub.OpenProject(request, timeout=_GUEST_S))
+
+    async def close_project(self, name: str) -> None:
+        """Take away what was opened so."""
+        request = control_pb2.CloseProjectRequest(name=name)
+        await answered(self._stub.CloseProject(request, timeout=_GUEST_S))
 
     async def stop(self) -> None:
         """Stop the host and wait until nothing of it is left.

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wire import zones
 from wire.errors import Code, WireError
@@ -35,6 +35,7 @@ from runner.config.tiers import tables
 from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError, packages
+from runner.host import projects
 from runner.host.control import ControlServer
 from runner.host.credentials import Credentials
 from runner.host.embedder import Embedder, EmbedderHome
@@ -79,7 +80,8 @@ class Host:
     """The host of one user, in this process. An async context manager; `stop` is idempotent.
 
     `reload` returns the settings for a `restart`; without it a restart keeps the old ones. The
-    other arguments are for tests and tools.
+    projects `opened` are shown besides those of the settings. The other arguments are for tests
+    and tools.
     """
 
     def __init__(
@@ -93,12 +95,14 @@ class Host:
         environ: Mapping[str, str] | None = None,
         working_directory: Path | None = None,
         agent_command: tuple[str, ...] = AGENT_COMMAND,
+        opened: Mapping[str, ProjectSettings] | None = None,
     ) -> None:
         self.user_id = user_id
         self.notices: list[str] = []
         self._of_settings: list[str] = []
         self._of_projects: list[str] = []
-        self.opened: dict[str, ProjectSettings] = {}
+        self._checked: tuple[Project, ...] = ()
+        self.opened = dict(opened or {})
         """The projects that a person has opened, until this host ends."""
         self.config = config
         self._reload = reload
@@ -213,6 +217,7 @@ class Host:
             boundary=self._guests.boundary,
             memory=memory,
             kernel=self.kernel,
+            projects=self._projects(),
         )
 
     async def all_notices(
@@ -264,6 +269,57 @@ class Host:
                 if egress.role == role and not egress.wanted and (why := egress.why_idle):
                     raise not_restartable(role, why)
             await self._guests.restart(role)
+
+    async def open_project(self, **request: Any) -> control_pb2.OpenProjectReply:
+        """Show a directory to the agent and its commands, which start anew unless it is open.
+
+        Raises `WireError` if it cannot be used, or while a turn runs; then nothing changes.
+        """
+        async with self._restart_lock:
+            known = {**self.config.for_user(self.user_id).workspace.projects, **self.opened}
+            name, settings = projects.wanted(request, known, self.opened)
+            is_open = any(project.name == name for project in self._checked)
+            notices = []
+            if not is_open or known.get(name) != settings:
+                await self._with_opened({**self.opened, name: settings}, required=(name,))
+                notices = [projects.STARTED_ANEW]
+            (found,) = (each for each in self._projects() if each.name == name)
+        return control_pb2.OpenProjectReply(project=found, notices=notices)
+
+    async def close_project(self, name: str) -> None:
+        """Take away what was opened so. Raises `WireError` as `open_project` does."""
+        async with self._restart_lock:
+            if name not in self.opened:
+                settings = self.config.for_user(self.user_id).workspace
+                raise projects.not_opened(name, settings.projects, self.opened)
+            left = {other: each for other, each in self.opened.items() if other != name}
+            await self._with_opened(left)
+
+    async def _with_opened(
+        self, opened: dict[str, ProjectSettings], required: Collection[str] = ()
+    ) -> None:
+        """Start the guests anew with these projects besides those of the settings; with those that
+        were open before, if that fails."""
+        if self._starting is not None:
+            raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
+        async with await self._agent() as agent:
+            await projects.refuse_during_turns(agent)
+        before, self.opened = self.opened, opened
+        try:
+            await self._take_up(self.config, required)
+            await self._guests.restart("")
+        except BaseException:
+            self.opened = before
+            await self._take_up(self.config)
+            await self._guests.restart("")
+            raise
+
+    def _projects(self) -> list[control_pb2.OpenedProject]:
+        """How the user's projects stand."""
+        return [
+            projects.described(project, configured=project.name not in self.opened)
+            for project in self._checked
+        ]
 
     async def get_egress(self) -> control_pb2.GetEgressReply:
         """What may leave and what has left."""
@@ -414,7 +470,7 @@ class Host:
             by_engine=Role.AGENT in self._capabilities.own_files,
         )
         stack.push_async_callback(self._end, "mounts of projects", self._unmount)
-        if await self._open_projects(config):
+        if await self._open_projects(config, required=self.opened):
             self._launchers = self._new_launchers(config)
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)
@@ -546,16 +602,16 @@ class Host:
             found, told = await asyncio.to_thread(opening, wanted, around, guest, self._mapped)
         elif required:
             raise HostError(Code.FAILED_PRECONDITION, told[0])
-        self.workspace = replace(self.workspace, projects=found)
+        self._checked, self.workspace = found, replace(self.workspace, projects=found)
         self.notices = [each for each in self.notices if each not in self._of_projects] + told
         self._of_projects = told
         return True
 
-    async def _take_up(self, config: Config) -> None:
+    async def _take_up(self, config: Config, required: Collection[str] = ()) -> None:
         for name in _FIXED_WHILE_RUNNING:
             if getattr(config, name) != getattr(self.config, name):
                 raise changed_while_running(name)
-        await self._open_projects(config)
+        await self._open_projects(config, required)
         launchers = await asyncio.to_thread(self._new_launchers, config)
         self._guests.take(launchers)
         self._launchers, self.config = launchers, config

@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import acp
@@ -70,7 +73,9 @@ def _is_call(update: Any) -> bool:
 
 
 @asynccontextmanager
-async def opened(house: Household, editor: Editor, *before: str) -> AsyncIterator[Any]:
+async def opened(
+    house: Household, editor: Editor, *before: str, after: tuple[str, ...] = ()
+) -> AsyncIterator[Any]:
     command, *words = house.command
     async with acp.spawn_agent_process(
         editor,  # type: ignore[arg-type]  # the methods that agents call
@@ -78,6 +83,7 @@ async def opened(house: Household, editor: Editor, *before: str) -> AsyncIterato
         *words,
         *before,
         "acp",
+        *after,
         env=house.environment,
         cwd=house.working_directory,
     ) as (agent, _):
@@ -197,3 +203,26 @@ async def test_an_editor_reaches_an_agent_elsewhere(house: Household) -> None:
     finally:
         serving.terminate()
         serving.wait()
+
+
+@pytest.mark.client(EDITOR, "works in the folder that is open, where it was told to")
+async def test_an_editor_opens_its_folder(house: Household) -> None:
+    place = tempfile.mkdtemp(dir="/var/tmp")
+    folder = Path(place) / "opened"
+    folder.mkdir(mode=0o755)
+    (folder / "a.txt").write_text("one\n")
+    editor = Editor()
+    async with opened(house, editor, after=("--with-folder",)) as agent:
+        session = (await agent.new_session(cwd=str(folder), mcp_servers=[])).session_id
+        await say(agent, session, "read /projects/opened/a.txt")
+        assert "one" in editor.said()
+        await say(agent, session, "write /projects/opened/b.txt: two")
+        assert (folder / "b.txt").read_text().strip() == "two"
+        with pytest.raises(acp.RequestError):
+            await agent.new_session(
+                cwd=str(folder), additional_directories=[NOWHERE], mcp_servers=[]
+            )
+        with pytest.raises(acp.RequestError):
+            await agent.new_session(cwd=NOWHERE, mcp_servers=[])
+    house.works("projects", "close", "opened")
+    shutil.rmtree(place)

@@ -251,6 +251,7 @@ _NAMED: Final = "says what is measured, and is nothing to type"
 _COMPLETION: Final = "in its own shell: tests/unit/runner/cli/test_completion.py"
 _INSTALLS: Final = "installs gigabytes from an index"
 
+_PROJECTS: Final = "tests/e2e/test_projects.py"
 NOT_HERE: Final[Mapping[str, str]] = {
     "make setup-dev": _CI,
     "make serve": "what it runs is played in AN_OPERATOR",
@@ -373,6 +374,11 @@ NOT_HERE: Final[Mapping[str, str]] = {
         "needs a systemd of the user's own"
     ),
     "python -m tools.manifests": "what it writes is compared: tests/unit/deploy/test_manifests.py",
+    'runner ask --with . "why does test_login fail?"': _PROJECTS,
+    "runner projects list": _PROJECTS,
+    "runner projects close api": _PROJECTS,
+    "runner projects open ~/code/api": _PROJECTS,
+    "runner acp --with-folder": "tests/clients/test_acp_client.py",
     "runner --tier kubernetes doctor": "tests/integration/kubernetes/test_one_of_many.py",
 }
 """Why a line is run by no test here; a file that is named exists."""

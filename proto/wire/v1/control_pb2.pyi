@@ -101,6 +101,7 @@ class StatusReply(_message.Message):
     BOUNDARY_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     KERNEL_FIELD_NUMBER: _builtins.int
+    PROJECTS_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     tier: _builtins.str
     workspace: _builtins.str
@@ -122,6 +123,8 @@ class StatusReply(_message.Message):
     def memory(self) -> _gateway_pb2.MemoryStatisticsReply:
         """absent where the agent guest does not answer"""
 
+    @_builtins.property
+    def projects(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenedProject]: ...
     def __init__(
         self,
         *,
@@ -137,14 +140,61 @@ class StatusReply(_message.Message):
         boundary: Global___BoundaryReport | None = ...,
         memory: _gateway_pb2.MemoryStatisticsReply | None = ...,
         kernel: _builtins.str = ...,
+        projects: _abc.Iterable[Global___OpenedProject] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "kernel", b"kernel", "memory", b"memory", "notices", b"notices", "pid", b"pid", "provider", b"provider", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "kernel", b"kernel", "memory", b"memory", "notices", b"notices", "pid", b"pid", "projects", b"projects", "provider", b"provider", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
+
+@_typing.final
+class OpenedProject(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    WRITABLE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    WALLS_FIELD_NUMBER: _builtins.int
+    HIDDEN_FIELD_NUMBER: _builtins.int
+    CONFIGURED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    path: _builtins.str
+    """on the host"""
+    writable: _builtins.bool
+    reason: _builtins.str
+    """why it is read-only although it was to be written"""
+    configured: _builtins.bool
+    """it is from the settings; else it was opened"""
+    @_builtins.property
+    def walls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what can only be read, below `path`"""
+
+    @_builtins.property
+    def hidden(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what nobody reads, below `path`"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        path: _builtins.str = ...,
+        writable: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        walls: _abc.Iterable[_builtins.str] | None = ...,
+        hidden: _abc.Iterable[_builtins.str] | None = ...,
+        configured: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configured", b"configured", "hidden", b"hidden", "name", b"name", "path", b"path", "reason", b"reason", "walls", b"walls", "writable", b"writable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenedProject: _TypeAlias = OpenedProject  # noqa: Y015
 
 @_typing.final
 class BoundaryReport(_message.Message):
@@ -683,3 +733,95 @@ class FollowEgressRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowEgressRequest: _TypeAlias = FollowEgressRequest  # noqa: Y015
+
+@_typing.final
+class OpenProjectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    WRITE_FIELD_NUMBER: _builtins.int
+    HIDE_FIELD_NUMBER: _builtins.int
+    LIFT_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    name: _builtins.str
+    """empty: the directory's own name, or as it is open already"""
+    write: _builtins.bool
+    @_builtins.property
+    def hide(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def lift(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        name: _builtins.str = ...,
+        write: _builtins.bool = ...,
+        hide: _abc.Iterable[_builtins.str] | None = ...,
+        lift: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hide", b"hide", "lift", b"lift", "name", b"name", "path", b"path", "write", b"write"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenProjectRequest: _TypeAlias = OpenProjectRequest  # noqa: Y015
+
+@_typing.final
+class OpenProjectReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def project(self) -> Global___OpenedProject: ...
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        project: Global___OpenedProject | None = ...,
+        notices: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notices", b"notices", "project", b"project"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenProjectReply: _TypeAlias = OpenProjectReply  # noqa: Y015
+
+@_typing.final
+class CloseProjectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseProjectRequest: _TypeAlias = CloseProjectRequest  # noqa: Y015
+
+@_typing.final
+class CloseProjectReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseProjectReply: _TypeAlias = CloseProjectReply  # noqa: Y015

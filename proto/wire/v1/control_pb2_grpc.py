@@ -107,6 +107,16 @@ class RunnerControlStub:
                 request_serializer=wire_dot_v1_dot_control__pb2.FollowEgressRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_egress__pb2.EgressEvent.FromString,
                 _registered_method=True)
+        self.OpenProject = channel.unary_unary(
+                '/wire.v1.RunnerControl/OpenProject',
+                request_serializer=wire_dot_v1_dot_control__pb2.OpenProjectRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.OpenProjectReply.FromString,
+                _registered_method=True)
+        self.CloseProject = channel.unary_unary(
+                '/wire.v1.RunnerControl/CloseProject',
+                request_serializer=wire_dot_v1_dot_control__pb2.CloseProjectRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.CloseProjectReply.FromString,
+                _registered_method=True)
 
 
 class RunnerControlServicer:
@@ -211,6 +221,21 @@ class RunnerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenProject(self, request, context):
+        """Shows a directory of the operator's to the agent and its commands as /projects/NAME, until this
+        host ends. Both start anew; UNAVAILABLE while a turn runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseProject(self, request, context):
+        """Takes away what was opened so.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunnerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -283,6 +308,16 @@ def add_RunnerControlServicer_to_server(servicer, server):
                     servicer.FollowEgress,
                     request_deserializer=wire_dot_v1_dot_control__pb2.FollowEgressRequest.FromString,
                     response_serializer=wire_dot_v1_dot_egress__pb2.EgressEvent.SerializeToString,
+            ),
+            'OpenProject': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenProject,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.OpenProjectRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.OpenProjectReply.SerializeToString,
+            ),
+            'CloseProject': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseProject,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.CloseProjectRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.CloseProjectReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -664,6 +699,60 @@ class RunnerControl:
             '/wire.v1.RunnerControl/FollowEgress',
             wire_dot_v1_dot_control__pb2.FollowEgressRequest.SerializeToString,
             wire_dot_v1_dot_egress__pb2.EgressEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenProject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/OpenProject',
+            wire_dot_v1_dot_control__pb2.OpenProjectRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.OpenProjectReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseProject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/CloseProject',
+            wire_dot_v1_dot_control__pb2.CloseProjectRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.CloseProjectReply.FromString,
             options,
             channel_credentials,
             insecure,

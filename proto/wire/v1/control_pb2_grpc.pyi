@@ -64,6 +64,12 @@ class RunnerControlStub:
     """Allows or denies something until this host ends, before what the settings say."""
     FollowEgress: _grpc.UnaryStreamMultiCallable[_control_pb2.FollowEgressRequest, _egress_pb2.EgressEvent]
     """What is let out and refused, from now on."""
+    OpenProject: _grpc.UnaryUnaryMultiCallable[_control_pb2.OpenProjectRequest, _control_pb2.OpenProjectReply]
+    """Shows a directory of the operator's to the agent and its commands as /projects/NAME, until this
+    host ends. Both start anew; UNAVAILABLE while a turn runs.
+    """
+    CloseProject: _grpc.UnaryUnaryMultiCallable[_control_pb2.CloseProjectRequest, _control_pb2.CloseProjectReply]
+    """Takes away what was opened so."""
 
 @_typing.type_check_only
 class RunnerControlAsyncStub(RunnerControlStub):
@@ -99,6 +105,12 @@ class RunnerControlAsyncStub(RunnerControlStub):
     """Allows or denies something until this host ends, before what the settings say."""
     FollowEgress: _aio.UnaryStreamMultiCallable[_control_pb2.FollowEgressRequest, _egress_pb2.EgressEvent]  # type: ignore[assignment]
     """What is let out and refused, from now on."""
+    OpenProject: _aio.UnaryUnaryMultiCallable[_control_pb2.OpenProjectRequest, _control_pb2.OpenProjectReply]  # type: ignore[assignment]
+    """Shows a directory of the operator's to the agent and its commands as /projects/NAME, until this
+    host ends. Both start anew; UNAVAILABLE while a turn runs.
+    """
+    CloseProject: _aio.UnaryUnaryMultiCallable[_control_pb2.CloseProjectRequest, _control_pb2.CloseProjectReply]  # type: ignore[assignment]
+    """Takes away what was opened so."""
 
 class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
     """The runner's own socket, in a directory that no guest mounts."""
@@ -215,5 +227,23 @@ class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_egress_pb2.EgressEvent], _abc.AsyncIterator[_egress_pb2.EgressEvent]]:
         """What is let out and refused, from now on."""
+
+    @_abc_1.abstractmethod
+    def OpenProject(
+        self,
+        request: _control_pb2.OpenProjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.OpenProjectReply, _abc.Awaitable[_control_pb2.OpenProjectReply]]:
+        """Shows a directory of the operator's to the agent and its commands as /projects/NAME, until this
+        host ends. Both start anew; UNAVAILABLE while a turn runs.
+        """
+
+    @_abc_1.abstractmethod
+    def CloseProject(
+        self,
+        request: _control_pb2.CloseProjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.CloseProjectReply, _abc.Awaitable[_control_pb2.CloseProjectReply]]:
+        """Takes away what was opened so."""
 
 def add_RunnerControlServicer_to_server(servicer: RunnerControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,6 +33,7 @@ from runner.cli.output import (
     neutralise,
     one_line,
 )
+from runner.cli.projects import Folders, opened_first
 from runner.client.following import Connection, followed, started
 from runner.client.gateway import new_turn_id
 from runner.client.turn import TurnSoFar
@@ -51,6 +52,7 @@ async def ask(
     last: bool = False,
     model: str = "",
     as_json: bool = False,
+    folders: Folders = Folders(),  # noqa: B008 - immutable
 ) -> int:
     """Ask one question, with what a pipe brings as its context: the agent of `config`, or without
     one the agent that the access file opens. Returns the exit code.
@@ -63,12 +65,14 @@ async def ask(
     reach = connecting(options, config, resolution="ask again")
 
     async def turn(agent_stays: bool) -> int:
+        project = await opened_first(folders, config, options.user_id, partial(say, streams.stderr))
         async with Connection(reach, first=await reach()) as connection:
             agent = connection.client
             await agent.resolve_model(model)  # before a session is made for one that is not there
             session_id = await session_to_use(agent, session, last=last)
-            if not session_id:
-                session_id = (await agent.create_session()).session_id
+            if project or not session_id:
+                made = await agent.create_session(session_id, project=project)
+                session_id = made.session_id
             show = _Answer(streams, options.mended).show
             if as_json:
                 show = partial(_print_json, streams.stdout)
@@ -86,7 +90,9 @@ async def ask(
                 raise
 
     try:
-        return await until_signalled(with_host(config, options.user_id, turn, streams.stderr))
+        return await until_signalled(
+            with_host(config, options.user_id, turn, streams.stderr, folders)
+        )
     except BrokenPipeError:  # the reader of the answer is gone
         discard(streams.stdout)
         return 0

@@ -23,7 +23,7 @@ from runner.cli.chat.hosting import (
     until_signalled,
     with_host,
 )
-from runner.cli.chat.screen import Screen, Style
+from runner.cli.chat.screen import Screen, Style, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
 from runner.cli.options import Options
 from runner.cli.output import (
@@ -36,6 +36,7 @@ from runner.cli.output import (
     one_line,
     plain_console,
 )
+from runner.cli.projects import Folders, opened_first
 from runner.client.following import RECONNECT_WITHIN_S, Connect
 from runner.config.models import Config
 from runner.errors import HostError
@@ -54,6 +55,7 @@ async def talk(
     reconnect_within_s: float = RECONNECT_WITHIN_S,
     mended: Callable[[str], str] = str,
     agent_stays: bool = True,
+    project: str = "",
     again: Callable[[str], str] = "runner chat --session {}".format,
 ) -> int:
     """Converse until the input ends or the user leaves. Returns the exit code.
@@ -84,8 +86,11 @@ async def talk(
                     hello = await conversation.client.refresh_hello()
             for notice in hello.notices:
                 await screen.status(one_line(mended(notice)))
+            conversation.project = project
             if session or last:
                 found = await session_to_use(conversation.client, session, last=last)
+                if project:
+                    await conversation.client.create_session(found, project=project)
                 await conversation.switch(found)
                 await screen.status(f"session {brief_session(conversation.session_id)} goes on")
             commands = SlashCommands(conversation, screen, host_status)
@@ -113,6 +118,7 @@ async def chat(
     last: bool = False,
     model: str = "",
     streams: Streams | None = None,
+    folders: Folders = Folders(),  # noqa: B008 - immutable
 ) -> int:
     """Chat until the input ends or the user leaves: with the agent of `config`, or without one with
     the agent that the access file opens. Returns the exit code.
@@ -137,6 +143,9 @@ async def chat(
     async def talking(agent_stays: bool) -> int:
         if config is None:
             await (await reach()).close()  # who cannot be reached at the start is not waited for
+        told = partial(say, streams.stderr)
+        wait = streams.stdin.isatty()
+        project = await opened_first(folders, config, options.user_id, told, wait=wait)
         return await talk(
             reach,
             host_status,
@@ -146,10 +155,13 @@ async def chat(
             model=model,
             mended=options.mended_in_chat,
             agent_stays=agent_stays,
+            project=project,
             again=partial(_again, options),
         )
 
-    return await until_signalled(with_host(config, options.user_id, talking, streams.stderr))
+    return await until_signalled(
+        with_host(config, options.user_id, talking, streams.stderr, folders)
+    )
 
 
 def _again(options: Options, session_id: str) -> str:

@@ -26,6 +26,7 @@ from runner.cli.output import (
     status_table,
     table_of,
 )
+from runner.cli.projects import NONE, PROJECTS
 from runner.cli.usage import overview
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
@@ -274,6 +275,16 @@ async def _model(chat: Chat, name: str) -> None:
     await chat.screen.line("\n".join(lines))
 
 
+async def _projects(chat: Chat, _: str) -> None:
+    found = (await chat.host_status()).projects
+    if not found:
+        await chat.screen.line(chat.conversation.mended(NONE), Style.NOTICE)
+        return
+    await chat.screen.table(PROJECTS.table(found))
+    taken_away = chat.conversation.mended("to take one away: runner projects close NAME")
+    await chat.screen.line(taken_away, Style.NOTICE)
+
+
 async def _usage(chat: Chat, _: str) -> None:
     table, notes = await overview(chat.conversation.client, chat.conversation.session_id)
     await chat.screen.table(table)
@@ -316,6 +327,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "details": Command("/details", "show the last turn's tool calls in full", _details),
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
+    "projects": Command("/projects", "list the directories of yours that it sees", _projects),
     "model": Command("/model [NAME]", "show which model answers, or choose another", _model),
     "usage": Command("/usage", "what your requests took, and budgets", _usage),
     "cancel": Command("/cancel", "cancel the running turn (also Ctrl-C)", _cancel),

@@ -90,6 +90,8 @@ class Conversation:
         self.mended = mended
         self._agent_stays = agent_stays
         self._turn_id = ""
+        self.project = ""
+        """In which new sessions work."""
         self._reconnected = False
         self._questions: dict[str, asyncio.Task[None]] = {}
         self.session_id = ""
@@ -125,7 +127,7 @@ class Conversation:
         """Begin a conversation that nothing is kept of, and make it the current one."""
         await self.ensure_connected()
         await self.end_temporary()
-        session = await self.client.create_session(temporary=True)
+        session = await self.client.create_session(temporary=True, project=self.project)
         self._before, self.temporary = self.session_id, True
         self.session_id, self.last_message = session.session_id, ""
 
@@ -153,7 +155,7 @@ class Conversation:
     async def new_session(self, title: str) -> gateway_pb2.Session:
         """Create a session and make it the current one; a temporary one ends."""
         await self.end_temporary()
-        session = await self.client.create_session(title=title)
+        session = await self.client.create_session(title=title, project=self.project)
         self.session_id = session.session_id
         self.last_message = ""
         return session

@@ -17,6 +17,7 @@ from runner.cli.chat.conversation import INTERRUPT
 from runner.cli.chat.screen import say
 from runner.cli.operation.lifecycle import at_first_signal
 from runner.cli.output import one_line
+from runner.cli.projects import Folders
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.runtime import Runtime
@@ -67,10 +68,11 @@ async def with_host(
     user_id: str,
     talk: Callable[[bool], Coroutine[Any, Any, int]],
     stderr: TextIO,
+    folders: Folders = Folders(),  # noqa: B008 - immutable
 ) -> int:
     """Talk while the user's host runs: the one that is there, or one that ends with it and with all
     others that talk by then. `talk` is told whether the host outlives it. Without `config` the host
-    is somebody else's."""
+    is somebody else's. A host that starts has the `folders` open."""
     if config is None:
         return await talk(True)
     runtime = Runtime.locate(config, user_id)
@@ -81,7 +83,7 @@ async def with_host(
             descriptor(runtime.directory / "talking.lock", os.O_RDWR | os.O_CREAT)
         )
         await _take(talking, fcntl.LOCK_SH)
-        stays = await _ensure_host(config, user_id, stack, stderr)
+        stays = await _ensure_host(config, user_id, stack, stderr, folders)
         code = await talk(stays)
         if not stays:
             await _take(
@@ -106,16 +108,19 @@ async def _take(lock: int, how: int, wait: Callable[[], None] = lambda: None) ->
             await asyncio.sleep(_LOOK_S)
 
 
-async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> bool:
+async def _ensure_host(
+    config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO, folders: Folders
+) -> bool:
     """Use the running host, or start one that lives as long as `stack`; returns whether it was
     running."""
     if await host_runs(config, user_id):
         return True
     from runner.host.host import Host
 
+    opened = folders.named(config, user_id)
     say(stderr, f"starting the agent of user {user_id} ...")
     try:
-        host = await stack.enter_async_context(Host(config, user_id))
+        host = await stack.enter_async_context(Host(config, user_id, opened=opened))
     except HostError as error:
         started_meanwhile = error.code is Code.ALREADY_EXISTS and await host_runs(config, user_id)
         if not started_meanwhile:

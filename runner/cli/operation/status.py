@@ -13,6 +13,7 @@ from runner.cli.agent import connect_if_running
 from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
 from runner.cli.output import Shape, as_json, plain_console, print_json
+from runner.cli.projects import line_of
 from runner.logs import printable
 from runner.workspace.workspace import Workspace
 
@@ -33,7 +34,8 @@ async def show_status(options: Options, *, json: bool) -> int:
     `pid`, `started_at`, `version`, `provider`, `notices` and `guests`, a list of `role`, `state`,
     `pid`, `restarts`, `reason`, `since`, `details`, `resident_bytes` and `last_end`. `boundary` is
     null without a shell guest, else `passed`, `checked_at` and `checks`, a list of `name`,
-    `passed` and `details`. `kernel` says whose kernel guests run on. `memory` is null if the agent
+    `passed` and `details`. `kernel` says whose kernel guests run on, `projects` what is open.
+    `memory` is null if the agent
     does not answer at once, else what `runner memory stats --json` prints.
     """
     config = options.load()
@@ -103,6 +105,8 @@ def _print_table(reply: control_pb2.StatusReply, options: Options) -> None:
         soft_wrap=True,
     )
     GUESTS.show(reply.guests, json=False)
+    for project in reply.projects:
+        console.print(Text(f"project: {line_of(project)}"), soft_wrap=True)
     memory = memory_line(reply.memory) if reply.HasField("memory") else "did not answer"
     console.print(Text(printable(f"memory: {memory}")), soft_wrap=True)
     if reply.HasField("boundary"):

@@ -70,7 +70,7 @@ def house(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Household:
     made = Household(gateway)
 
     class Host:
-        def __init__(self, config: Config, user_id: str) -> None:
+        def __init__(self, config: Config, user_id: str, **_: object) -> None:
             self.notices = ["an earlier runner\nwas killed"]
             self.user_id = user_id
 
@@ -132,7 +132,7 @@ async def test_a_host_that_somebody_starts_meanwhile_is_used(
     house: Household, streams: tuple[TextIO, TextIO, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class TooLate:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, *_: object, **__: object) -> None: ...
 
         async def __aenter__(self) -> None:
             house.running = True

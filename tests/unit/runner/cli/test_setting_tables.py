@@ -36,6 +36,9 @@ output = 8
 env = "GH"
 variable = "GH_TOKEN"
 hosts = ["api.github.com"]
+[workspace.projects.api]
+path = "/srv/api"
+hide = [".env"]
 [users.alice.mcp.servers.git.env]
 LOG_LEVEL = "info"
 MORE = "1"
@@ -127,7 +130,7 @@ def test_they_are_shown_name_by_name_and_without_what_may_be_a_key(
     assert found[f"{git}.secret_env.GITHUB_TOKEN"]["value"] == "MY_TOKEN"
     assert found[f"{git}.secret_env.GITHUB_TOKEN"]["line"] == 5
     assert found["mcp.servers.docs.headers_env.Authorization"]["line"] == 9
-    assert found[f"{git}.env.MORE"]["line"] == 20
+    assert found[f"{git}.env.MORE"]["line"] == 23
     table = run_command("config", "show", "--user", "alice").out
     for each in (done.out, table):
         assert not any(secret in each for secret in ("gsk_0123abc", "s3cr", "t0ps3cret"))

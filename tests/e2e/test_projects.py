@@ -1,0 +1,86 @@
+"""A directory of the operator's, given to the agent by the command line."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands.household import Household
+
+pytestmark = pytest.mark.bubblewrap
+
+
+@pytest.fixture(autouse=True)
+def offline(household: Household) -> None:
+    household.environment["OXYDRA_AGENT__PROVIDER"] = "offline"
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+
+
+@pytest.fixture
+def api() -> Iterator[Path]:
+    """A git checkout, on a disk: below /dev, where the household is, nothing can be a project."""
+    place = tempfile.mkdtemp(dir="/var/tmp")
+    directory = Path(place) / "api"
+    directory.mkdir(mode=0o755)
+    subprocess.run(["git", "init", "--quiet", str(directory)], check=True)
+    (directory / "a.py").write_text("print(1)\n")
+    (directory / ".env").write_text("KEY=abc\n")
+    yield directory
+    shutil.rmtree(place)
+
+
+def test_a_question_about_a_directory(household: Household, api: Path) -> None:
+    listed = household.run("ask", "--with", f"{api}:ro", "--hide", ".env", "list /projects/api")
+    assert listed.returncode == 0, listed.stderr
+    assert "/projects/api/a.py" in listed.stdout
+    assert f"/projects/api is {api} · read-only" in listed.stderr
+    refused = household.run(
+        "ask", "--with", f"{api}:ro", "--hide", ".env", "read /projects/api/.env"
+    )
+    assert "KEY" not in refused.stdout
+    assert household.left_behind() == []
+
+
+def test_commands_work_in_it_but_not_in_what_git_runs(household: Household, api: Path) -> None:
+    done = household.works(
+        "ask",
+        *("--with", str(api)),
+        "run cd /projects/api && echo two > b.txt && git status --short; "
+        "mv .git .git2; echo x > .git/hooks/post-checkout",
+    )
+    assert "?? b.txt" in done
+    assert (api / "b.txt").read_text() == "two\n"
+    assert (api / "b.txt").stat().st_uid == api.stat().st_uid
+    assert not (api / ".git2").exists()
+    assert not (api / ".git" / "hooks" / "post-checkout").exists()
+
+
+def test_a_directory_comes_and_goes_while_the_agent_runs(household: Household, api: Path) -> None:
+    household.works("start", "--detach")
+    nothing = household.works("projects", "list")
+    assert "projects open DIR" in nothing
+    told = household.run("ask", "--with", str(api), "list /projects/api").stderr
+    assert "started anew" in told
+    assert "started anew" not in household.run("ask", "--with", str(api), "list /projects").stderr
+    assert "read-write, but for .git" in household.works("projects", "list")
+    assert "/projects/api is" in household.works("status")
+    other = household.run("projects", "open", "/")
+    assert other.returncode == 1
+    assert "cannot use / as a project" in other.stderr
+    assert "fix: " in other.stderr
+    household.works("projects", "close", "api")
+    assert "api" not in household.works("projects", "list")
+    assert "a.py" not in household.works("ask", "list /projects/api")
+    gone = household.run("projects", "close", "api")
+    assert "no project api is open" in gone.stderr
+    household.works("stop")
+
+
+def test_a_directory_that_cannot_be_used_starts_nothing(household: Household) -> None:
+    refused = household.run("ask", "--with", "nowhere", "hello")
+    assert refused.returncode == 1
+    assert "nowhere: No such file or directory" in refused.stderr
+    assert household.left_behind() == []
