@@ -9,14 +9,22 @@ from xdist.workermanage import WorkerController
 
 
 class Scheduling(LoadGroupScheduling):
-    """Goes on when a worker has died: pytest-xdist 3.8 would hand out its finished groups, too, and
-    one test at a time, and a worker that knows of no other test keeps its last one for ever."""
+    """Goes on when a worker has died: pytest-xdist 3.8 would hand out the test that killed it again
+    and its finished groups, too, and one test at a time, and a worker that knows of no other test
+    keeps its last one for ever."""
 
     def remove_node(self, node: WorkerController) -> str | None:
         work = self.assigned_work[node]
+        waiting = [
+            (group, test) for group in work for test, done in work[group].items() if not done
+        ]
+        if waiting:
+            group, ran = waiting[0]
+            work[group][ran] = True
         for group in [group for group, tests in work.items() if all(tests.values())]:
             del work[group]
-        return super().remove_node(node)
+        super().remove_node(node)
+        return ran if waiting else None
 
     def schedule(self) -> None:
         super().schedule()

@@ -72,6 +72,49 @@ def test_every_run_makes_an_attempt_in_containers_and_where_a_tiers_own_code_sto
     ]
 
 
+@pytest.mark.parametrize(("workers", "killed"), [("1", 4), ("2", 10)])
+def test_a_run_goes_on_when_a_worker_has_died_and_names_what_failed(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str, killed: int
+) -> None:
+    """Either nobody else is there and much is left, or another worker, and one test besides what
+    the dead one had finished."""
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        monkeypatch.delenv(name)  # this run may be a worker itself
+    monkeypatch.setenv("PYTHONPATH", str(size.ROOT))
+    pytester.makeconftest("""
+        import os
+        from pathlib import Path
+        from tests.support.workers import WithWorkers
+
+        def pytest_configure(config):
+            if not hasattr(config, "workerinput"):
+                config.pluginmanager.register(WithWorkers())
+
+        def pytest_collection_finish(session):
+            Path(os.environ.get("PYTEST_XDIST_WORKER", "all")).touch()
+    """)
+    pytester.makepyfile(f"""
+        import os, signal, time
+        from pathlib import Path
+        import pytest
+
+        @pytest.mark.parametrize("number", range(12))
+        def test_one(number):
+            worker = os.environ["PYTEST_XDIST_WORKER"]
+            if worker == "gw0" and number == {killed}:
+                os.kill(os.getpid(), signal.SIGKILL)
+            while worker == "gw1" and not Path("gw{workers}").exists():
+                time.sleep(0.02)
+            assert number != 5
+    """)
+    options = ("-n", workers, "--dist", "loadgroup", "-p", "no:cacheprovider", "-p", "no:asyncio")
+    result = pytester.runpytest_subprocess(*options, timeout=45)
+    result.assert_outcomes(passed=10, failed=2)
+    file = "FAILED test_a_run_goes_on_when_a_worker_has_died_and_names_what_failed.py"
+    told = {line for line in result.outlines if line.startswith(file) and line.endswith(")")}
+    assert told == {f"{file}::test_one[{killed}] (???)", f"{file}::test_one[5] (call)"}
+
+
 STARTED: list[str] = []
 
 
