@@ -1,8 +1,10 @@
 """What a copy of a memory has of its notes, page by page."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,38 @@ async def test_a_note_is_whole_but_for_how_often_it_was_recalled(
     assert here[1].access_count == 3
     counted = await copy.execute("SELECT namespace, notes FROM usage")
     assert counted.rows == ((NOTES, 2),)
+
+
+async def test_the_next_page_is_asked_for_while_one_is_written(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await memory.save(f"fact {number}", [], ORIGIN)
+    pull, put, asked, written = sync.pull, sync.put, [], []
+
+    async def asking(*args: Any, **options: Any) -> sync.Page:
+        asked.append(args)
+        return await pull(*args, **options)
+
+    async def writing(copy: Database, of: str, progress: sync.Progress, page: sync.Page) -> Any:
+        written.append(page)
+        async with asyncio.timeout(10):
+            while not page.complete and len(asked) == len(written):
+                await asyncio.sleep(0)
+        return await put(copy, of, progress, page)
+
+    monkeypatch.setattr(sync, "PAGE_ROWS", (2, 2, 2))
+    monkeypatch.setattr(sync, "pull", asking)
+    monkeypatch.setattr(sync, "put", writing)
+    copied = await replica.Replica.open(
+        tmp_path / "replica.db", "", "elsewhere", memory.store.database
+    )
+    try:
+        await copied.sync([NOTES])
+        assert (await copied.database.execute("SELECT COUNT(*) FROM notes")).rows == ((5,),)
+    finally:
+        await copied.close()
+    assert len(asked) == len(written) > 3
 
 
 async def test_a_name_may_be_another_notes_before_that_one_is_known_to_be_gone(
