@@ -166,11 +166,7 @@ class Search:
     """Searches the notes and conversations of one user."""
 
     def __init__(
-        self,
-        place: Searched,
-        vectorizer: Vectorizer,
-        config: MemoryConfig,
-        user: User,
+        self, place: Searched, vectorizer: Vectorizer, config: MemoryConfig, user: User
     ) -> None:
         self._place = place
         self._vectorizer = vectorizer
@@ -221,9 +217,7 @@ class Search:
                 recency=recency,
                 vectors=similarity.vectors if similarity else None,
             )
-            if len(shown) >= wanted or among is not None:
-                break
-            if not crowded(evidence[_NOTES]):
+            if len(shown) >= wanted or among is not None or not crowded(evidence[_NOTES]):
                 break
             # a hidden note may have taken the place of a visible one
             among = await self.allowed(tags, only)
@@ -266,13 +260,7 @@ class Search:
         saved = Dated(note.note_id, note.text, _LATER, embedded.vectors[0])
         only = Only(session_id=session_id)
         return await self._show(
-            ranked,
-            SIMILAR_MAX,
-            [],
-            only,
-            vectors=vectors,
-            saved=saved,
-            without_keys=FIXED,
+            ranked, SIMILAR_MAX, [], only, vectors=vectors, saved=saved, without_keys=FIXED
         )
 
     @property

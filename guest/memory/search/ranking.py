@@ -106,12 +106,6 @@ class Weights:
     keyword: float
     min_similarity: float
 
-    def __post_init__(self) -> None:
-        if min(self.semantic, self.keyword) < 0 or self.semantic + self.keyword <= 0:
-            raise ValueError(
-                "vector_weight and keyword_weight: neither may be negative, nor both zero"
-            )
-
 
 @dataclass
 class Evidence:

@@ -115,13 +115,7 @@ async def notes(
     superseded or scoped to another session."""
     result = await database.execute(
         _NOTES,
-        (
-            HIT_TEXT_MAX_CHARS,
-            json.dumps(list(chunk_ids)),
-            namespace,
-            only.session_id,
-            only.superseded,
-        ),
+        (HIT_TEXT_MAX_CHARS, json.dumps(chunk_ids), namespace, only.session_id, only.superseded),
     )
     found = {}
     for row in result.rows:
@@ -173,7 +167,7 @@ async def conversation(
     result = await database.execute(
         _CONVERSATION,
         (
-            json.dumps(list(chunk_ids)),
+            json.dumps(chunk_ids),
             namespace,
             only.session_id,
             only.asked_in,

@@ -188,9 +188,3 @@ def test_what_is_named_exactly_comes_before_all_else() -> None:
     assert (first.chunk_id, first.exact) == (2, True)
     assert all(each.score <= 0.5 <= first.score and not each.exact for each in others)
     assert ranked(Evidence(words(p1="a"), None, exact={9}))[0].score == 1.0
-
-
-@pytest.mark.parametrize(("semantic", "keyword"), [(0, 0), (-1, 1), (1, -0.1)])
-def test_weights_that_cannot_work_are_refused(semantic: float, keyword: float) -> None:
-    with pytest.raises(ValueError, match="vector_weight and keyword_weight"):
-        Weights(semantic, keyword, 0.2)
