@@ -39,6 +39,7 @@ RACY_NS: Final = 2 * 10**9
 """How long after a change the times of a file may stay the same at the next one."""
 _TOLD_MAX: Final = 20
 _WALKS_MAX: Final = 3
+ROUNDS_MAX: Final = 30
 
 _RUN: Final = re.compile(
     r"""\.envrc|\.mcp\.json|\.oxydra.*|\.autoenv(\.zsh)?|\.env\.zsh|\.exrc|\.l?vimrc|\.nvimrc
@@ -95,7 +96,7 @@ class _Place(NamedTuple):
     head: str
     size: int
     below: list[tuple[str, str | None]]
-    marked: list[tuple[str, str]]
+    marked: list[tuple[str, str, str]]
 
 
 @dataclass
@@ -130,8 +131,18 @@ class _Tree:
 
     def check(self) -> list[str]:
         """Move aside what is not allowed; returns what is told of it."""
+        told, rounds = list[str](), ROUNDS_MAX
+        while rounds and self._has_moved(told):  # what is in a directory that was moved is new
+            rounds -= 1
+        if not rounds:
+            told.insert(
+                0, f"{self.path} could not be watched whole: too much in it was moved aside"
+            )
+        return told
+
+    def _has_moved(self, told: list[str]) -> bool:
         now, before = self._walk(), self.before
-        told, rules, done = [], [], set[str]()
+        rules, done = list[str](), set[str]()
         for path, role in sorted(self._wrong(now).items()):
             old, named = before.entries.get(path), self._named(path)
             if role in ("added", "changed", "removed"):
@@ -145,10 +156,11 @@ class _Tree:
                 if old is not None and is_back:
                     now.entries[path] = old._replace(stamp=())
         if now.lost:
-            told.append(f"{self.path} could not be watched whole: {now.lost[0]}")
+            told.insert(0, f"{self.path} could not be watched whole: {now.lost[0]}")
             now.places, now.entries = before.places | now.places, before.entries | now.entries
         self.before = now
-        return told + rules
+        told += rules
+        return bool(done)
 
     def _walk(self) -> _Seen:
         for _ in range(_WALKS_MAX):
@@ -167,8 +179,8 @@ class _Tree:
             try:
                 with self._directory(path) as descriptor:
                     place = seen.places[path] = self._place(descriptor, path, given, room)
-                    for name, role in place.marked:
-                        self._mark(seen, descriptor, path, name, role)
+                    for name, role, part in place.marked:
+                        self._mark(seen, descriptor, _join(path, name), role, part)
             except PathEscapeError:
                 continue  # a link by now, or another file system, which no guest sees
             except OSError as error:
@@ -210,41 +222,46 @@ class _Tree:
         head = makes["head"] if is_git and not is_named else ""
         place = _Place(stamp, given, "" if is_git else given, head, len(names) + 10, [], [])
         for name, kind in names.items():
-            role, within = self._judged(name, kind, path, place)
+            role, within, is_part = self._judged(name, kind, path, place)
             if kind == "directory":
                 place.below.append((name, within))
             if role:
-                place.marked.append((name, role))
+                place.marked.append((name, role, (within or "") if is_part else ""))
         return place
 
-    def _judged(self, name: str, kind: str, path: str, place: _Place) -> tuple[str, str | None]:
-        """What an entry is watched as, and where in a git directory it is."""
+    def _judged(
+        self, name: str, kind: str, path: str, place: _Place
+    ) -> tuple[str, str | None, bool]:
+        """What an entry is watched as, where in a git directory it is, or what is below it, and
+        whether it is part of that."""
         key, within = plain(name), place.within
         if key == ".git":
             is_plain = name == ".git" and kind in ("directory", "file")
-            return "runs" if not is_plain else "pointer" if kind == "file" else "", ""
-        if name[:-8].endswith(".aside-") and kind == "file":
-            return "", None
+            return "runs" if not is_plain else "pointer" if kind == "file" else "", "", False
+        if name[:-8].endswith(".aside-"):
+            return "", None, False
         if within == _BELOW_EDITOR:
             is_lifted = plain(path.partition("/")[0]) in self._lifted
-            return "" if is_lifted and not _RUN_BELOW.fullmatch(key) else "runs", within
+            return "" if is_lifted and not _RUN_BELOW.fullmatch(key) else "runs", within, False
         if within is not None and (not place.head or key in git.READS):
-            return git.role(kind, _join(within, name)), _join(within, name)
+            return git.role(kind, _join(within, name)), _join(within, name), True
         if _RUN.fullmatch(key):
-            return "runs", _BELOW_EDITOR
+            return "runs", _BELOW_EDITOR, False
         if not path and _EDITOR.fullmatch(key):
-            return "" if key in self._lifted and kind == "directory" else "runs", _BELOW_EDITOR
-        return "rules" if _RULES.fullmatch(key) else "", None
+            is_lifted = key in self._lifted and kind == "directory"
+            return "" if is_lifted else "runs", _BELOW_EDITOR, False
+        return "rules" if _RULES.fullmatch(key) else "", None, False
 
-    def _mark(self, seen: _Seen, descriptor: int, path: str, name: str, role: str) -> None:
+    def _mark(self, seen: _Seen, descriptor: int, path: str, role: str, within: str) -> None:
         """Look at an entry; only a small regular file is opened."""
+        name = path.rpartition("/")[2]
         try:
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=descriptor)
         except FileNotFoundError:
             return
         try:
-            status, place, whole = os.fstat(found), seen.places[path], _join(path, name)
-            old, stamp, data = self._last.entries.get(whole), _stamp(status), None
+            status, old = os.fstat(found), self._last.entries.get(path)
+            stamp, data = _stamp(status), None
             if old is not None and old.stamp == stamp:
                 data = old.data
             elif stat.S_ISLNK(status.st_mode):
@@ -260,9 +277,7 @@ class _Tree:
                 data = data if data is not None and len(data) <= status.st_size else None
         finally:
             os.close(found)
-        is_in_git = place.within not in (None, _BELOW_EDITOR)
-        within = _join(place.within or "", name) if is_in_git else ""
-        seen.entries[whole] = _Entry(role, within, status, stamp, data)
+        seen.entries[path] = _Entry(role, within, status, stamp, data)
 
     def _wrong(self, now: _Seen) -> dict[str, str]:
         """What is not allowed or must be told, and why; what is not allowed is taken from `now`."""
@@ -304,7 +319,7 @@ class _Tree:
         if entry.role != "pointer":
             return False
         said = os.fsdecode(data).removesuffix("\n")
-        if not entry.within:  # a file in the place of a git directory
+        if path.rpartition("/")[2] == ".git":
             said = said.removeprefix("gitdir: ") if said.startswith("gitdir: ") else ""
         target = self._resolved(here, said)
         if target is None or PurePosixPath(entry.within).name == "gitdir":
@@ -329,7 +344,8 @@ class _Tree:
         """Rename an entry and put back what was there. Returns what is told, and whether it is
         back."""
         above, _, name = path.rpartition("/")
-        aside = f"{os.fsdecode(os.fsencode(name)[:200])}.aside-{secrets.token_hex(4)}"
+        kept = os.fsdecode(os.fsencode(name.replace(":", "_"))[:200])
+        aside = f"{kept}.aside-{secrets.token_hex(4)}"
         is_back = False
         try:
             with self._directory(above) as descriptor:

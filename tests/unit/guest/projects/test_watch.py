@@ -474,6 +474,58 @@ def test_a_large_file_that_nobody_changed_stays(
     assert watched(lambda _: None) == []
 
 
+def test_a_git_file_is_read_as_git_reads_it_everywhere(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    """Also where another file of one path would be."""
+
+    def plant(_: Path) -> None:
+        hooks = project / ".git/hooks"
+        repository(project / "x")
+        (hooks / "gitdir: ").mkdir()
+        (project / "x/.git").rename(hooks / "gitdir: /tmp")
+        (hooks / ".git").write_text("gitdir: /tmp\n")
+
+    watched(plant)
+    assert not (project / ".git/hooks/.git").exists()
+
+
+def test_a_directory_that_looks_like_gits_hides_nothing_else(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    def plant(_: Path) -> None:
+        plant_bare_in_place(project)
+        plant_git_file_outside(project)
+        (project / "src/.envrc").write_text("evil")
+
+    assert len(watched(plant)) == 3
+    assert not opened(project)
+    assert not (project / "src/.envrc").exists()
+
+
+def test_what_is_moved_aside_hides_nothing(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    def plant(_: Path) -> None:
+        plant_deep_hook(project)
+        for number in range(5):
+            (project / str(number) / "deep").mkdir(parents=True)
+            (project / "libs").rename(project / str(number) / ".GIT")
+            (project / str(number)).rename(project / "libs")
+
+    assert len(watched(plant)) == 6
+    assert not opened(project)
+    assert watched(lambda _: None) == []
+
+
+def test_what_is_too_deep_to_be_moved_aside_is_told(
+    project: Path, watched: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ROUNDS_MAX", 2)
+    told = watched(lambda _: (project / "src/.GIT/.GIT/.GIT").mkdir(parents=True))
+    assert "too much in it was moved aside" in told[0]
+
+
 def test_what_was_there_is_put_back(project: Path, watched: Callable[..., list[str]]) -> None:
     config, mode = (project / ".git/config").read_bytes(), (project / ".git/config").stat().st_mode
     envrc = (project / ".envrc").read_bytes()
@@ -717,7 +769,7 @@ def test_a_flood_hides_nothing_of_what_is_known(
         plant_deep_hook(project)
 
     told = watched(plant)
-    assert "more than 1,000 entries" in told[-1]
+    assert "more than 1,000 entries" in told[0]
     assert any("moved /projects/work/.git/hooks/pre-commit aside" in line for line in told)
 
 
