@@ -65,7 +65,9 @@ def pair(root: Path, code: Path, tier: str) -> Iterator[UserPair]:
     made = UserPair(
         root=root, tier=tier, container={"runtime": "runsc"}, workspace={"projects": projects}
     )
+    before = os.umask(0o077)  # as that of `runner`
     with made as pair:
+        os.umask(before)
         if tier != "process":
             for path in (code, *code.rglob("*"), root / "docs", root / "docs/a.md"):
                 os.chown(path, *pair.workspace.owner.ids, follow_symlinks=False)
@@ -102,6 +104,7 @@ def test_a_command_writes_where_it_may_and_the_walls_hold(pair: UserPair, code: 
     assert "?? new.txt" in said
     assert "code" in said and "docs" in said  # noqa: PT018
     assert (code / "new.txt").read_text() == "made\n"
+    assert (code / "new.txt").stat().st_mode & 0o777 == 0o644
     assert {name: everything(code / name) for name in walls} == walls
     assert not (code / ".git2").exists()
     assert sorted(path.name for path in (code.parent / "docs").iterdir()) == ["a.md"]
@@ -114,6 +117,7 @@ def test_the_file_tools_keep_to_the_same(pair: UserPair, code: Path) -> None:
     for path in ("/projects/code/.git/config", "/projects/code/.githooks/x", "/projects/docs/b"):
         assert pair.call_tool("file_write", {"path": path, "content": "x"}).is_error
     assert (code / "b.txt").read_text() == "b"
+    assert (code / "b.txt").stat().st_mode & 0o777 == 0o644
     assert not (code / ".githooks/x").exists()
 
 

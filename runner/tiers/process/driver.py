@@ -31,6 +31,8 @@ from runner.workspace.mounts import SERVED, Role
 
 _KILL_TIMEOUT_S: Final = 5.0
 _BLOCK: Final = 64 * 1024
+_UMASK: Final = 0o022
+"""Of commands, as in containers: what they make in a project is for its owner's other programs."""
 _CGROUP_TRIES: Final = 250
 _CGROUP_PAUSE_S: Final = 0.02
 _LIMITED: Final = (Role.SHELL, *SERVED)
@@ -111,6 +113,7 @@ class ProcessDriver(RunningGuests):
                     env=dict(spec.environment),
                     cwd="/" if confined else spec.working_directory,
                     start_new_session=True,
+                    umask=_UMASK if confined else -1,
                 )
             except OSError as error:
                 raise _not_started(spec, error.strerror or str(error)) from None
