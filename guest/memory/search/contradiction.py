@@ -14,9 +14,8 @@ from typing import Final
 from guest.memory.models import Hit
 from guest.memory.search.keyword import STOP_WORDS
 
-SAME_MATTER: Final = 0.6
-_SOME_IN_COMMON: Final = 0.4
-"""Two notes are about the same from this share of common words on, or this cosine and some."""
+_SAME_MATTER: Final = 0.5
+"""Two notes are about the same from this share of common words on."""
 
 NEAR: Final = 0.4
 """The cosine from which on two notes are compared."""
@@ -62,13 +61,12 @@ _DATES: Final = frozenset(
 )
 
 
-def differ(one: "Reading", other: "Reading", cosine: float = 0.0) -> bool:
+def differ(one: "Reading", other: "Reading") -> bool:
     """Whether two texts seem to contradict each other: by a negation, or by one value in place of
-    another. `cosine` is that of their vectors, where there are any. What begins with a day is an
-    entry, such as of a diary."""
+    another. What begins with a day is an entry, such as of a diary."""
     if one.dated or other.dated:
         return False
-    if one.negated != other.negated and _same_matter(one, other, cosine):
+    if one.negated != other.negated and likeness(one.words, other.words) >= _SAME_MATTER:
         return True
     return any(
         each[:1] == another[:1] and _other_value(each, another)
@@ -171,15 +169,6 @@ def _tells(token: str) -> bool:
     return token not in STOP_WORDS and token[0].isalnum()
 
 
-def _same_matter(one: Reading, other: Reading, cosine: float) -> bool:
-    """Whether two texts are about the same. A single letter in common is no evidence."""
-    if likeness(one.words, other.words) >= SAME_MATTER:
-        return True
-    if cosine < SAME_MATTER or likeness(one.words, other.words) < _SOME_IN_COMMON:
-        return False
-    return any(len(word) > 1 for word in one.words & other.words)
-
-
 def _stem(word: str) -> str:
     """`word` without the ending that tells "eats" from "eat"."""
     return word[:-1] if len(word) > 3 and word.endswith("s") else word
@@ -209,7 +198,7 @@ def judged(
     entries: set[str] = set()
     for pair in pairs:
         one, other = readings[pair[0]], readings[pair[1]]
-        contradict = differ(one, other, pair[2])
+        contradict = differ(one, other)
         if not contradict and pair[2] < least:
             continue
         as_near = [sum(s >= ALIKE * pair[2] for s in similar[note_id]) for note_id in pair[:2]]

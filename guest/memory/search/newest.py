@@ -62,7 +62,7 @@ def older_ones(
         near, others = float(nearness[i, j]), max(crowded[i], crowded[j])
         if others >= ALIKE * near or older.updated_at == newer.updated_at:
             continue
-        differs = others < _CONTRADICT * near and differ(readings[i], readings[j], near)
+        differs = others < _CONTRADICT * near and differ(readings[i], readings[j])
         if differs and not _in_a_series((older, newer), _CONTRADICT * near, vectors):
             contradicted.append((older, newer))
         elif _answer_alike(older, newer, near) and not _in_a_series(
