@@ -22,7 +22,7 @@ from guest.tools.files.roots import Location, NotDirectoryError, Roots
 _DEPTH_MAX: Final = 5
 _ENTRIES_MAX: Final = 200
 _MATCHES_MAX: Final = 100
-_WALK_MAX_ENTRIES: Final = 20_000
+WALK_MAX_ENTRIES: Final = 20_000
 _SEARCH_MAX_DEPTH: Final = 32
 _SEARCH_MAX_BYTES: Final = 64 * 1024 * 1024
 _SEARCH_MAX_S: Final = 8.0
@@ -89,11 +89,11 @@ def list_files(roots: Roots, arguments: ListArguments) -> ToolOutput:
             room -= _cost(described)
             if len(shown) < arguments.limit and room >= 0:
                 shown.append(described)
-            if total == _WALK_MAX_ENTRIES:
+            if total == WALK_MAX_ENTRIES:
                 break
     notes = []
     if total > len(shown):
-        more = "at least " if total == _WALK_MAX_ENTRIES else ""
+        more = "at least " if total == WALK_MAX_ENTRIES else ""
         notes.append(f"{len(shown)} of {more}{total} entries are shown; list a subdirectory")
     return ToolOutput(
         {"path": location.virtual, "entries": shown},
@@ -196,8 +196,10 @@ def _candidates(roots: Roots, location: Location, glob: str, skipped: set[str]) 
     try:
         with roots.directory(location) as descriptor:
             entries = _walk(descriptor, location.path, _SEARCH_MAX_DEPTH, shut)
-            found = [entry for entry, _ in zip(entries, range(_WALK_MAX_ENTRIES), strict=False)]
+            found = [entry for entry, _ in zip(entries, range(WALK_MAX_ENTRIES), strict=False)]
             skipped |= {each.name for each in found if each.name in shut}
+            if len(found) == WALK_MAX_ENTRIES:
+                skipped.add(f"what comes after the first {WALK_MAX_ENTRIES:,} entries")
             return [
                 entry.path
                 for entry in found

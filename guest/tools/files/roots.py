@@ -225,6 +225,7 @@ class Roots:
         """The beginning of a text file; None where there is none, or only over a link."""
         with suppress(OSError, ToolError):
             location = self.paths.parse(path)
+            os.close(self._open(location, os.O_PATH))  # fails without a look for similar names
             with self.file(location) as descriptor:
                 if self._real(location, descriptor) == location.relative:
                     head = os.read(descriptor, most)

@@ -335,3 +335,13 @@ def test_a_file_of_a_project_stays_its_owners(world: World) -> None:
     old, new = ((world.site / "src" / name).stat() for name in ("app.py", "new.py"))
     assert (old.st_uid, old.st_gid) == (1234, 2345)
     assert (new.st_uid, new.st_gid) == (1235, 2346)
+
+
+def test_a_search_that_does_not_come_to_its_end_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        (world.site / "src" / f"{number}.py").write_text("x\n")
+    monkeypatch.setattr("guest.tools.files.browse.WALK_MAX_ENTRIES", 20)
+    told = world.call("file_search", query="nothing", path="/projects/site/src").text
+    assert "what comes after the first 20 entries" in told
