@@ -24,7 +24,7 @@ from guest.tools.base import (
     ToolOutput,
     ToolResult,
 )
-from guest.tools.files import file_tools, roots
+from guest.tools.files import browse, file_tools, roots
 from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.roots import Roots
 from guest.tools.output import HostPaths
@@ -342,6 +342,6 @@ def test_a_search_that_does_not_come_to_its_end_says_so(
 ) -> None:
     for number in range(30):
         (world.site / "src" / f"{number}.py").write_text("x\n")
-    monkeypatch.setattr("guest.tools.files.browse.WALK_MAX_ENTRIES", 20)
+    monkeypatch.setattr(browse, "WALK_MAX_ENTRIES", 20)
     told = world.call("file_search", query="nothing", path="/projects/site/src").text
     assert "what comes after the first 20 entries" in told
