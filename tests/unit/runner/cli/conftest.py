@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -92,6 +93,7 @@ def run_command(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("OXYDRA_WORKSPACE_ROOT", str(tmp_path / "ws"))
     monkeypatch.setenv("COLUMNS", "600")
+    monkeypatch.setattr(os, "umask", lambda _: 0)  # it would stay for the tests that come after
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     async def connect(*_: object) -> _Control:

@@ -145,6 +145,7 @@ def test_a_project_that_is_not_writable_is_read_and_no_more(project: Project) ->
 def test_what_is_mounted_below_is_not_there(project: Project) -> None:
     below = project.path / "below"
     below.mkdir()
+    below.chmod(0o755)
     subprocess.run(["mount", "-t", "tmpfs", "below", below], check=True)
     try:
         (below / "secret").write_text("x")
