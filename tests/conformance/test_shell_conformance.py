@@ -245,7 +245,7 @@ class TestDirectory:
             with pytest.raises(WireError, match="cwd: ") as raised:
                 await guest.start("a", "touch ran", cwd=cwd)
             assert code_of(raised) is Code.INVALID_ARGUMENT
-            assert "/shared or /tmp" in raised.value.details
+            assert "/shared, /tmp or /projects/NAME" in raised.value.details
         with pytest.raises(WireError) as raised:
             await guest.collect("a")
         assert code_of(raised) is Code.NOT_FOUND
