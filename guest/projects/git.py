@@ -29,6 +29,10 @@ _FILES: Final = re.compile(
     |(?:refs|logs|reftable)(?:/[^/.][^/]*)+|logs/HEAD
     |(?:packed-refs|index|shallow|config|HEAD)\.lock|packed-refs|index|sharedindex\.[0-9a-f]+
     |[A-Z_]*HEAD|[A-Z_]*MSG|MERGE_MODE|MERGE_RR|AUTO_MERGE|shallow|description|gc\.(?:log|pid)
+    |BISECT_(?:LOG|START|EXPECTED_REV|ANCESTORS_OK|FIRST_PARENT)
+    |rebase-merge/(?:onto|orig-head|head-name|msgnum|end|message(?:-squash|-fixup)?|patch|stopped-sha
+    |interactive|amend|autostash|quiet|verbose|signoff|rewritten-(?:list|pending)|current-fixups
+    |(?:no-)?reschedule-failed-exec|(?:keep|drop)_redundant_commits|update-refs|squash-onto)
     |info/(?:exclude|refs|sparse-checkout)|lfs/objects/[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{64}""",
     re.VERBOSE,
 )
@@ -36,9 +40,25 @@ _FILES: Final = re.compile(
 _DIRECTORIES: Final = re.compile(
     r"""objects(?:/(?:[0-9a-f]{2}|pack|info(?:/commit-graphs)?))?
     |(?:refs|logs|reftable|modules)(?:/[^/.][^/]*)*|worktrees(?:/[^/.][^/]*)?|hooks|info|branches
-    |lfs(?:/(?:tmp|objects(?:/[0-9a-f]{2}){0,2}))?""",
+    |rebase-merge|lfs(?:/(?:tmp|objects(?:/[0-9a-f]{2}){0,2}))?""",
     re.VERBOSE,
 )
+_TODO: Final = re.compile(
+    r"""([ \t]*(?:\#.*|(?:p|pick|r|reword|e|edit|s|squash|f|fixup|d|drop|l|label|t|reset|m|merge
+    |b|break|u|update-ref|noop)(?:[ \t].*)?)?\n)*""",
+    re.VERBOSE,
+)
+_TEXTS: Final = {
+    **dict.fromkeys((f"rebase-merge/{each}" for each in ("git-rebase-todo", "done")), _TODO),
+    "rebase-merge/git-rebase-todo.backup": _TODO,
+    "rebase-merge/author-script": re.compile(
+        r"(GIT_AUTHOR_(NAME|EMAIL|DATE)='([^'\n]|'\\[!']')*'\n)*"
+    ),
+    "rebase-merge/strategy": re.compile(r"(?:(?:ort|recursive|resolve|octopus|ours|subtree)\n)?"),
+    "BISECT_NAMES": re.compile(r"( '[^'\n]*')*\n?"),
+    "BISECT_TERMS": re.compile(r"([\w-]+\n){2}"),
+}
+"""What these files may say. Older versions of git gave some of them to a shell."""
 _SAMPLES: Final = """
     0223497a0b8b033aa58a3a52 1f74d5e9292979b573ebd597 e0549964e93897b519bd8e33
     81765af2daef323061dcbc5e e15c5b469ea3e0a695bea6f2 f9af7d95eb1231ecf2eba977
@@ -56,7 +76,13 @@ _HARMLESS: Final = """
     core.repositoryformatversion core.filemode core.bare core.logallrefupdates core.ignorecase
     core.symlinks core.precomposeunicode extensions.objectformat extensions.worktreeconfig
     user.name user.email remote.*.fetch remote.*.tagopt branch.*.merge branch.*.rebase
-    branch.*.description submodule.active submodule.*.active"""
+    branch.*.description submodule.active submodule.*.active core.autocrlf core.eol core.safecrlf
+    core.quotepath core.abbrev pull.rebase pull.ff push.default push.autosetupremote push.followtags
+    merge.ff merge.conflictstyle fetch.prune init.defaultbranch rebase.autosquash rebase.autostash
+    color.ui color.branch color.diff color.status color.interactive log.date log.decorate
+    log.abbrevcommit log.follow gc.auto feature.manyfiles"""
+"""They run nothing and name no file: so not `log.showsignature` (gpg), `i18n.*` (a module of the C
+library) and `rebase.instructionformat` (lines of the todo)."""
 _ADDRESSES: Final = """
     remote.*.url remote.*.pushurl submodule.*.url branch.*.remote branch.*.pushremote"""
 _NETWORK: Final = re.compile(
@@ -90,12 +116,21 @@ def role(kind: str, within: str) -> str:
     if within.startswith("hooks/") and within.endswith(".sample"):
         return "sample"
     roles = dict.fromkeys(_CONFIGS, "config") | dict.fromkeys(_POINTERS, "pointer")
+    roles |= dict.fromkeys(_TEXTS, "text")
     return roles.get(within, "" if _FILES.fullmatch(within) else "runs")
 
 
-def may_run(data: bytes, is_inside: Callable[[str], str | None]) -> list[tuple[str, ...]]:
-    """The settings of a configuration that may run something, in their order. `is_inside` says
-    where a path in it leads; None: out of the project.
+def runs_nothing(within: str, data: bytes) -> bool:
+    """Whether git runs nothing that a file of a rebase or a bisection says."""
+    text = data.decode(errors="replace")
+    return _TEXTS[within].fullmatch(text if text.endswith("\n") else f"{text}\n") is not None
+
+
+def may_run(
+    data: bytes, is_inside: Callable[[str], str | None]
+) -> tuple[list[tuple[str, ...]], bytes]:
+    """The settings of a configuration that may run something, in their order, and it without them.
+    `is_inside` says where a path in it leads; None: out of the project.
 
     Raises `ValueError` if it is not as git itself would write it.
     """
@@ -103,24 +138,27 @@ def may_run(data: bytes, is_inside: Callable[[str], str | None]) -> list[tuple[s
     if _CONTROLS.search(text):
         raise ValueError("a control character")
     found: list[tuple[str, ...]] = []
-    section, below = "", None
+    section, below, kept = "", None, list[str]()
     for line in (each.strip(" \t") for each in text.split("\n")):
         if not line or line[0] in "#;":
             continue
         if header := _HEADER.fullmatch(line):
             section, below = header[1].lower(), header[2]
+            kept.append(line)
         elif section and (setting := _SETTING.fullmatch(line)):
             key, value = setting[1].lower(), (setting[2] or "").strip(" \t").strip('"')
             name = f"{section}.{key}" if below is None else f"{section}.*.{key}"
-            if not (
+            if (
                 name in _HARMLESS.split()
                 or (name == "core.worktree" and is_inside(value) is not None)
                 or (name in _ADDRESSES.split() and _runs_nothing(value, is_inside))
             ):
+                kept.append(f"\t{line}")
+            else:
                 found.append((name, below or "", setting[2] or ""))
         else:
             raise ValueError("a line that git would not write so")
-    return found
+    return found, "".join(f"{each}\n" for each in kept).encode()
 
 
 def _runs_nothing(address: str, is_inside: Callable[[str], str | None]) -> bool:

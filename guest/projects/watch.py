@@ -38,30 +38,44 @@ _READ_MAX_BYTES: Final = 32 * 1024 * 1024
 RACY_NS: Final = 2 * 10**9
 """How long after a change the times of a file may stay the same at the next one."""
 _TOLD_MAX: Final = 20
+_SHOWN_MAX: Final = 200
+"""The characters of a path that are shown."""
 _WALKS_MAX: Final = 3
 ROUNDS_MAX: Final = 30
 
 _RUN: Final = re.compile(
     r"""\.envrc|\.mcp\.json|\.oxydra.*|\.autoenv(\.zsh)?|\.env\.zsh|\.exrc|\.l?vimrc|\.nvimrc
-    |\.nvim\.lua|runner\.toml|\.dir-locals\.el|\.?mise\.toml|\.gdbinit|\.lldbinit|hgrc|\.devcontainer\.json""",
+    |\.nvim\.lua|runner\.toml|\.dir-locals(-2)?\.el|\.?mise(\.[\w-]+)*\.toml|\.gdbinit|\.lldbinit|hgrc
+    |\.devcontainer\.json|opencode\.jsonc?|.*\.code-workspace""",
     re.VERBOSE,
 )
 _EDITOR: Final = re.compile(
-    r"\.(vscode|idea|devcontainer|zed|fleet|claude|cursor|gemini|codex|hg|jj)"
+    r"\.(vscode|idea|devcontainer|zed|fleet|helix|mise|claude|cursor|gemini|codex|opencode|hg|jj)"
 )
-"""Directories of editors, agents and others that run what they say, at the top."""
-_RUN_BELOW: Final = re.compile(r"(tasks|devcontainer|settings|mcp)\.json|hgrc|config\.toml")
-"""What of these runs something also where they were lifted."""
+"""Directories of editors, agents and others that run what they say."""
+_RUN_BELOW: Final = re.compile(
+    r"(tasks|devcontainer|settings|settings\.local|mcp)\.json|hgrc|(config|languages)\.toml"
+    r"|(workspace|startup)\.xml"
+)
+"""What of these runs something also where they were lifted, or are not at the top."""
+_SYSTEM: Final = re.compile(r"/(usr|bin|sbin|lib|lib32|lib64|nix/store)/.*|/dev/null")
+"""Where links may lead out of a project: it belongs to root, and no guest writes there."""
+_LINKS_MAX: Final = 40
+_LEADS: Final = ("pointer", "link")
+"""Are judged by where they lead, in each walk: what stands there may be another thing by now."""
 _RULES: Final = re.compile(
     r"(agents|claude|gemini)(\.\w+)?\.md|\.(cursor|windsurf|cline)rules|copilot-instructions\.md"
 )
 """What tells an agent how to work here. It runs nothing, so it is told and stays."""
 _BELOW_EDITOR: Final = "\0"
-"""Stands for the path in a git directory, below an editor's directory."""
+_BELOW_LIFTED: Final = "\1"
+"""Stand for the path in a git directory, below an editor's directory."""
 _WHY: Final = {
     "config": "git may run what it sets, or it cannot be read",
     "pointer": "it does not lead to a git directory of this project",
+    "link": "it leads out of the project",
     "sample": "it is not git's own sample of a hook",
+    "text": "git may run what it says; `git rebase --abort` or `git bisect reset` ends it",
     "head": "with it, git would run what stands beside it",
     "runs": "it may run something when the project is opened or git is used",
 }
@@ -119,22 +133,55 @@ class _Tree:
         self.path = f"/projects/{project.name}"
         self._root, on_host = root, project.path != self.path
         self._roots = (self.path, project.path.rstrip("/"))
-        self._skipped = frozenset((*project.walls, *project.hidden))
         self._walls = [each for each in project.walls if plain(each.rpartition("/")[2]) == ".git"]
         self._lifted = {plain(each) for each in project.lifted}
         self._beneath = beneath or best_beneath(links=False, one_mount=on_host)
         self.before = self._last = _Seen()
+        self._astray = set[str]()
+        self._left = set[str]()
+        self._known: set[str] | None = None
+        covered = (each for each in project.hidden if _is_there(root, each))
+        self._skipped = frozenset((*project.walls, *covered))
 
     def begin(self) -> None:
-        """Whatever is there now is the operator's."""
-        self.before = self._walk()
+        """Whatever is there now is the operator's, but for what the last turn left wrong, and for
+        directories that it did not see."""
+        now, left, known = self._walk(), self._left, self._known
+        if left or known is not None:
+            now.lost += self.before.lost
+            now.places = {
+                path: place
+                for path, place in now.places.items()
+                if left.isdisjoint(_upwards(path)) and (known is None or path in known)
+            }
+            now.entries = {
+                path: entry
+                for path, entry in now.entries.items()
+                if path not in left and path.rpartition("/")[0] in now.places
+            }
+        gits = now.gits()
+        self._astray = {
+            path
+            for path, entry in now.entries.items()
+            if entry.role in _LEADS and not self._allows(path, entry, gits, now.entries)
+        }
+        self.before = now
 
     def check(self) -> list[str]:
         """Move aside what is not allowed; returns what is told of it."""
-        told, rounds = list[str](), ROUNDS_MAX
+        told, rounds, there = list[str](), ROUNDS_MAX, self.before.places
         while rounds and self._has_moved(told):  # what is in a directory that was moved is new
             rounds -= 1
         if not rounds:
+            tops = {
+                next((each for each in reversed(_upwards(path)) if each not in there), path)
+                for path, role in self._wrong(self._walk()).items()
+                if role in _WHY
+            }
+            for top in sorted(tops):
+                said, _, aside = self._put_aside(top, None, "do not enter it, it was not looked at")
+                told.insert(0, said)
+                self._left.add(aside)
             told.insert(
                 0, f"{self.path} could not be watched whole: too much in it was moved aside"
             )
@@ -142,25 +189,48 @@ class _Tree:
 
     def _has_moved(self, told: list[str]) -> bool:
         now, before = self._walk(), self.before
-        rules, done = list[str](), set[str]()
-        for path, role in sorted(self._wrong(now).items()):
+        rules, done, found = list[str](), set[str](), dict(now.entries)
+        moved = False
+        self._left, self._known = set(), None
+        wrong = self._wrong(now)
+        same = {
+            path
+            for path, role in wrong.items()
+            if role in _LEADS
+            and before.entries.get(path, found[path]._replace(data=None)).data == found[path].data
+        }
+        for path, role in sorted(wrong.items(), key=lambda each: (each[0] in same, each[0])):
             old, named = before.entries.get(path), self._named(path)
+            if path in same:
+                old = None  # it would be wrong again
+                if moved:  # what was put on its way is gone
+                    now.entries[path] = found[path]
+                    continue
             if role in ("added", "changed", "removed"):
                 rules.append(f"{named} was {role}")
             elif before.lost and path.rpartition("/")[0] not in before.places:
                 told.append(f"{named} may be new, look at it: {_WHY[role]}")
+                self._left.add(path)
             elif done.isdisjoint(map(str, PurePosixPath(path).parents)):
                 done.add(path)
-                said, is_back = self._put_aside(path, old, _WHY[role])
+                if role == "config" and old is None:
+                    old = self._harmless(path, found[path])
+                said, is_back, aside = self._put_aside(path, old, _WHY[role])
                 told.append(said)
                 if old is not None and is_back:
                     now.entries[path] = old._replace(stamp=())
+                if aside == path:
+                    self._left.add(path)
+                else:
+                    moved = True
         if now.lost:
             told.insert(0, f"{self.path} could not be watched whole: {now.lost[0]}")
             now.places, now.entries = before.places | now.places, before.entries | now.entries
+            self._known = set(now.places)
+        now.lost = before.lost
         self.before = now
         told += rules
-        return bool(done)
+        return moved
 
     def _walk(self) -> _Seen:
         for _ in range(_WALKS_MAX):
@@ -225,7 +295,7 @@ class _Tree:
             role, within, is_part = self._judged(name, kind, path, place)
             if kind == "directory":
                 place.below.append((name, within))
-            if role:
+            if role := role or ("link" if kind == "link" else ""):
                 place.marked.append((name, role, (within or "") if is_part else ""))
         return place
 
@@ -240,16 +310,18 @@ class _Tree:
             return "runs" if not is_plain else "pointer" if kind == "file" else "", "", False
         if name[:-8].endswith(".aside-"):
             return "", None, False
+        if within == _BELOW_LIFTED:
+            is_free = not (_RUN_BELOW.fullmatch(key) or _RUN.fullmatch(key))
+            return "" if is_free else "runs", within, False
         if within == _BELOW_EDITOR:
-            is_lifted = plain(path.partition("/")[0]) in self._lifted
-            return "" if is_lifted and not _RUN_BELOW.fullmatch(key) else "runs", within, False
+            return "runs", within, False
         if within is not None and (not place.head or key in git.READS):
             return git.role(kind, _join(within, name)), _join(within, name), True
-        if _RUN.fullmatch(key):
+        if _RUN.fullmatch(key) or plain(_join(path, name)).endswith(".config/mise"):
             return "runs", _BELOW_EDITOR, False
-        if not path and _EDITOR.fullmatch(key):
-            is_lifted = key in self._lifted and kind == "directory"
-            return "" if is_lifted else "runs", _BELOW_EDITOR, False
+        if _EDITOR.fullmatch(key):
+            is_lifted = kind == "directory" and (path != "" or key in self._lifted)
+            return ("", _BELOW_LIFTED, False) if is_lifted else ("runs", _BELOW_EDITOR, False)
         return "rules" if _RULES.fullmatch(key) else "", None, False
 
     def _mark(self, seen: _Seen, descriptor: int, path: str, role: str, within: str) -> None:
@@ -282,12 +354,18 @@ class _Tree:
     def _wrong(self, now: _Seen) -> dict[str, str]:
         """What is not allowed or must be told, and why; what is not allowed is taken from `now`."""
         gits, known, before = now.gits(), self.before.gits(), self.before.entries
-        renamed = {(each.role, each.within, each.stamp) for each in before.values()}
+        entries = dict(now.entries)
+        renamed = {
+            _renamed(path, entry)
+            for path, entry in before.items()
+            if entry.role not in _LEADS
+            or (entry.role == "link" and path in self._astray and (entry.data or b"")[:1] == b"/")
+        }
         new = {
             path: entry
             for path, entry in now.entries.items()
-            if not (path in before and entry.same(before[path]))
-            and (entry.role, entry.within, entry.stamp) not in renamed
+            if not (path in before and entry.same(before[path]) and self._is_settled(path, entry))
+            and _renamed(path, entry) not in renamed
         }
         gone = [path for path in before.keys() - now.entries.keys() if before[path].role == "rules"]
         wrong = dict.fromkeys(gone, "removed")
@@ -296,7 +374,9 @@ class _Tree:
                 root = path.removesuffix(entry.within).rstrip("/")
                 if entry.role == "rules":
                     wrong[path] = "changed" if path in before else "added"
-                elif (entry.role == "pointer") == pointers and not self._allows(path, entry, gits):
+                elif (entry.role == "pointer") == pointers and not self._allows(
+                    path, entry, gits, entries
+                ):
                     del now.entries[path]
                     if entry.within and root not in known and now.places[root].head:
                         gits.discard(root)
@@ -305,17 +385,24 @@ class _Tree:
                         wrong[path] = entry.role
         return wrong
 
-    def _allows(self, path: str, entry: _Entry, gits: set[str]) -> bool:
+    def _is_settled(self, path: str, entry: _Entry) -> bool:
+        return entry.role not in _LEADS or path in self._astray
+
+    def _allows(self, path: str, entry: _Entry, gits: set[str], entries: dict[str, _Entry]) -> bool:
         here, data = path.rpartition("/")[0], entry.data
+        if entry.role == "link":
+            return self._stays(path, entries)
         if not stat.S_ISREG(entry.status.st_mode) or data is None:
             return False
         if entry.role == "sample":
             return hashlib.sha256(data).hexdigest()[:24] in git.samples()
+        if entry.role == "text":
+            return git.runs_nothing(entry.within, data)
         if entry.role == "config":
             old, leads = self.before.entries.get(path), partial(self._resolved, here)
             with suppress(ValueError):
-                had = git.may_run((old and old.data) or b"", leads)
-                return had == git.may_run(data, leads)
+                had = git.may_run((old and old.data) or b"", leads)[0]
+                return had == git.may_run(data, leads)[0]
         if entry.role != "pointer":
             return False
         said = os.fsdecode(data).removesuffix("\n")
@@ -340,9 +427,42 @@ class _Tree:
             del parts[0], base[-1]
         return None if ".." in parts or path.startswith("/") else "/".join((*base, *parts))
 
-    def _put_aside(self, path: str, old: _Entry | None, why: str) -> tuple[str, bool]:
-        """Rename an entry and put back what was there. Returns what is told, and whether it is
-        back."""
+    def _stays(self, path: str, entries: dict[str, _Entry]) -> bool:
+        """Whether a path leads to something in the project, over any links, or to the system's."""
+        base, parts, links = list[str](), path.split("/"), 0
+        while parts:
+            part = parts.pop(0)
+            if part == ".." and not base:
+                return False
+            if part == "..":
+                base.pop()
+            elif part not in ("", "."):
+                base.append(part)
+                entry = entries.get("/".join(base))
+                if entry is None or entry.data is None or not stat.S_ISLNK(entry.status.st_mode):
+                    continue
+                base.pop()
+                target, links = os.fsdecode(entry.data), links + 1
+                for root in self._roots:
+                    if f"{target}/".startswith(f"{root}/"):
+                        target, base = target[len(root) :].lstrip("/"), []
+                parts = [*target.split("/"), *parts]
+                if target.startswith("/") or links > _LINKS_MAX:
+                    return _SYSTEM.fullmatch(target) is not None and ".." not in parts
+        return True
+
+    def _harmless(self, path: str, entry: _Entry) -> _Entry | None:
+        """A new configuration with only those of its settings that run nothing."""
+        if entry.data is None or not stat.S_ISREG(entry.status.st_mode):
+            return None
+        with suppress(ValueError):
+            leads = partial(self._resolved, path.rpartition("/")[0])
+            return entry._replace(data=git.may_run(entry.data, leads)[1])
+        return None
+
+    def _put_aside(self, path: str, old: _Entry | None, why: str) -> tuple[str, bool, str]:
+        """Rename an entry and put back what was there. Returns what is told, whether it is
+        back, and where the entry is now."""
         above, _, name = path.rpartition("/")
         kept = os.fsdecode(os.fsencode(name.replace(":", "_"))[:200])
         aside = f"{kept}.aside-{secrets.token_hex(4)}"
@@ -350,28 +470,77 @@ class _Tree:
         try:
             with self._directory(above) as descriptor:
                 os.rename(name, aside, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+                to = _unlinked(descriptor, aside)
                 if old is not None and old.data is not None:
                     with suppress(OSError):
                         _put_back(descriptor, name, old)
                         is_back = True
         except (OSError, PathEscapeError) as error:
-            return f"{self._named(path)} could NOT be moved aside ({error}): {why}", False
-        back = visible_name(shlex.join(["mv", "-T", "--", _join(above, aside), path]))
-        was = "; what was there before is back" if is_back else ""
+            reason = getattr(error, "strerror", "") or "a link is on the way"
+            return f"{self._named(path)} could NOT be moved aside ({reason}): {why}", False, path
+        now = _join(above, aside)
+        command = ["mv", "-T", "--", now] if to is None else ["ln", "-sfT", "--", to]
+        back = visible_name(shlex.join([*command, path]))
+        had = "what was there before is back"
+        had = had if path in self.before.entries else "its settings that run nothing stay"
+        was = f"; {had}" if is_back else ""
         said = f"moved {self._named(path)} aside: {why}{was}"
-        return f"{said}; if it is right, run `{back}` in the project", is_back
+        if len(back) > 2 * _SHOWN_MAX:
+            return f"{said}; it is beside it as {_shortened(visible_name(aside))}", is_back, now
+        return f"{said}; if it is right, run `{back}` in the project", is_back, now
 
     def _named(self, path: str) -> str:
-        return visible_name(_join(self.path, path))
+        return _shortened(visible_name(_join(self.path, path)))
 
 
 def _join(above: str, name: str) -> str:
     return f"{above}/{name}" if above and name else above or name
 
 
+def _upwards(path: str) -> tuple[str, ...]:
+    """A path and the directories that it is in, without the root."""
+    return (path, *map(str, list(PurePosixPath(path).parents)[:-1]))
+
+
+def _shortened(path: str) -> str:
+    half = _SHOWN_MAX // 2
+    return path if len(path) <= _SHOWN_MAX else f"{path[:half]} … {path[-half:]}"
+
+
+def _renamed(path: str, entry: _Entry) -> tuple[object, ...]:
+    """The same for an entry that only came to another place, and is read there as it was."""
+    root = path.removesuffix(entry.within).rstrip("/").split("/")
+    names = root[-1:] if entry.within or _RUN.fullmatch(plain(root[-1])) else root[-2:]
+    return (entry.role, entry.within, entry.stamp, *names)
+
+
+def _is_there(root: int, path: str) -> bool:
+    """Whether something stood at `path` when the guest started, so that it was covered."""
+    try:
+        os.close(best_beneath(links=False).open(root, path, os.O_PATH | os.O_NOFOLLOW))
+    except (OSError, ValueError, PathEscapeError):
+        return False
+    return True
+
+
+def _unlinked(descriptor: int, name: str) -> str | None:
+    """Make a link, which would lead on under any name, a file that says where it led."""
+    try:
+        to = os.readlink(name, dir_fd=descriptor)
+    except OSError:
+        return None
+    os.unlink(name, dir_fd=descriptor)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(name, flags, 0o644, dir_fd=descriptor), "wb") as file:
+        file.write(os.fsencode(to))
+    return to
+
+
 def _kind(entry: os.DirEntry[str]) -> str:
     if entry.is_dir(follow_symlinks=False):
         return "directory"
+    if entry.is_symlink():
+        return "link"
     return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 

@@ -381,6 +381,8 @@ def test_what_is_made_ready_in_one_turn_does_not_run_after_the_next(
         "objects/info/http-alternates",
         "objects/ab/evil",
         "objects/evil/x",
+        "rebase-merge/strategy",
+        "rebase-apply/0001",
         "refs/heads/.hidden",
         "remotes/origin",
         "branches/origin",
@@ -411,6 +413,10 @@ def test_what_is_in_no_list_is_moved_aside(
     ("said", "stays"),
     [
         ("[user]\n\tname = A B\n[core]\n\tbare = false\n", True),
+        ("[core]\n\tautocrlf = input\n\teol = lf\n[pull]\n\trebase = true\n", True),
+        ("[push]\n\tautoSetupRemote = true\n[color]\n\tui = auto\n", True),
+        ("[log]\n\tshowSignature = true\n", False),
+        ("[rebase]\n\tinstructionFormat = %s%nexec evil\n", False),
         ('[remote "o"]\n\turl = https://u@host.example/x.git\n', True),
         ('[remote "o"]\n\turl = git@host.example:a/b.git\n', True),
         ('[remote "o"]\n\turl = "/projects/work/libs/inner"\n', True),
@@ -619,6 +625,19 @@ def test_other_spellings_of_git_are_moved_aside(
         ".devcontainer/devcontainer.json",
         ".claude/settings.json",
         "src/.envrc",
+        ".mise.local.toml",
+        "mise.local.toml",
+        ".mise/config.toml",
+        ".config/mise/config.toml",
+        ".dir-locals-2.el",
+        "opencode.json",
+        "src/a.code-workspace",
+        ".helix/config.toml",
+        "src/.vscode/tasks.json",
+        "src/.claude/settings.json",
+        "src/.idea/workspace.xml",
+        "src/.devcontainer/devcontainer.json",
+        "src/.zed/tasks.json",
         "src/new\nline/.envrc",
     ],
 )
@@ -787,3 +806,227 @@ def test_a_project_of_100_000_files(project: Path, watched: Callable[..., list[s
     watched(lambda _: None)
     print(first, time.monotonic() - began)
     assert time.monotonic() - began < 1
+
+
+def plant_nested(root: Path) -> Path:
+    """A repository below more directories than are looked at in one check."""
+    here = root / "src"
+    for _ in range(6):
+        here = here / ".envrc"
+        here.mkdir()
+    made = repository(here / "repo")
+    (made / ".git/config").write_text(evil(root))
+    return made
+
+
+def test_what_was_too_deep_is_not_the_operators_in_the_next_turn(
+    project: Path, watched: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ROUNDS_MAX", 2)
+    told = watched(plant_nested)
+    assert any("do not enter it" in line for line in told)
+
+    def move(_: Path) -> None:
+        (deep,) = (Path(at) for at, names, _ in os.walk(project / "src") if "repo" in names)
+        time.sleep(watch.RACY_NS / 10**9)
+        (deep / "repo").rename(project / "src/repo")
+
+    told = watched(lambda _: time.sleep(2.1), move)
+    assert any("moved /projects/work/src/repo/.git/config aside" in line for line in told), told
+    assert "fsmonitor" not in (project / "src/repo/.git/config").read_text()
+
+
+def test_what_a_flood_hid_is_not_the_operators_in_the_next_turn(
+    project: Path, watched: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ENTRIES_MAX", 1000)
+
+    def plant(_: Path) -> None:
+        (project / "src/z/z/z").mkdir(parents=True)
+        (project / "src/z/z/z/.envrc").write_text("evil")
+        for number in range(1100):
+            (project / "src" / str(number)).touch()
+
+    assert "more than 1,000 entries" in watched(plant)[0]
+    for number in range(1100):
+        (project / "src" / str(number)).unlink()
+    assert len(watched(lambda _: None)) == 1
+    assert not (project / "src/z/z/z/.envrc").exists()
+    assert watched(lambda _: None) == []
+
+
+def test_what_a_pointer_leads_to_cannot_be_replaced_later(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    main = repository(project / "src/main")
+    assert watched(lambda _: run(main, "git", "worktree", "add", "-q", "../wt")) == []
+    assert watched(lambda _: None) == []
+    outside = repository(project.parent / "outside")
+    run(outside, "git", "worktree", "add", "-q", "wt")
+    (outside / ".git/config").write_text(evil(project))
+
+    def replace(_: Path) -> None:
+        main.rename(project / "src/main2")
+        main.symlink_to(outside)
+
+    told = watched(replace)
+    assert len([each for each in told if "moved /projects/work/src/wt/.git aside" in each]) == 1
+    assert not main.is_symlink()
+    assert not opened(project)
+    assert watched(lambda _: None) == []
+
+
+def test_the_operators_pointer_out_of_the_project_stays(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    outside = repository(project.parent / "outside")
+    run(outside, "git", "worktree", "add", "-q", str(project / "src/wt"))
+    assert watched(lambda _: None) == []
+    assert watched(lambda _: run(project / "src/wt", "git", "status")) == []
+
+
+@pytest.mark.parametrize(
+    ("leads", "stays"),
+    [
+        ("../libs/inner", True),
+        ("missing", True),
+        ("/projects/work/libs", True),
+        ("/usr/bin/python3", True),
+        ("/dev/null", True),
+        ("inside/../../libs", True),
+        ("..//../outside", False),
+        ("/srv/outside", False),
+        ("/usr/../srv", False),
+        ("/proc/self/cwd", False),
+        ("inside/../../../outside", False),
+        ("old/deeper", False),
+        ("link", False),
+    ],
+)
+def test_a_new_link_does_not_lead_out(
+    leads: str, stays: bool, project: Path, watched: Callable[..., list[str]]
+) -> None:
+    (project / "src/inside").symlink_to("../libs/inner")
+    (project / "src/old").symlink_to(project.parent)
+    link = project / "src/link"
+    told = watched(lambda _: link.symlink_to(leads))
+    assert link.is_symlink() == stays
+    assert len(told) == (not stays)
+    assert (project / "src/old").is_symlink()
+    if not stays:
+        (aside,) = (project / "src").glob("link.aside-*")
+        assert not aside.is_symlink()
+        assert aside.read_text() == leads
+        run(project, "sh", "-c", told[0].split("`")[1])
+        assert os.readlink(link) == leads
+    assert watched(lambda _: None) == []
+
+
+def test_a_link_that_leads_out_by_what_was_put_on_its_way(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    (project / "src/a.aside-12345678").symlink_to("../libs/inner")
+
+    def plant(_: Path) -> None:
+        (project / "src/b.aside-12345678").symlink_to("/srv")
+        (project / "libs").rename(project / "libs2")
+        (project / "libs").symlink_to("/srv")
+
+    assert len(watched(plant)) == 2
+    links = [each.name for each in project.rglob("*") if each.is_symlink()]
+    assert links == ["a.aside-12345678"]
+    assert watched(lambda _: None) == []
+
+
+def test_an_old_link_leads_out_because_another_one_in_its_way_was_changed(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    (project / "deep").symlink_to("libs/inner")
+    (project / "src/far").symlink_to("../deep/../../src")
+
+    def change(_: Path) -> None:
+        (project / "deep").unlink()
+        (project / "deep").symlink_to("libs")
+
+    assert len(watched(change)) == 1
+    assert not (project / "src/far").exists()
+    assert watched(lambda _: None) == []
+
+
+def test_python_makes_its_environments(project: Path, watched: Callable[..., list[str]]) -> None:
+    make = ("/usr/bin/python3", "-m", "venv", "--without-pip", ".venv")
+    assert watched(lambda _: run(project, *make)) == []
+
+
+def test_what_is_hidden_is_skipped_only_where_it_was(project: Path) -> None:
+    made = made_for(project, lifted=[".git"], hidden=["src/.envrc", ".envrc"])
+
+    async def call() -> list[str]:
+        told: list[str] = []
+        async with made.call("", told):
+            (project / "src/.envrc").write_text("evil")
+            (project / ".envrc").write_text("the operator's")
+        return told
+
+    (told,) = asyncio.run(call())
+    assert "moved /projects/work/src/.envrc aside" in told
+
+
+def test_a_clone_keeps_what_runs_nothing(project: Path, watched: Callable[..., list[str]]) -> None:
+    def clone(_: Path) -> None:
+        run(project / "src", "git", "clone", "-q", str(project / "libs/inner"), "copy")
+        run(project / "src/copy", "git", "config", "core.pager", "evil")
+
+    (told,) = watched(clone)
+    assert "its settings that run nothing stay" in told
+    assert "nothing to commit" in run(project / "src/copy", "git", "status")
+    assert "inner" in run(project / "src/copy", "git", "remote", "-v")
+    assert "evil" not in (project / "src/copy/.git/config").read_text()
+    assert watched(lambda _: None) == []
+
+
+def test_a_rebase_with_a_conflict_and_a_bisection_go_on(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    inner = project / "libs/inner"
+
+    def conflict(_: Path) -> None:
+        run(inner, "git", "checkout", "-qb", "other")
+        for branch in ("other", "main"):
+            run(inner, "git", "checkout", "-q", branch)
+            (inner / "a.txt").write_text(branch)
+            run(inner, "git", "commit", "-qam", f"it's {branch}")
+        run(inner, "git", "rebase", "other", check=False)
+
+    assert watched(conflict) == []
+    (inner / "a.txt").write_text("both")
+    run(inner, "git", "add", ".")
+    assert (
+        watched(lambda _: run(inner, "git", "-c", "core.editor=true", "rebase", "--continue")) == []
+    )
+    assert not (inner / ".git/rebase-merge").exists()
+    bisect = ("git", "bisect", "start", "HEAD", "HEAD~2", "--", "a.txt")
+    assert watched(lambda _: run(inner, *bisect)) == []
+
+
+def test_a_git_directory_under_a_plain_name_is_judged_when_it_gets_its_name(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    fixture = repository(project / "src/fix")
+    (fixture / ".git/config").write_text(evil(project))
+    hook(fixture / ".git/hooks", project)
+    (fixture / ".git").rename(fixture / "dotgit")
+    time.sleep(watch.RACY_NS / 10**9)
+    told = watched(lambda _: (fixture / "dotgit").rename(project / "src/.git"))
+    assert len(told) == 2
+    assert not opened(project)
+
+
+def test_a_long_path_is_told_in_short(project: Path, watched: Callable[..., list[str]]) -> None:
+    def plant(_: Path) -> None:
+        where = project / "src" / "/".join("d" * 200 for _ in range(5))
+        where.mkdir(parents=True)
+        (where / ".envrc").touch()
+
+    (told,) = watched(plant)
+    assert len(told) < 600
