@@ -39,8 +39,8 @@ class Settings:
 
     shared: Path = Path("/shared")
     tmp: Path = Path("/tmp")  # noqa: S108 - the guest's own
-    projects: Path = Path("/projects")
     run: Path = Path("/run")
+    projects: Path = Path("/projects")
     commands_max: int = 32
     buffer_bytes: int = 256 * 1024
     stdin_bytes: int = 1024 * 1024
