@@ -35,9 +35,10 @@ ARRIVE = """async () => {
   const done = new Promise((end) => new MutationObserver(
     () => box.querySelector(".hljs-number") && box.querySelector("math") && end(),
   ).observe(box, { childList: true, subtree: true }));
+  const limit = new Promise((_, give) => setTimeout(give, 30_000, "a library did not arrive"));
   highlight(code, "js");
   typeset(formula);
-  await done;
+  await Promise.race([done, limit]);
 }"""
 """Waits until the libraries for code and formulas are there: texts are shown with them at once."""
 

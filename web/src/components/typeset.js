@@ -23,7 +23,8 @@ const arrived = {};
 function using(name, act) {
   if (arrived[name]) return act(arrived[name]);
   const come = (/** @type {{default: any}} */ { default: library }) => act((arrived[name] = library));
-  libraries[name]().then(come, () => {}); // not fetched: the text stays as it is
+  // A network that changes drops a request, so it is sent again; not fetched, the text stays as it is.
+  libraries[name]().catch(libraries[name]).then(come, () => {});
   return undefined;
 }
 
