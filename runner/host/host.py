@@ -302,8 +302,13 @@ class Host:
         were open before, if that fails."""
         if self._starting is not None:
             raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
-        async with await self._agent() as agent:
-            await projects.refuse_during_turns(agent)
+        try:
+            agent = await self._agent()
+        except WireError:
+            pass  # without an agent no turn runs
+        else:
+            async with agent:
+                await projects.refuse_during_turns(agent)
         before, self.opened = self.opened, opened
         try:
             await self._take_up(self.config, required)

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,3 +85,22 @@ def test_a_directory_that_cannot_be_used_starts_nothing(household: Household) ->
     assert refused.returncode == 1
     assert "nowhere: No such file or directory" in refused.stderr
     assert household.left_behind() == []
+
+
+def test_a_turn_that_runs_is_not_disturbed(household: Household, api: Path) -> None:
+    household.works("start", "--detach")
+    asked = household.begin("ask", "run touch /shared/begun && sleep 3 && echo ended")
+    assert asked.stdin is not None
+    asked.stdin.close()  # a question waits for what a pipe brings
+    asked.stdin = None
+    begun = household.workspaces / "default" / "shared" / "begun"
+    while not begun.exists():
+        assert asked.poll() is None, "the question failed"
+        time.sleep(0.05)
+    refused = household.run("projects", "open", str(api))
+    assert "a turn runs, and the agent has to start anew" in refused.stderr
+    assert "wait for its end" in refused.stderr
+    answer, _ = asked.communicate(timeout=60)
+    assert "ended" in answer
+    assert household.run("projects", "open", str(api)).returncode == 0
+    household.works("stop")
