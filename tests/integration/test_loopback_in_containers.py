@@ -93,7 +93,7 @@ def tried_in(root: Path, user_id: str, role: Role, port: int) -> dict[str, Any]:
     place = str(root / "ws" / user_id)
     (guest,) = (
         each
-        for each in client.containers.list()
+        for each in client.containers.list(ignore_removed=True)
         if str(each.name).endswith(f"-{user_id}-{role}")
         and any(mount.get("Source", "").startswith(place) for mount in each.attrs["Mounts"])
     )
