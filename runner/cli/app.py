@@ -370,10 +370,10 @@ def chat(
 ) -> None:
     """Talk to the agent; starts it where it does not run."""
     from runner.cli.chat.chat import chat as converse
-    from runner.cli.projects import Folders
+    from runner.cli.projects import folders_of
 
     _one_of(session, last)
-    folders = Folders.of(directories, hide, lift)
+    folders = folders_of(directories, hide, lift)
     options: Options = context.obj
     config = _config_for_talking(options)
     if config is not None and options.nothing_is_chosen():
@@ -406,10 +406,10 @@ def ask(
 ) -> None:
     """Ask one question: the answer goes to standard output, everything else to standard error."""
     from runner.cli.chat.ask import ask as ask_once
-    from runner.cli.projects import Folders
+    from runner.cli.projects import folders_of
 
     _one_of(session, last)
-    folders = Folders.of(directories, hide, lift)
+    folders = folders_of(directories, hide, lift)
     options: Options = context.obj
     config = _config_for_talking(options)
     raise typer.Exit(

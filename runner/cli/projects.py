@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import typer
 from wire.errors import Code, WireError
@@ -15,7 +15,7 @@ from runner.cli.options import AsJson, Hide, Lift, Options
 from runner.cli.output import Shape, one_line
 from runner.config.models import Config
 from runner.host.control import ControlClient
-from runner.projects.project import name_for
+from runner.host.projects import wanted
 
 projects = typer.Typer()
 
@@ -23,36 +23,33 @@ _AGAIN_S: Final = 1.0
 _READ_ONLY: Final = ":ro"
 
 
-class Folders(NamedTuple):
-    """What a command line names, in its order."""
+Folders = tuple[ProjectSettings, ...]
+"""What a command line names, in its order."""
 
-    settings: tuple[ProjectSettings, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        directories: Iterable[str] | None,
-        hide: Sequence[str] | None = None,
-        lift: Sequence[str] | None = None,
-    ) -> "Folders":
-        """A relative directory is below the working directory; of a link, where it leads.
+def folders_of(
+    directories: Iterable[str] | None,
+    hide: Sequence[str] | None = None,
+    lift: Sequence[str] | None = None,
+) -> Folders:
+    """A relative directory is below the working directory; of a link, where it leads.
 
-        Raises `typer.BadParameter`.
-        """
-        named = [*(directories or ())]
-        if (hide or lift) and not named:
-            raise typer.BadParameter("--hide and --lift go with --with DIR")
-        return cls(tuple(_folder(each, hide or (), lift or ()) for each in named))
+    Raises `typer.BadParameter`.
+    """
+    named = [*(directories or ())]
+    if (hide or lift) and not named:
+        raise typer.BadParameter("--hide and --lift go with --with DIR")
+    return tuple(_folder(each, hide or (), lift or ()) for each in named)
 
-    def named(self, config: Config, user_id: str) -> dict[str, ProjectSettings]:
-        """By the names that they get where none is open yet but those of the settings."""
-        known = dict(config.for_user(user_id).workspace.projects)
-        found: dict[str, ProjectSettings] = {}
-        for each in self.settings:
-            same = (name for name, its in known.items() if its.path == each.path)
-            name = next(same, "") or name_for(each.path, known)
-            known[name] = found[name] = each
-        return found
+
+def named(folders: Folders, config: Config, user_id: str) -> dict[str, ProjectSettings]:
+    """As a host that starts has them open, besides the projects of its settings."""
+    known = dict(config.for_user(user_id).workspace.projects)
+    found: dict[str, ProjectSettings] = {}
+    for each in folders:
+        name, settings = wanted({**each.model_dump(), "name": ""}, known, found)
+        known[name] = found[name] = settings
+    return found
 
 
 def _folder(given: str, hide: Sequence[str], lift: Sequence[str]) -> ProjectSettings:
@@ -76,7 +73,7 @@ async def open_all(
     """Open them in the host that runs. With `wait`, a turn that runs is waited for; `told` shows
     that, and what there is to know. Raises `WireError`."""
     opened = []
-    for folder in folders.settings:
+    for folder in folders:
         waits = False
         while True:
             async with await connect_host(config, user_id, resolution="run this again") as control:
@@ -107,7 +104,7 @@ async def opened_first(
 ) -> str:
     """Open them, and return the name of the first, in which a conversation works; "" where there is
     none. Without `config` the host is somebody else's. Raises `WireError`."""
-    if not folders.settings:
+    if not folders:
         return ""
     if config is None:
         raise not_ours()
@@ -176,7 +173,7 @@ def open_(
     lift: Lift = None,
 ) -> None:
     """Let the agent that runs work in a directory of yours, until it ends."""
-    (folder,) = Folders.of([directory], hide, lift).settings
+    (folder,) = folders_of([directory], hide, lift)
     reply = ask_host(context.obj, lambda control: _open(control, folder, name))
     for line in (line_of(reply.project), *reply.notices):
         typer.echo(one_line(line))

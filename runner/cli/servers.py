@@ -24,7 +24,7 @@ from runner.cli.agent import connect, lasting_agent
 from runner.cli.operation.launching import launch
 from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
-from runner.cli.projects import Folders, not_ours, opened_first
+from runner.cli.projects import folders_of, not_ours, opened_first
 from runner.cli.setup.config import change_settings, settings_file
 from runner.config.loading import LoadedSettings
 from runner.config.models import Config
@@ -170,7 +170,7 @@ async def serve_editor(options: Options, with_folder: str | None = None) -> None
 
     async def open_folder(cwd: str) -> str:
         suffix = ":ro" if with_folder == "ro" else ""
-        folders = Folders.of([cwd + suffix])
+        folders = folders_of([cwd + suffix])
         return await opened_first(folders, config, options.user_id, logging.getLogger().info)
 
     if with_folder is not None and config is None:

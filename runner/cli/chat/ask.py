@@ -52,7 +52,7 @@ async def ask(
     last: bool = False,
     model: str = "",
     as_json: bool = False,
-    folders: Folders = Folders(),  # noqa: B008 - immutable
+    folders: Folders = (),
 ) -> int:
     """Ask one question, with what a pipe brings as its context: the agent of `config`, or without
     one the agent that the access file opens. Returns the exit code.

@@ -118,7 +118,7 @@ async def chat(
     last: bool = False,
     model: str = "",
     streams: Streams | None = None,
-    folders: Folders = Folders(),  # noqa: B008 - immutable
+    folders: Folders = (),
 ) -> int:
     """Chat until the input ends or the user leaves: with the agent of `config`, or without one with
     the agent that the access file opens. Returns the exit code.

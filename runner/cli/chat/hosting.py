@@ -17,7 +17,7 @@ from runner.cli.chat.conversation import INTERRUPT
 from runner.cli.chat.screen import say
 from runner.cli.operation.lifecycle import at_first_signal
 from runner.cli.output import one_line
-from runner.cli.projects import Folders
+from runner.cli.projects import Folders, named
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.runtime import Runtime
@@ -68,7 +68,7 @@ async def with_host(
     user_id: str,
     talk: Callable[[bool], Coroutine[Any, Any, int]],
     stderr: TextIO,
-    folders: Folders = Folders(),  # noqa: B008 - immutable
+    folders: Folders = (),
 ) -> int:
     """Talk while the user's host runs: the one that is there, or one that ends with it and with all
     others that talk by then. `talk` is told whether the host outlives it. Without `config` the host
@@ -117,7 +117,7 @@ async def _ensure_host(
         return True
     from runner.host.host import Host
 
-    opened = folders.named(config, user_id)
+    opened = named(folders, config, user_id)
     say(stderr, f"starting the agent of user {user_id} ...")
     try:
         host = await stack.enter_async_context(Host(config, user_id, opened=opened))

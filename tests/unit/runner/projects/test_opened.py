@@ -8,7 +8,7 @@ import typer
 from wire.errors import Code, WireError
 from wire.settings import ProjectSettings
 
-from runner.cli.projects import Folders
+from runner.cli.projects import folders_of, named
 from runner.config.models import Config
 from runner.host.projects import not_opened, wanted
 
@@ -82,15 +82,23 @@ def test_folders_of_a_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    folders = Folders.of(["link", "docs:ro"], [".env"])
-    here, docs = folders.settings
+    folders = folders_of(["link", "docs:ro"], [".env"])
+    here, docs = folders
     assert here == ProjectSettings(path=tmp_path / "real", write=True, hide=(".env",))
     assert (docs.path, docs.write) == (tmp_path / "docs", False)
-    assert [*folders.named(Config(), "default")] == ["real", "docs"]
+    assert [*named(folders, Config(), "default")] == ["real", "docs"]
+
+
+def test_what_the_settings_hide_stays_hidden_in_a_host_that_starts() -> None:
+    known = {"work": {"path": str(API), "hide": [".env"]}}
+    config = Config.model_validate({"workspace": {"projects": known}})
+    folders = (ProjectSettings(path=API, write=True, hide=("key.pem",)),)
+    both = ProjectSettings(path=API, write=True, hide=(".env", "key.pem"))
+    assert named(folders, config, "default") == {"work": both}
 
 
 def test_what_belongs_to_a_directory_needs_one() -> None:
     with pytest.raises(typer.BadParameter, match="--with"):
-        Folders.of(None, hide=[".env"])
+        folders_of(None, hide=[".env"])
     with pytest.raises(typer.BadParameter, match="below"):
-        Folders.of(["."], hide=["../x"])
+        folders_of(["."], hide=["../x"])
