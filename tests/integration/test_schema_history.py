@@ -18,6 +18,7 @@ from guest.memory.models import MemoryConfig, Origin
 from guest.memory.storage.base import Statement
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import MIGRATIONS
 from tests.support.memory.migrations import COPY, LATER, LATEST, versions
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, opened, rows
 
@@ -101,7 +102,7 @@ async def test_what_was_there_before_is_there_after_and_in_a_copy(path: Path) ->
         assert copies(path) == [copy_of(path).name]
     copy = copy_of(path)
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert history(copy) == [LATEST]
+    assert history(copy) == versions(MIGRATIONS)
     assert content(copy) == before
     await check_whole(copy)
     shutil.copyfile(copy, path)

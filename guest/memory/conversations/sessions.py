@@ -33,6 +33,7 @@ from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.sound import EPOCH
 
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
+_NOTICES: Final = "DELETE FROM notices WHERE session_id <> '' AND session_id = ?"
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
 _DISOWNED: Final = f"""
 SELECT session_id, user_id FROM sessions WHERE user_id {DISOWNED_BY} AND ? IN ('', user_id)
@@ -64,6 +65,7 @@ async def disown(database: Database, notes: NoteRepository, user: User, session_
         database,
         require_session(session_id, user),
         Statement(_DISOWN, (DISOWNED_MARK + user.id, session_id)),
+        Statement(_NOTICES, (session_id,)),
         notes.hide_session(session_id),
         Statement(_TELL_COPIES, (user.conversations,)),
     )

@@ -108,7 +108,8 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("version", "sequence", "epoch"), partial(_count, 1)),
     **dict.fromkeys(("restores", "access_count", "origin_material", "turns"), partial(_count, 0)),
     **dict.fromkeys(
-        ("archived_at", "accessed_at", "superseded_at"), lambda value: value and sound_time(value)
+        ("archived_at", "accessed_at", "superseded_at", "read_at"),
+        lambda value: value and sound_time(value),
     ),
 }
 

@@ -44,6 +44,14 @@ _USAGE: Final = f"""
 SELECT {COLUMNS} FROM model_requests WHERE request_id > ? AND user_id = ?
     ORDER BY request_id LIMIT ?
 """  # noqa: S608
+_NOTICES: Final = """
+SELECT number, user_id, key, kind, text, session_id, turn_id, note_id, created_at, read_at
+    FROM notices WHERE number > ? AND user_id = ? ORDER BY number LIMIT ?
+"""
+_STORE_NOTICE: Final = """
+INSERT INTO notices (user_id, key, kind, text, session_id, turn_id, note_id, created_at, read_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (user_id, key) DO NOTHING
+"""
 _STORE_USAGE: Final = f"{INSERT} ON CONFLICT (request_id) DO NOTHING"
 _OF_NOTE: Final = f"{_STORE_FOR} AND note_id = ? ON CONFLICT (chunk_id) DO NOTHING"
 _OF_EVENT: Final = f"""
@@ -74,6 +82,8 @@ async def copy_user(
         progress("copying", part.entries, part.entries_total)
     await _copy_vectors(source, target, user, progress)
     await _copy_usage(source, target, user)
+    async for page in _pages(source, _NOTICES, 0, user.id):
+        await apply(target, *(Statement(_STORE_NOTICE, row[1:]) for row in page))
 
 
 async def vectors_of(database: Database, user: User) -> int:

@@ -13,6 +13,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Details
 from guest.memory.transfer import format as lines
 from guest.memory.usage import Amount, Cap, ModelRequest
+from guest.notices.outbox import Outbox
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 
 TEXTS = {
@@ -50,6 +51,7 @@ COLUMNS = {
     "conversation_events": ("turn_id text payload created_at", ""),
     "chunks": ("context body words neighbours", "position"),
     "receipts": ("turn_id action outcome note_id asked_by created_at", "version"),
+    "notices": ("key kind text session_id turn_id note_id created_at read_at", ""),
     "model_requests": (
         "provider model sent_at day",
         "input_tokens cached_tokens output_tokens cost",
@@ -68,6 +70,8 @@ async def fill(memory: Memory) -> str:
     await memory.save("Bob drinks tea with milk", ["tea"], ORIGIN)
     for each in ("r1", "r2"):
         await memory.usage.settle(replace(REQUEST, request_id=each), Amount(9, 5, 1, 7), "reported")
+    for each in ("k1", "k2"):
+        await Outbox(memory.store.database, memory.user_id).add("guest", "tea is out", key=each)
     await embedded(memory, 4)
     return note.note_id
 
@@ -104,6 +108,8 @@ async def use(memory: Memory) -> set[str]:
         await memory.usage.sums(by)
     await memory.usage.used(Cap("month", "tokens", 1), "s1", "2026-01-02")
     await memory.state_of.read("s1", "plan")
+    for notice in await Outbox(memory.store.database, memory.user_id).newest(10):
+        assert isinstance(notice.text, str)
     await memory.statistics()
     parts = [part async for part in memory.export()]
     for line in b"".join(part.lines for part in parts).splitlines():

@@ -1,0 +1,1 @@
+"""What a person is told when no turn tells it."""
