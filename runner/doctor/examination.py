@@ -77,6 +77,11 @@ def _checks(
         lambda: [] if in_containers or not here else [settings.packages(own)],
         lambda: [settings.access(config)],
         lambda: [settings.serve(config)],
+        lambda: (
+            settings.projects(config, user_id, environ, mounts_below=not in_containers)
+            if here
+            else []
+        ),
         lambda: [directories.workspace(config, user_id)],
         lambda: [directories.guest_uids(config, user_id)] if own_uids else [],
         lambda: [directories.runtime_directory(config, user_id)],

@@ -23,6 +23,8 @@ from runner.config import tiers
 from runner.config.models import SMALL_BUDGET, Config
 from runner.doctor.finding import Finding, check, ok, warning
 from runner.egress.configuration import StableSecrets, build, is_wanted
+from runner.errors import WorkspaceError
+from runner.host.runtime import runtime_base
 from runner.host.weights import (
     MULTILINGUAL,
     PACKAGED_MODEL,
@@ -33,6 +35,7 @@ from runner.host.weights import (
     weights_of_reranker,
 )
 from runner.images.wheels import ANY_MODEL
+from runner.projects.project import Project, Surroundings, open_project
 from runner.tiers.process.packages import check_packages
 from runner.workspace.keys import key_source, read_api_key
 
@@ -98,6 +101,26 @@ def _expiring(section: str, settings: AccessSettings | ServeSettings) -> Finding
     when = f"expires on {last:%Y-%m-%d}, in {left} day{'' if left == 1 else 's'}"
     fix = "renew it, then serve again: runner serve"
     return warning(section, f"the certificate {settings.certificate} {when}", fix)
+
+
+def projects(
+    config: Config, user_id: str, environ: Mapping[str, str], *, mounts_below: bool
+) -> list[Finding]:
+    """Directories of the operator's that the settings name, as a start would find them."""
+    around = Surroundings.of(config, environ, runtime_base(config))
+    findings, found = list[Finding](), list[Project]()
+    for name, wanted in config.for_user(user_id).workspace.projects.items():
+        what = f"project {name}"
+        try:
+            project = open_project(name, wanted, around, found, mounts_below=mounts_below)
+        except WorkspaceError as error:
+            why = f"{error.brief}: {error.details}, so it is left out"
+            findings.append(warning(what, why, error.resolution))
+            continue
+        found.append(project)
+        how = "read-write" if project.writable else "read-only"
+        findings.append(ok(what, f"{project.path}: {project.reason or how}"))
+    return findings
 
 
 def budgets(agent: AgentSettings) -> list[Finding]:

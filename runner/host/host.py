@@ -104,6 +104,8 @@ class Host:
         self._checked: tuple[Project, ...] = ()
         self.opened = dict(opened or {})
         """The projects that a person has opened, until this host ends."""
+        self._closed: frozenset[str] = frozenset()
+        """The names of those of the settings that a person has closed."""
         self.config = config
         self._reload = reload
         self._driver = driver
@@ -276,30 +278,38 @@ class Host:
         Raises `WireError` if it cannot be used, or while a turn runs; then nothing changes.
         """
         async with self._restart_lock:
-            known = {**self.config.for_user(self.user_id).workspace.projects, **self.opened}
+            configured = self.config.for_user(self.user_id).workspace.projects
+            known = {**configured, **self.opened}
             name, settings = projects.wanted(request, known, self.opened)
             is_open = any(project.name == name for project in self._checked)
             notices = []
             if not is_open or known.get(name) != settings:
-                await self._with_opened({**self.opened, name: settings}, required=(name,))
+                opened = dict(self.opened)
+                if configured.get(name) != settings:
+                    opened[name] = settings
+                await self._with_opened(opened, self._closed - {name}, required=(name,))
                 notices = [projects.STARTED_ANEW]
             (found,) = (each for each in self._projects() if each.name == name)
         return control_pb2.OpenProjectReply(project=found, notices=notices)
 
     async def close_project(self, name: str) -> None:
-        """Take away what was opened so. Raises `WireError` as `open_project` does."""
+        """Take away one that was opened so or, until it is opened again or this host ends, one of
+        the settings. Raises `WireError` as `open_project` does."""
         async with self._restart_lock:
-            if name not in self.opened:
-                settings = self.config.for_user(self.user_id).workspace
-                raise projects.not_opened(name, settings.projects, self.opened)
+            configured = self.config.for_user(self.user_id).workspace.projects.keys()
+            if name not in {*self.opened, *(configured - self._closed)}:
+                raise projects.not_opened(name, [project.name for project in self._checked])
             left = {other: each for other, each in self.opened.items() if other != name}
-            await self._with_opened(left)
+            await self._with_opened(left, self._closed | ({name} & configured))
 
     async def _with_opened(
-        self, opened: dict[str, ProjectSettings], required: Collection[str] = ()
+        self,
+        opened: dict[str, ProjectSettings],
+        closed: frozenset[str],
+        required: Collection[str] = (),
     ) -> None:
-        """Start the guests anew with these projects besides those of the settings; with those that
-        were open before, if that fails."""
+        """Start the guests anew with the projects `opened` and those of the settings that are not
+        `closed`; with those that were open before, if that fails."""
         if self._starting is not None:
             raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
         try:
@@ -309,12 +319,13 @@ class Host:
         else:
             async with agent:
                 await projects.refuse_during_turns(agent)
-        before, self.opened = self.opened, opened
+        before = self.opened, self._closed
+        self.opened, self._closed = opened, closed
         try:
             await self._take_up(self.config, required)
             await self._guests.restart("")
         except BaseException:
-            self.opened = before
+            self.opened, self._closed = before
             await self._take_up(self.config)
             await self._guests.restart("")
             raise
@@ -594,7 +605,9 @@ class Host:
         """Check the projects of these settings, and those that were opened, for the next launchers
         and launches. Returns whether there are or were any. Raises `WorkspaceError` for one of the
         `required`."""
-        wanted = {**config.for_user(self.user_id).workspace.projects, **self.opened}
+        configured = config.for_user(self.user_id).workspace.projects
+        wanted = {name: configured[name] for name in configured if name not in self._closed}
+        wanted |= self.opened
         if not (wanted or self.workspace.projects or self._of_projects):
             return False
         found: tuple[Project, ...] = ()

@@ -72,17 +72,8 @@ def _joined(first: Sequence[str], then: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *then)))
 
 
-def not_opened(
-    name: str, configured: Mapping[str, ProjectSettings], opened: Collection[str]
-) -> HostError:
-    """Why a project cannot be closed that nobody has opened."""
-    if name in configured:
-        return HostError(
-            Code.FAILED_PRECONDITION,
-            f"the project {name} is from the settings",
-            resolution=f"remove [workspace.projects.{name}]: runner config edit, then: "
-            "runner restart",
-        )
+def not_opened(name: str, opened: Collection[str]) -> HostError:
+    """Why a project cannot be closed that is not open."""
     return HostError(
         Code.NOT_FOUND,
         f"no project {name[:64]} is open",

@@ -62,8 +62,8 @@ class Safety:
         ]
 
     async def _look(self, request: Request) -> Response:
-        """The `tier`, the `week` and, while a host runs, its `boundary` and `egress`; for the
-        operator also where the files lie."""
+        """The `tier`, the `week` and, while a host runs, its `boundary`, `egress` and `projects`;
+        for the operator also where the files lie."""
         caller, user_id = self._asked(request)
         found: dict[str, Any] = {}
         if caller.operator:
@@ -81,6 +81,11 @@ class Safety:
                 upstream.pop("host_socket", None)
             found["egress"] = {name: reach[name] for name in _REACH if name in reach}
             found["tier"] = status.tier
+            shown = ("name", "writable", "walls", "hidden", *(["path"] if caller.operator else ()))
+            found["projects"] = [
+                {name: value for name, value in plain(each).items() if name in shown}
+                for each in status.projects
+            ]
             if status.HasField("boundary"):
                 found["boundary"] = plain(status.boundary, whole=True)
         caller.check()

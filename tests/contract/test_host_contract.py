@@ -15,6 +15,9 @@ Start user_id insecure
 Stop user_id
 Restart user_id role
 CheckBoundary user_id
+ListProjects user_id
+OpenProject user_id name
+CloseProject user_id name
 Doctor user_id
 ListTokens
 CreateToken user_id name scopes expires

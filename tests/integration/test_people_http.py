@@ -10,7 +10,14 @@ import httpx
 import pytest
 import pytest_asyncio
 from wire.errors import Code, WireError
-from wire.v1.control_pb2 import BoundaryReport, GetEgressReply, StatusReply
+from wire.settings import ProjectSettings
+from wire.v1.control_pb2 import (
+    BoundaryReport,
+    GetEgressReply,
+    OpenedProject,
+    OpenProjectReply,
+    StatusReply,
+)
 from wire.v1.egress_pb2 import EgressConfiguration, EgressUpstream
 
 from runner.access.callers import Caller
@@ -99,13 +106,15 @@ async def test_what_an_agent_can_reach_tells_its_user_nothing_else_of_the_host(
     )
     host = AsyncMock()
     host.__aenter__.return_value = host
-    host.status.return_value = StatusReply(tier="container")
+    project = OpenedProject(name="api", path="/srv/api", reason="chown /srv/api", walls=["x"])
+    host.status.return_value = StatusReply(tier="container", projects=[project])
     host.get_egress.return_value = GetEgressReply(configuration=reach)
     monkeypatch.setattr(safety, "connect_control", AsyncMock(return_value=host))
     async with page(server) as theirs:
         await theirs.post("/api/login", json={"token": front.access("fay", "laptop").token})
         found = (await theirs.get("/api/users/fay/safety")).json()
         assert found["egress"] == {"upstreams": [{"name": "ollama", "url": "http://127.0.0.1:1"}]}
+        assert found["projects"] == [{"name": "api", "walls": ["x"]}]
         audit = front.config.workspace_root / "audit"
         wrong = HostError(Code.FAILED_PRECONDITION, f"{audit} is not a directory")
         monkeypatch.setattr(LogLocation, "check", Mock(side_effect=wrong))
@@ -145,6 +154,31 @@ async def test_who_is_not_let_in_any_more_gets_no_answer(
     numbers = HttpMetrics().page(front.config, lambda _: asking)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(numbers)) as client:
         assert (await client.get("http://127.0.0.1/metrics")).status_code == 401
+
+
+async def test_a_project_is_opened_by_its_name_in_the_settings_alone(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = ProjectSettings(path=Path("/srv/api"))
+    monkeypatch.setitem(front.config.workspace.projects, "api", api)
+    host = AsyncMock()
+    host.__aenter__.return_value = host
+    host.open_project.return_value = OpenProjectReply(notices=["anew"])
+    monkeypatch.setattr(operator_host, "connect_control", AsyncMock(return_value=host))
+    async with operator(front, server) as client:
+        listed = await ask(client, "ListProjects", user_id="default")
+        assert listed == {"projects": [{"name": "api", "path": "/srv/api", "write": False}]}
+        opened = await ask(client, "OpenProject", user_id="default", name="api")
+        assert opened == {"notices": ["anew"]}
+        host.open_project.assert_awaited_once_with(
+            "/srv/api", name="api", write=False, hide=(), lift=()
+        )
+        for more, status in (({"name": "/etc"}, 404), ({"name": "api", "path": "/etc"}, 400)):
+            asked = {"user_id": "default", **more}
+            reply = await client.post("/api/host/OpenProject", json=asked)
+            assert reply.status_code == status, reply.text
+        await ask(client, "CloseProject", user_id="default", name="api")
+        host.close_project.assert_awaited_once_with("api")
 
 
 async def test_nobody_is_added_twice_or_under_a_bad_name(front: Front, server: HttpServer) -> None:

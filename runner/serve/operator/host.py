@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from wire.errors import Code, WireError
+from wire.settings import ProjectSettings
 
 from runner.access.agents import NoAgent
 from runner.access.exchange import json_object, plain
@@ -104,6 +105,11 @@ class HostApi:
             "Stop": Method(self._stop, "user_id", changes=True),
             "Restart": Method(self._restart, "user_id role", changes=True),
             "CheckBoundary": Method(self._check_boundary, "user_id", changes=True),
+            # directories of the operator's: those of the settings, of which `OpenProject` opens one
+            # by its name; a path is never taken from here
+            "ListProjects": Method(self._list_projects, "user_id"),
+            "OpenProject": Method(self._open_project, "user_id name", changes=True),
+            "CloseProject": Method(self._close_project, "user_id name", changes=True),
             # what is wrong with this machine and the settings
             "Doctor": Method(self._doctor, "user_id"),
             # `CreateToken` answers with the secret, this once
@@ -211,6 +217,39 @@ class HostApi:
         async with await self._control(user_in(asked, self._config)) as control:
             report = await control.check_boundary()
         return {"boundary": plain(report, whole=True)}
+
+    async def _projects(self, user_id: str) -> Mapping[str, ProjectSettings]:
+        settings = await asyncio.to_thread(self._commands.load)
+        return settings.for_user(user_id).workspace.projects
+
+    async def _list_projects(self, asked: Asked) -> dict[str, Any]:
+        found = await self._projects(user_in(asked, self._config))
+        return {
+            "projects": [
+                {"name": name, "path": str(each.path), "write": each.write}
+                for name, each in found.items()
+            ]
+        }
+
+    async def _open_project(self, asked: Asked) -> dict[str, Any]:
+        user_id, name = user_in(asked, self._config), text_in(asked, "name")
+        found = (await self._projects(user_id)).get(name)
+        if found is None:
+            raise WireError(
+                Code.NOT_FOUND,
+                f"the settings name no project {name[:64]!r}",
+                resolution="add [workspace.projects.NAME]: runner config edit",
+            )
+        async with await self._control(user_id) as control:
+            reply = await control.open_project(
+                str(found.path), name=name, write=found.write, hide=found.hide, lift=found.lift
+            )
+        return {"notices": [*reply.notices]}
+
+    async def _close_project(self, asked: Asked) -> dict[str, Any]:
+        async with await self._control(user_in(asked, self._config)) as control:
+            await control.close_project(text_in(asked, "name"))
+        return {}
 
     async def _doctor(self, asked: Asked) -> dict[str, Any]:
         user_id = user_in(asked, self._config)

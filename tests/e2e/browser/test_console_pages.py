@@ -1,8 +1,10 @@
 """Every page of the console, for everybody: with a keyboard, a screen reader, in the dark, on a
 phone; and what the operator does there."""
 
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -249,6 +251,46 @@ def test_a_host_is_stopped_and_started(new_window: NewWindow) -> None:
     expect(guests.get_by_role("row").filter(has_text="agent")).to_contain_text(
         "ready", timeout=30_000
     )
+
+
+@pytest.fixture
+def directory(console: Console) -> Iterator[Path]:
+    """A directory that the settings name as bob's project `plans` since his host has started."""
+    settings = console.household.path / "home" / "config" / "oxydra" / "runner.toml"
+    before = settings.read_text()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as made:
+        table = f'\n[users.bob.workspace.projects.plans]\npath = "{made}"\nwrite = true\n'
+        settings.write_text(before + table)
+        yield Path(made)
+    settings.write_text(before)
+
+
+@pytest.mark.bubblewrap
+def test_a_project_of_the_settings_is_opened_and_closed(
+    new_window: NewWindow, console: Console, directory: Path
+) -> None:
+    page = new_window().enter("alice", "#/users/bob")
+    row = page.get_by_role("group", name="Projects").get_by_role("row").filter(has_text="plans")
+    theirs = new_window().page
+    go(theirs, f"{console.url}/#/safe")
+    theirs.get_by_label("Access token").fill(console.token("bob", "chat", "memory"))
+    theirs.get_by_role("button", name="Log in").click()
+    expect(row).to_contain_text("closed")
+    row.get_by_role("button", name="Open").click()
+    expect(dialog(page)).to_contain_text(f"get {directory}, to read and write")
+    expect(dialog(page)).to_contain_text("commands and MCP servers that run there end")
+    dialog(page).get_by_role("button", name="Open").click()
+    expect(row).to_contain_text("read-write", timeout=60_000)
+    console.household.works("--user", "bob", "restart")  # now its host knows the settings, too
+    theirs.reload()
+    reach = theirs.get_by_role("region", name="Reach")
+    expect(reach).to_contain_text("/projects/plans: read-write")
+    expect(reach).not_to_contain_text(str(directory))
+    row.get_by_role("button", name="Close").click()
+    dialog(page).get_by_role("button", name="Close", exact=True).last.click()
+    expect(row).to_contain_text("closed", timeout=60_000)
+    console.household.works("--user", "bob", "restart")
+    assert "projects open DIR" in console.household.works("--user", "bob", "projects", "list")
 
 
 def test_a_token_is_shown_once_lets_one_user_in_and_is_revoked(new_window: NewWindow) -> None:

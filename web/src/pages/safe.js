@@ -7,6 +7,7 @@ import { FailureNotice, Loading } from "../components/notices.js";
 import { href } from "../router.js";
 import { bytes, count, money } from "../text.js";
 import { html } from "../view.js";
+import { accessOf } from "./users/projects.js";
 
 /** @typedef {import("../api.js").Message} Message */
 
@@ -35,7 +36,7 @@ export default function Safe({ user, me }) {
       <div>
         <section aria-label="Reach"><h2>What ${me.operator ? `${user}’s` : "your"} agent can reach</h2>
           <p>${TIERS[found.tier] || ""}</p>
-          <${Reach} egress=${found.egress} workspace=${found.workspace} /></section>
+          <${Reach} egress=${found.egress} workspace=${found.workspace} projects=${found.projects || []} /></section>
         ${found.egress &&
         html`<section aria-label="Boundary"><h2>Does the boundary hold?</h2>
           <p>Each probe is an attempt to get out of where commands run, with the rights that a command has.
@@ -47,12 +48,19 @@ export default function Safe({ user, me }) {
   </div>`;
 }
 
-/** @param {{egress?: Message, workspace?: string}} props `egress`: none where no agent runs; `workspace`: for the operator */
-const Reach = ({ egress, workspace }) =>
+/**
+ * @param {{egress?: Message, workspace?: string, projects: Message[]}} props `egress`: none where no agent
+ *   runs; `workspace`: for the operator
+ */
+const Reach = ({ egress, workspace, projects }) =>
   html`<dl class="facts">
     <div><dt>Files</dt><dd>It reads and writes <code>/shared</code> and <code>/tmp</code>, and reads${" "}
       <code>/vault</code>.${workspace && html` They lie in <code>${workspace}</code>.`}</dd></div>
-    <div><dt>Commands</dt><dd>They see <code>/shared</code> and <code>/tmp</code>. They do not see notes,
+    ${projects.length > 0 &&
+    html`<div><dt>Projects</dt><dd><ul class="plain-list">${projects.map(
+      (each) => html`<li key=${each.name}><code>/projects/${each.name}</code>${each.path && html` is <code>${each.path}</code>`}: ${accessOf(each)}</li>`,
+    )}</ul></dd></div>`}
+    <div><dt>Commands</dt><dd>They see <code>/shared</code>${projects.length ? ", projects," : ""} and <code>/tmp</code>. They do not see notes,
       conversations, keys and <code>/vault</code>.</dd></div>
     ${egress &&
     html`<div><dt>Servers</dt><dd><${Servers} upstreams=${egress.upstreams || []} /></dd></div>

@@ -51,6 +51,18 @@ def test_what_egress_needs_is_looked_for() -> None:
     assert (found.state, found.what) == (State.OK, "runs; 1 key for commands")
 
 
+def test_projects_of_the_settings_are_looked_at(tmp_path: Path) -> None:
+    (there := tmp_path / "api").mkdir()
+    named = {"api": {"path": str(there)}, "old": {"path": str(tmp_path / "gone")}}
+    root = {"workspace_root": tmp_path / "ws", "runtime_dir": tmp_path / "rt"}
+    config = Config.model_validate({**root, "workspace": {"projects": named}})
+    api, old = settings.projects(config, "alice", {}, mounts_below=True)
+    assert (api.name, api.state, api.what) == ("project api", State.OK, f"{there}: read-only")
+    assert (old.name, old.state) == ("project old", State.WARNING)
+    assert old.what.endswith("No such file or directory, so it is left out")
+    assert old.fix
+
+
 def test_a_budget_that_covers_no_answer() -> None:
     small = AgentSettings.model_validate({"max_output_tokens": 500, "max_tokens": 5_000})
     (found,) = settings.budgets(small)

@@ -72,10 +72,9 @@ def test_at_most_sixteen_are_open() -> None:
         wanted(request(), known, ())
 
 
-def test_what_nobody_opened_is_not_closed() -> None:
-    configured = {"api": ProjectSettings(path=API)}
-    assert not_opened("api", configured, ()).code is Code.FAILED_PRECONDITION
-    assert not_opened("other", configured, ["docs"]).details == "open are: docs"
+def test_what_is_not_open_is_not_closed() -> None:
+    refused = not_opened("other", ["docs"])
+    assert (refused.code, refused.details) == (Code.NOT_FOUND, "open are: docs")
 
 
 def test_folders_of_a_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import { Table } from "../../components/table.js";
 import { bytes, fullTime } from "../../text.js";
 import { html, useState } from "../../view.js";
 import { Invitation, Remove } from "./person.js";
+import { Projects } from "./projects.js";
 import { Tokens } from "./tokens.js";
 
 /** @typedef {import("../../api.js").Message} Message */
@@ -64,7 +65,7 @@ export function UserView({ userId, onChanged }) {
     </p>
     ${status.reason && html`<div class="notice"><${Advice} text=${status.reason} user=${userId} /></div>`}
     ${running
-      ? html`<${Running} status=${status} userId=${userId} />`
+      ? html`<${Running} status=${status} userId=${userId} onChanged=${look} />`
       : html`<p>No agent runs for ${userId}. Workspace: <code>${status.workspace}</code></p>`}`}
     <${Tokens} userId=${userId} />
     ${doing === "invite" && html`<${Invitation} userId=${userId} onClose=${() => setDoing("")} />`}
@@ -98,8 +99,8 @@ function Deed({ deed, userId, tier, onDone, onClose }) {
   <//>`;
 }
 
-/** @param {{status: Message, userId: string}} props */
-const Running = ({ status, userId }) =>
+/** @param {{status: Message, userId: string, onChanged: () => void}} props */
+const Running = ({ status, userId, onChanged }) =>
   html`<dl class="facts">
       <div><dt>Tier</dt><dd>${status.tier}</dd></div>
       ${status.kernel && html`<div><dt>Kernel</dt><dd>${status.kernel}</dd></div>`}
@@ -108,6 +109,7 @@ const Running = ({ status, userId }) =>
       <div><dt>Workspace</dt><dd><code>${status.workspace}</code></dd></div>
     </dl>
     ${(status.notices || []).map((/** @type {string} */ each) => html`<div class="notice"><${Advice} text=${each} user=${userId} /></div>`)}
+    <${Projects} userId=${userId} open=${status.projects || []} onChanged=${onChanged} />
     <h2>Guests</h2>
     <${Table} label="Guests" columns=${["Guest", "State", "Memory", "Processor", "Restarts"].map((title) => ({ title }))}
       rows=${(status.guests || []).map((/** @type {Message} */ guest) => ({
