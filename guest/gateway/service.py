@@ -23,6 +23,7 @@ from guest.agent.turn import Answer, TurnRequest
 from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
+from guest.gateway.changes import FileReceipts
 from guest.gateway.files import Files, Transfer
 from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions, Temporary, TemporarySessions
@@ -143,6 +144,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._files = files
+        self._changed = FileReceipts()
         self._usage = UsageReport(memory.usage, limits)
         self._approvals = Approvals(approval_wait_s)
         records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
@@ -243,6 +245,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ListFiles = _answered_by(lambda service: service._files.list, of_memory=False)
     WriteFile = _answered_by(lambda service: service._files.write, of_memory=False)
     DeleteFile = _answered_by(lambda service: service._files.delete, of_memory=False)
+    TurnDiff = _answered_by(lambda service: service._changed.diff, of_memory=False)
+    UndoFiles = _answered_by(lambda service: service._changed.undo, of_memory=False)
     SaveNote = _answered_by(lambda service: service._notes.save)
     ListNotes = _answered_by(lambda service: service._notes.list)
     SearchNotes = _answered_by(lambda service: service._notes.search)

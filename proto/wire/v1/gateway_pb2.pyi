@@ -256,6 +256,7 @@ class SessionHistory(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     before: _builtins.int
     """to ask for what is earlier; 0: that was all"""
     @_builtins.property
@@ -266,6 +267,10 @@ class SessionHistory(_message.Message):
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
         """of the turns that the events belong to, oldest first"""
 
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___TurnFiles]:
+        """of the turns that the events belong to and that changed files"""
+
     def __init__(
         self,
         *,
@@ -273,10 +278,11 @@ class SessionHistory(_message.Message):
         events: _abc.Iterable[Global___HistoryEvent] | None = ...,
         receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
         before: _builtins.int = ...,
+        files: _abc.Iterable[Global___TurnFiles] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "events", b"events", "receipts", b"receipts", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "events", b"events", "files", b"files", "receipts", b"receipts", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1063,6 +1069,7 @@ class TurnCompleted(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     COST_USD_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     input_tokens: _builtins.int
     output_tokens: _builtins.int
@@ -1077,6 +1084,10 @@ class TurnCompleted(_message.Message):
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
         """all of the turn; empty: memory is unchanged"""
 
+    @_builtins.property
+    def files(self) -> Global___FileChanges:
+        """in projects; absent: none can have changed"""
+
     def __init__(
         self,
         *,
@@ -1088,10 +1099,11 @@ class TurnCompleted(_message.Message):
         cached_tokens: _builtins.int = ...,
         cost_usd: _builtins.float = ...,
         model: _builtins.str = ...,
+        files: Global___FileChanges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "receipts", b"receipts", "steps", b"steps", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "files", b"files", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "receipts", b"receipts", "steps", b"steps", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1106,6 +1118,7 @@ class TurnFailed(_message.Message):
     RESOLUTION_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
     DETAILS_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """wire.errors.Code; "cancelled" for a cancelled turn, "interrupted" where the agent stopped in
     its middle
@@ -1118,6 +1131,10 @@ class TurnFailed(_message.Message):
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
         """all of the turn; empty: memory is unchanged"""
 
+    @_builtins.property
+    def files(self) -> Global___FileChanges:
+        """as in TurnCompleted"""
+
     def __init__(
         self,
         *,
@@ -1126,10 +1143,11 @@ class TurnFailed(_message.Message):
         resolution: _builtins.str = ...,
         receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
         details: _builtins.str = ...,
+        files: Global___FileChanges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details", "message", b"message", "receipts", b"receipts", "resolution", b"resolution"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details", "files", b"files", "message", b"message", "receipts", b"receipts", "resolution", b"resolution"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3781,6 +3799,258 @@ class SetPeersReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetPeersReply: _TypeAlias = SetPeersReply  # noqa: Y015
+
+@_typing.final
+class FileChange(_message.Message):
+    """A file of a project that is another one than before the turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    BY_TOOL_FIELD_NUMBER: _builtins.int
+    BINARY_FIELD_NUMBER: _builtins.int
+    UNDOABLE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """/projects/NAME/..., hidden characters as escapes"""
+    kind: _builtins.str
+    """"added", "changed", "deleted" or "mode" """
+    added: _builtins.int
+    """lines"""
+    removed: _builtins.int
+    by_tool: _builtins.bool
+    """a file tool did it; else it only changed during the turn"""
+    binary: _builtins.bool
+    """no lines are counted"""
+    undoable: _builtins.bool
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        added: _builtins.int = ...,
+        removed: _builtins.int = ...,
+        by_tool: _builtins.bool = ...,
+        binary: _builtins.bool = ...,
+        undoable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "binary", b"binary", "by_tool", b"by_tool", "kind", b"kind", "path", b"path", "removed", b"removed", "undoable", b"undoable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileChange: _TypeAlias = FileChange  # noqa: Y015
+
+@_typing.final
+class FileChanges(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    UNCOUNTED_FIELD_NUMBER: _builtins.int
+    IGNORED_FIELD_NUMBER: _builtins.int
+    files: _builtins.int
+    added: _builtins.int
+    removed: _builtins.int
+    uncounted: _builtins.str
+    """why some or all are not counted; empty: all are"""
+    ignored: _builtins.bool
+    """a project has files that its .gitignore names: they are not counted"""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
+        """by path, at most 100"""
+
+    def __init__(
+        self,
+        *,
+        files: _builtins.int = ...,
+        added: _builtins.int = ...,
+        removed: _builtins.int = ...,
+        changes: _abc.Iterable[Global___FileChange] | None = ...,
+        uncounted: _builtins.str = ...,
+        ignored: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "changes", b"changes", "files", b"files", "ignored", b"ignored", "removed", b"removed", "uncounted", b"uncounted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileChanges: _TypeAlias = FileChanges  # noqa: Y015
+
+@_typing.final
+class TurnFiles(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    @_builtins.property
+    def files(self) -> Global___FileChanges: ...
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        files: Global___FileChanges | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnFiles: _TypeAlias = TurnFiles  # noqa: Y015
+
+@_typing.final
+class TurnDiffRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    """or that of an UndoFilesReply; empty: the last that changed files"""
+    path: _builtins.str
+    """of a FileChange; empty: all"""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnDiffRequest: _TypeAlias = TurnDiffRequest  # noqa: Y015
+
+@_typing.final
+class TurnDiffReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    DIFF_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    diff: _builtins.str
+    """unified, at most 1 MiB"""
+    cut: _builtins.bool
+    """the diff, `before` or `after` is longer"""
+    before: _builtins.str
+    """the text of `path`, at most 1 MiB; empty where it is binary, or was not there"""
+    after: _builtins.str
+    @_builtins.property
+    def files(self) -> Global___FileChanges: ...
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        files: Global___FileChanges | None = ...,
+        diff: _builtins.str = ...,
+        cut: _builtins.bool = ...,
+        before: _builtins.str = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "cut", b"cut", "diff", b"diff", "files", b"files", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnDiffReply: _TypeAlias = TurnDiffReply  # noqa: Y015
+
+@_typing.final
+class UndoFilesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    NOT_ONLY_TOOLS_FIELD_NUMBER: _builtins.int
+    OVERWRITE_FIELD_NUMBER: _builtins.int
+    PATHS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    """as in TurnDiffRequest"""
+    not_only_tools: _builtins.bool
+    """also what only changed during the turn"""
+    overwrite: _builtins.bool
+    """also what has changed since"""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of FileChange; empty: all"""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        not_only_tools: _builtins.bool = ...,
+        overwrite: _builtins.bool = ...,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_only_tools", b"not_only_tools", "overwrite", b"overwrite", "paths", b"paths", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoFilesRequest: _TypeAlias = UndoFilesRequest  # noqa: Y015
+
+@_typing.final
+class UndoFilesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    RESTORED_FIELD_NUMBER: _builtins.int
+    ASKS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    """of what was done, by which it can be taken back; empty: nothing was"""
+    @_builtins.property
+    def restored(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
+        """what the files have become by it"""
+
+    @_builtins.property
+    def asks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
+        """what was left as it is"""
+
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """why, for each of `asks`"""
+
+    @_builtins.property
+    def files(self) -> Global___FileChanges:
+        """of the turn that is taken back"""
+
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        restored: _abc.Iterable[Global___FileChange] | None = ...,
+        asks: _abc.Iterable[Global___FileChange] | None = ...,
+        reasons: _abc.Iterable[_builtins.str] | None = ...,
+        files: Global___FileChanges | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "files", b"files", "reasons", b"reasons", "restored", b"restored", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoFilesReply: _TypeAlias = UndoFilesReply  # noqa: Y015
 
 SCOPE_FIELD_NUMBER: _builtins.int
 CHECK_FIELD_NUMBER: _builtins.int

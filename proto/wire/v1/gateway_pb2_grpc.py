@@ -261,6 +261,16 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.SetPeersRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.SetPeersReply.FromString,
                 _registered_method=True)
+        self.TurnDiff = channel.unary_unary(
+                '/wire.v1.Gateway/TurnDiff',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.TurnDiffRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.TurnDiffReply.FromString,
+                _registered_method=True)
+        self.UndoFiles = channel.unary_unary(
+                '/wire.v1.Gateway/UndoFiles',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.UndoFilesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.UndoFilesReply.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -572,6 +582,21 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TurnDiff(self, request, context):
+        """What a turn changed in the files of projects.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndoFiles(self, request, context):
+        """Puts back what a turn changed in the files of projects, as far as nobody has to be asked. It is
+        an entry of its own, which can be taken back by its id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -799,6 +824,16 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.SetPeers,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.SetPeersRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.SetPeersReply.SerializeToString,
+            ),
+            'TurnDiff': grpc.unary_unary_rpc_method_handler(
+                    servicer.TurnDiff,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.TurnDiffRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.TurnDiffReply.SerializeToString,
+            ),
+            'UndoFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndoFiles,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.UndoFilesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.UndoFilesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2018,6 +2053,60 @@ class Gateway:
             '/wire.v1.Gateway/SetPeers',
             wire_dot_v1_dot_gateway__pb2.SetPeersRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.SetPeersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TurnDiff(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/TurnDiff',
+            wire_dot_v1_dot_gateway__pb2.TurnDiffRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.TurnDiffReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndoFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/UndoFiles',
+            wire_dot_v1_dot_gateway__pb2.UndoFilesRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.UndoFilesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -120,6 +120,12 @@ class GatewayStub:
     """Where the guests beside this one are from now on; for the runner alone. What is under way with
     one that was replaced goes on with it as long as it answers.
     """
+    TurnDiff: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.TurnDiffRequest, _gateway_pb2.TurnDiffReply]
+    """What a turn changed in the files of projects."""
+    UndoFiles: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.UndoFilesRequest, _gateway_pb2.UndoFilesReply]
+    """Puts back what a turn changed in the files of projects, as far as nobody has to be asked. It is
+    an entry of its own, which can be taken back by its id.
+    """
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -212,6 +218,12 @@ class GatewayAsyncStub(GatewayStub):
     SetPeers: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetPeersRequest, _gateway_pb2.SetPeersReply]  # type: ignore[assignment]
     """Where the guests beside this one are from now on; for the runner alone. What is under way with
     one that was replaced goes on with it as long as it answers.
+    """
+    TurnDiff: _aio.UnaryUnaryMultiCallable[_gateway_pb2.TurnDiffRequest, _gateway_pb2.TurnDiffReply]  # type: ignore[assignment]
+    """What a turn changed in the files of projects."""
+    UndoFiles: _aio.UnaryUnaryMultiCallable[_gateway_pb2.UndoFilesRequest, _gateway_pb2.UndoFilesReply]  # type: ignore[assignment]
+    """Puts back what a turn changed in the files of projects, as far as nobody has to be asked. It is
+    an entry of its own, which can be taken back by its id.
     """
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
@@ -572,6 +584,24 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_gateway_pb2.SetPeersReply, _abc.Awaitable[_gateway_pb2.SetPeersReply]]:
         """Where the guests beside this one are from now on; for the runner alone. What is under way with
         one that was replaced goes on with it as long as it answers.
+        """
+
+    @_abc_1.abstractmethod
+    def TurnDiff(
+        self,
+        request: _gateway_pb2.TurnDiffRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.TurnDiffReply, _abc.Awaitable[_gateway_pb2.TurnDiffReply]]:
+        """What a turn changed in the files of projects."""
+
+    @_abc_1.abstractmethod
+    def UndoFiles(
+        self,
+        request: _gateway_pb2.UndoFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.UndoFilesReply, _abc.Awaitable[_gateway_pb2.UndoFilesReply]]:
+        """Puts back what a turn changed in the files of projects, as far as nobody has to be asked. It is
+        an entry of its own, which can be taken back by its id.
         """
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
