@@ -1,6 +1,6 @@
 """The limits that `[agent.budget]` sets, and what a person reads where one is reached."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, cast
 
@@ -9,7 +9,7 @@ from wire.settings import AgentSettings
 from wire.text import dollars
 
 from guest.errors import BudgetError
-from guest.memory.usage import UNITS_PER_DOLLAR, Cap, CapReached, Kind, Scope, Unit
+from guest.memory.usage import UNITS_PER_DOLLAR, Amount, Cap, CapReached, Kind, Scope, Unit
 
 _WHOSE: Final[dict[Scope, str]] = {
     "session": "this session",
@@ -28,6 +28,78 @@ Clock = Callable[[], datetime]
 def local_time() -> datetime:
     """The time in the time zone of this process, which is the host's."""
     return datetime.now(UTC).astimezone()
+
+
+class Account:
+    """What the requests of one turn take, with those of its sub-agents.
+
+    A request is taken from the account of its turn and from those `above`, in one step: turns that
+    ask at once cannot exceed a limit together.
+
+    Attributes:
+        limits: The most that it may take, by unit, of its own; in billionths of a US dollar.
+        above: The account of the turn that it works for.
+        turn: The limits that the settings give it.
+        session_id: The session that it counts for; empty: the turn's own.
+    """
+
+    def __init__(
+        self,
+        limits: Mapping[Unit, int] | None = None,
+        above: "Account | None" = None,
+        session_id: str = "",
+    ) -> None:
+        self.limits = limits or {}
+        self.above = above
+        self.session_id = session_id
+        self.turn: Mapping[Unit, int] = {}
+        self._amounts: dict[str, Amount] = {}
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has a limit besides those of the settings."""
+        return bool(self.limits) or self.above is not None
+
+    def of(self, unit: Unit) -> int:
+        """What it has taken, in one unit."""
+        return sum(amount.of(unit) for amount in self._amounts.values())
+
+    def take(self, request_id: str, most: Amount) -> None:
+        """Count a request with the most that it may take. Raises `AccountReached`, with nothing
+        counted."""
+        for each in self._all():
+            for limits in (each.limits, each.turn):
+                for unit, limit in limits.items():
+                    if (used := each.of(unit)) + most.of(unit) > limit:
+                        given = limits is each.limits
+                        raise AccountReached(unit, used, limit, most.of(unit), given=given)
+        self.settle(request_id, most)
+
+    def settle(self, request_id: str, amount: Amount) -> None:
+        """Count a request with what it took."""
+        for each in self._all():
+            each._amounts[request_id] = amount
+
+    def drop(self, request_id: str) -> None:
+        """Do not count a request."""
+        for each in self._all():
+            each._amounts.pop(request_id, None)
+
+    def _all(self) -> "Iterator[Account]":
+        account: Account | None = self
+        while account is not None:
+            yield account
+            account = account.above
+
+
+class AccountReached(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """A request could exceed a limit of its turn; `given` tells one of its own from those of the
+    settings."""
+
+    def __init__(self, unit: Unit, used: int, limit: int, needed: int, *, given: bool) -> None:
+        super().__init__(unit)
+        self.unit: Unit = unit
+        self.used, self.limit, self.needed, self.given = used, limit, needed, given
 
 
 class Limits:
@@ -68,16 +140,17 @@ class Limits:
             resolution=f"{instead}, {_raise(setting, _TABLE, user_id, output)}",
         )
 
-    def turn_reached(
-        self, unit: Unit, used: int, needed: int, user_id: str, output: int
-    ) -> BudgetError:
-        """The error for a request that could exceed the limit of its turn."""
-        setting, table = ("max_tokens", "agent") if unit == "tokens" else ("turn_usd", _TABLE)
+    def turn_reached(self, reached: AccountReached, user_id: str, output: int) -> BudgetError:
+        """The error for a request that could exceed a limit of its turn."""
+        tokens = reached.unit == "tokens"
+        setting, table = ("max_tokens", "agent") if tokens else ("turn_usd", _TABLE)
+        amounts = _of(reached.unit, reached.used, reached.limit, reached.needed)
+        whose = "that this work was given" if reached.given else "of the turn"
+        more = "or give it more" if reached.given else _raise(setting, table, user_id, output)
         return BudgetError(
             Code.RESOURCE_EXHAUSTED,
-            f"the budget of the turn does not cover the next request: "
-            f"{_of(unit, used, self.turn[unit], needed)}{_reserved(output)}",
-            resolution=f"ask for less at once, {_raise(setting, table, user_id, output)}",
+            f"the budget {whose} does not cover the next request: {amounts}{_reserved(output)}",
+            resolution=f"ask for less at once, {more}",
         )
 
     def unpriced(self, model: str) -> BudgetError:

@@ -25,6 +25,13 @@ ATTACHMENTS: Final = "attachments"
 """In the metadata of a user's message: the paths of attached files."""
 
 
+ORIGIN: Final = "origin"
+"""In the metadata of a user's message: what has begun the turn, where no client has."""
+
+SOURCES: Final = "sources"
+"""In the metadata of a user's message: whose words it is, where it is not the user's."""
+
+
 def by_turn(events: Iterable[Event]) -> list[list[Event]]:
     """Group `events`, which are in order, by turn."""
     return [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
@@ -32,10 +39,25 @@ def by_turn(events: Iterable[Event]) -> list[list[Event]]:
 
 def attachments_in(event: Event) -> list[str]:
     """The paths of the files that a user's message points to."""
-    if event.role != "user":
-        return []
-    named = [_metadata(each).get(ATTACHMENTS) for each in _messages(event, "request")]
-    return [str(path) for paths in named if isinstance(paths, list) for path in paths]
+    paths = _marked(event, ATTACHMENTS)
+    return [str(path) for path in paths] if isinstance(paths, list) else []
+
+
+def origin_in(event: Event) -> dict[str, str]:
+    """What has begun the turn of its first event; empty if that was a client."""
+    found = _marked(event, ORIGIN)
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def sources_in(event: Event) -> tuple[str, ...]:
+    """Whose words a user's message is; empty if it is the user's."""
+    found = _marked(event, SOURCES)
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def is_users(event: Event) -> bool:
+    """Whether these are the user's own words."""
+    return event.role == "user" and not _marked(event, SOURCES)
 
 
 def incomplete_in(event: Event) -> str:
@@ -93,6 +115,14 @@ def _messages(event: Event, kind: str) -> list[dict[str, Any]]:
     except ValueError:
         return []
     return [each for each in _objects(read) if each.get("kind") == kind]
+
+
+def _marked(event: Event, name: str) -> object:
+    """What the metadata of a user's message has by this name; None for nothing."""
+    if event.role != "user":
+        return None
+    marks = [_metadata(each).get(name) for each in _messages(event, "request")]
+    return next((mark for mark in marks if mark), None)
 
 
 def _metadata(message: dict[str, Any]) -> dict[str, Any]:

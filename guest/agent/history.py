@@ -10,7 +10,7 @@ import json
 import logging
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final, Literal, cast
 
 from pydantic import ValidationError
@@ -32,9 +32,10 @@ from wire.text import shortened
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
-from guest.agent.events import ATTACHMENTS, TOLD, by_turn
+from guest.agent.events import ATTACHMENTS, ORIGIN, SOURCES, TOLD, by_turn
 from guest.agent.models.roles import NO_ANSWER
 from guest.agent.text_calls import NOT_RUN
+from guest.agent.turn import Origin
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
 from guest.memory.models import LOCAL, Event, Role
 from guest.tools.base import ToolResult
@@ -142,11 +143,20 @@ def _is_written(part: ModelRequestPart | ModelResponsePart, role: Role) -> bool:
     return plain and isinstance(part, _WRITTEN[role])
 
 
-def user_message(text: str, *before: str, attachments: Sequence[str] = ()) -> ModelRequest:
-    """The user's message, behind what is put before it, with the paths of attached files."""
+def user_message(
+    text: str,
+    *before: str,
+    attachments: Sequence[str] = (),
+    origin: Origin | None = None,
+    sources: Sequence[str] = (),
+) -> ModelRequest:
+    """The user's message, behind what is put before it, with the paths of attached files, what has
+    begun its turn, and whose words it is if not the user's."""
     parts = [UserPromptPart(each) for each in (*before, text) if each]
+    begun = {name: value for name, value in asdict(origin).items() if value} if origin else {}
+    marks = {ATTACHMENTS: [*attachments], ORIGIN: begun, SOURCES: [*sources]}
     return ModelRequest(
-        parts=parts, metadata={ATTACHMENTS: [*attachments]} if attachments else None
+        parts=parts, metadata={name: mark for name, mark in marks.items() if mark} or None
     )
 
 

@@ -27,7 +27,7 @@ from wire.limits import SEQUENCE_MAX
 from wire.providers import NAMES
 from wire.settings import AgentSettings, PriceSettings
 
-from guest.agent.budget import Clock, Limits, local_time
+from guest.agent.budget import Account, AccountReached, Clock, Limits, local_time
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.egress_client import name_in
@@ -178,11 +178,12 @@ class Meter:
                     return self.limits.unpriced(each.model_name)
         return None
 
-    def bill(self, context: ToolContext) -> "Bill":
-        """The bill of a turn that begins. That of a temporary conversation names neither."""
+    def bill(self, context: ToolContext, account: Account | None = None) -> "Bill":
+        """The bill of a turn that begins, whose requests `account` counts, too. That of a temporary
+        conversation names neither."""
         if is_temporary(context.session_id):
             context = replace(context, session_id="", turn_id="")
-        return Bill(self, context)
+        return Bill(self, context, account or Account())
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,11 @@ class Reserved:
 class Bill:
     """What the requests of one turn take, with those that prepare it."""
 
-    def __init__(self, meter: Meter, context: ToolContext) -> None:
+    def __init__(self, meter: Meter, context: ToolContext, account: Account) -> None:
         self._meter = meter
         self._context = context
+        self._account = account
+        account.turn = meter.limits.turn
         self._amounts: dict[str, Amount] = {}
 
     @property
@@ -237,7 +240,6 @@ class Bill:
         if refused := meter.unpriced(model):
             raise refused
         most = Amount(size, output, cost=max(known) if len(known) == len(costs) else None)
-        self._check_turn(most)
         now = meter.clock()
         request = ModelRequest(
             request_id=uuid.uuid4().hex,
@@ -249,12 +251,19 @@ class Bill:
             sent_at=at(now.astimezone(UTC)),
             day=now.date().isoformat(),
         )
+        user_id, session_id = self._context.user_id, self._account.session_id
         try:
-            await meter.usage.reserve(request, most, meter.limits.of(kind))
+            self._account.take(request.request_id, most)
+        except AccountReached as reached:
+            raise meter.limits.turn_reached(reached, user_id, output) from None
+        try:
+            caps = meter.limits.of(kind)
+            await meter.usage.reserve(request, most, caps, session_id or request.session_id)
         except CapReached as reached:
-            user_id = self._context.user_id
+            self._account.drop(request.request_id)
             raise meter.limits.reached(reached, now, user_id, output) from None
         except StorageError as error:
+            self._account.drop(request.request_id)
             raise BudgetError(
                 error.code,
                 f"usage cannot be recorded, so the request was not sent: {error.brief}",
@@ -300,6 +309,7 @@ class Bill:
             model=answered.model_name,
         )
         self._amounts[request.request_id] = amount
+        self._account.settle(request.request_id, amount)
         await self._meter.usage.settle(request, amount, measure)
 
     def _possible(
@@ -328,15 +338,8 @@ class Bill:
     async def release(self, reserved: Reserved) -> None:
         """Do not count a request, which the provider has refused."""
         self._amounts.pop(reserved.request.request_id, None)
+        self._account.drop(reserved.request.request_id)
         await self._meter.usage.release(reserved.request)
-
-    def _check_turn(self, most: Amount) -> None:
-        for unit, limit in self._meter.limits.turn.items():
-            used = sum(amount.of(unit) for amount in self._amounts.values())
-            if used + most.of(unit) > limit:
-                raise self._meter.limits.turn_reached(
-                    unit, used, most.of(unit), self._context.user_id, most.output_tokens
-                )
 
 
 class Counting(AbstractCapability[Any]):

@@ -15,7 +15,7 @@ from wire.v1 import gateway_pb2 as pb
 from guest.agent import history, waiting
 from guest.agent.answer_form import NO_FORM
 from guest.agent.deferred import FIND_TOOLS, FoundTools
-from guest.agent.events import INCOMPLETE, REQUEST
+from guest.agent.events import INCOMPLETE, REQUEST, is_users
 from guest.agent.incomplete import Incomplete, Reason, Size
 from guest.agent.meter import Bill, countable
 from guest.agent.models.at_home import WITHHELD
@@ -93,7 +93,7 @@ class Run:
         self._storing = Background()  # otherwise a cancelled turn would store twice
         self._changing = Background()  # a change of memory that has begun is completed
         self._material = dict.fromkeys(history.material_in(self.earlier))
-        self._vouched = dict.fromkeys(each.text for each in self.earlier if each.role == "user")
+        self._vouched = dict.fromkeys(each.text for each in self.earlier if is_users(each))
         self._prompted: tuple[str, ...] = ()
         self._secrets_are_told = False
         self._hides = 0
@@ -245,7 +245,7 @@ class Run:
     async def save_by_itself(self) -> None:
         """Save once what the user clearly asked for, if nothing was saved in this turn."""
         done = self._saved_by_itself or self.ledger.kept
-        if not done and (request := saving.request_in(self.request.text)):
+        if not done and (request := saving.request_in(self.request.own_words)):
             self._saved_by_itself = True
             self.ledger.next_reply()
             self._is_local |= any(MARKED in each.payload for each in self.earlier)
@@ -364,7 +364,8 @@ class Run:
     @property
     def said(self) -> tuple[str, ...]:
         """What the user has said, in this turn and before."""
-        return (self.request.text, *(e.text for e in self.earlier if e.role == "user"))
+        own = (self.request.own_words, *(e.text for e in self.earlier if is_users(e)))
+        return tuple(filter(None, own))
 
     @property
     def vouched(self) -> tuple[str, ...]:
@@ -462,7 +463,7 @@ class Run:
         model has seen so far."""
         return replace(
             self.request.context,
-            asked=self.request.text,
+            asked=self.request.own_words,
             vouched=tuple(self._vouched),
             material=tuple(self._material),
             reply=Reply(self._known(), self._deletes),
@@ -476,7 +477,7 @@ class Run:
         recalled = self._prompt_notes if sent is None or sent.recalled else ()
         found = [(note_id, how) for note_id, (how, _) in self._tool_notes.items()]
         shown = (note_id for note_id, how in (*found, *recalled) if how)
-        named = (f"note-{each.lower()}" for each in _IDS.findall(self.request.text))
+        named = (f"note-{each.lower()}" for each in _IDS.findall(self.request.own_words))
         return frozenset((*shown, *named))
 
     async def _stream_text(self, text: str, *, whole: bool = False) -> None:

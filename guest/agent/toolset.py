@@ -22,7 +22,6 @@ from guest.agent.turn import ClientTool
 from guest.memory.models import LOCAL
 from guest.tools.arguments import arguments_text, told
 from guest.tools.base import Safety, Tool, ToolResult
-from guest.tools.pipeline import ToolPipeline
 
 ARGUMENTS = "arguments"
 
@@ -40,8 +39,8 @@ class AsWritten:
 class _Toolset(AbstractToolset[Run]):
     """Tools whose calls are made with the arguments as the model wrote them."""
 
-    def definitions(self) -> Iterable[ToolDefinition]:
-        """The tools that are offered now."""
+    def definitions(self, turn: Run) -> Iterable[ToolDefinition]:
+        """The tools that are offered to a turn now."""
         raise NotImplementedError
 
     async def run(self, turn: Run, call_id: str, name: str, arguments: Any) -> ToolResult:
@@ -56,7 +55,7 @@ class _Toolset(AbstractToolset[Run]):
                 max_retries=ctx.max_retries,
                 args_validator=AsWritten(),
             )
-            for each in self.definitions()
+            for each in self.definitions(ctx.deps)
         }
 
     async def call_tool(
@@ -75,22 +74,19 @@ class _Toolset(AbstractToolset[Run]):
 
 
 class PipelineToolset(_Toolset):
-    """Every tool that the pipeline offers."""
+    """Every tool that a turn's pipeline offers."""
 
     id = "oxydra"
 
-    def __init__(self, pipeline: ToolPipeline) -> None:
-        self._pipeline = pipeline
-
-    def definitions(self) -> Iterable[ToolDefinition]:
-        tools = self._pipeline.tools()
+    def definitions(self, turn: Run) -> Iterable[ToolDefinition]:
+        tools = turn.pipeline.tools()
         return [*map(definition, tools), *search_tool(tools)]
 
     async def run(self, turn: Run, call_id: str, name: str, arguments: Any) -> ToolResult:
         text = (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
-        shown, telling = storable(turn.redact(text)), self._telling(name)
+        shown, telling = storable(turn.redact(text)), self._telling(turn, name)
         await turn.begin(
             pb.ToolCallStarted(
                 call_id=call_id,
@@ -105,9 +101,9 @@ class PipelineToolset(_Toolset):
             return await turn.find_tools(call_id, arguments)
         return await turn.call(call_id, name, arguments)
 
-    def _telling(self, name: str) -> str:
+    def _telling(self, turn: Run, name: str) -> str:
         """The argument by which a person recognises a call."""
-        for tool in self._pipeline.tools():
+        for tool in turn.pipeline.tools():
             if tool.name == name:
                 return tool.arguments.telling or next(iter(tool.arguments.model_fields), "")
         return ""
@@ -134,7 +130,7 @@ class ClientToolset(_Toolset):
     def __init__(self, tools: Sequence[ClientTool]) -> None:
         self._tools = tools
 
-    def definitions(self) -> Iterable[ToolDefinition]:
+    def definitions(self, turn: Run) -> Iterable[ToolDefinition]:  # noqa: ARG002 - all have these
         return [
             ToolDefinition(
                 name=tool.name,

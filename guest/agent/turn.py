@@ -3,13 +3,15 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from wire import zones
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.answer_form import NO_FORM, AnswerForm
+from guest.agent.budget import Account
 from guest.tools.base import ToolContext
+from guest.tools.pipeline import ToolPipeline
 
 Progress = (
     pb.TurnStarted
@@ -97,12 +99,41 @@ ATTACHED: Final = "With this message the user points to these files:"
 """How the prompt begins that names attachments, which are those lines after it with a dash."""
 
 
+FROM_AGENT: Final = "The agent that works for the user gives this task on "
+"""How that line begins where the text is not the user's."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What has begun a turn that no client asked for; it is recorded with the turn's first event.
+
+    Attributes:
+        kind: What sort of work it is.
+        session_id: Of the turn that delegated it.
+        turn_id: That turn.
+        schedule_id: Of the schedule that it is a run of.
+        slot: Which run.
+    """
+
+    kind: Literal["delegation", "schedule"]
+    session_id: str = ""
+    turn_id: str = ""
+    schedule_id: str = ""
+    slot: str = ""
+
+
 @dataclass(frozen=True)
 class TurnRequest:
     """One message of a user, its session, and the model that it asks for; empty: the configured
     one. `retry` instead of a text: go on with the last answer, or ask the last question again.
     With `untraced` the text alone is answered, and nothing of it is kept. `now` is when it was
-    sent."""
+    sent.
+
+    A turn that began inside the agent has an `origin`. `tools` are the names of those that it may
+    call (None: all), `memory` is whether it may change memory; the pipeline holds both. `account`
+    has the limits of its own, and those of the turn that it works for. `sources` name whose words
+    the text is, where it is not the user's: it vouches for nothing then.
+    """
 
     context: ToolContext
     text: str
@@ -112,12 +143,29 @@ class TurnRequest:
     client: FromClient = NOTHING_ADDED
     attachments: tuple[Attachment, ...] = ()
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    origin: Origin | None = None
+    tools: frozenset[str] | None = None
+    memory: bool = True
+    account: Account = field(default_factory=Account, compare=False)
+    sources: tuple[str, ...] = ()
+
+    @property
+    def own_words(self) -> str:
+        """What the user says with it; empty where the text is not the user's."""
+        return "" if self.sources else self.text
+
+    def allowed(self, pipeline: ToolPipeline) -> ToolPipeline:
+        """The part of `pipeline` that this turn may use."""
+        if self.tools is None and self.memory:
+            return pipeline
+        return pipeline.within(self.tools, memory=self.memory)
 
     @property
     def time(self) -> str:
         """What the model is told of the moment; kept with the message, so that later requests begin
-        with the same words. It also says that what follows is the user's."""
-        return f"{TIME}{zones.told(self.now, self.context.time_zone)}:"
+        with the same words. It also says whose words follow."""
+        begins = FROM_AGENT if self.sources else TIME
+        return f"{begins}{zones.told(self.now, self.context.time_zone)}:"
 
     @property
     def today(self) -> date:

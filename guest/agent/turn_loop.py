@@ -27,7 +27,7 @@ from guest import watch
 from guest.agent import failures, history, incomplete
 from guest.agent.answers import ReadAnswers
 from guest.agent.deferred import FoundTools
-from guest.agent.events import by_turn, incomplete_in
+from guest.agent.events import by_turn, incomplete_in, sources_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.meter import Bill, Meter, countable
 from guest.agent.models import errors
@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 
 _KEEP_TIMEOUT_S = 2.0
 _EMPTY_ANSWERS = 1
+TASK = "[A task from the agent, not the user's words]"
 
 
 class TurnLoop:
@@ -105,7 +106,7 @@ class TurnLoop:
         self._agent: Agent[Run, str] = Agent(
             name="oxydra",
             deps_type=Run,
-            toolsets=[PipelineToolset(pipeline)],
+            toolsets=[PipelineToolset()],
             retries={"tools": settings.max_steps, "output": _EMPTY_ANSWERS},
         )
 
@@ -158,7 +159,7 @@ class TurnLoop:
             session,
             turn_id=context.turn_id,
             role="user",
-            text=ASKED_TO_GO_ON if request.text == GO_ON else request.text,
+            text=ASKED_TO_GO_ON if request.text == GO_ON else told(request),
             payload=history.to_payload(
                 history.user_message(
                     request.text,
@@ -166,20 +167,23 @@ class TurnLoop:
                     attached(request),
                     announced(request),
                     attachments=[each.path for each in request.attachments],
+                    origin=request.origin,
+                    sources=request.sources,
                 )
             ),
             title=history.title_of(self._redact(request.text)),
         )
+        pipeline = request.allowed(self._pipeline)
         run = Run(
             request,
             self._store,
-            FoundTools(session, self._state, self._pipeline.tools),
-            self._pipeline,
+            FoundTools(session, self._state, pipeline.tools),
+            pipeline,
             self._redact,
             emit,
             approve,
             clock=Clock(self._settings.turn_timeout_s),
-            bill=self._meter.bill(context),
+            bill=self._meter.bill(context, request.account),
             ask_client=ask_client,
             earlier=events,
         )
@@ -320,7 +324,8 @@ class TurnLoop:
             run, choice, prepared, fitting, asked, prepared.messages
         )
         await run.save_by_itself()
-        if self._settings.second_chance and (facts := run.second_chance()):
+        may_ask = self._settings.second_chance and not run.request.sources
+        if may_ask and (facts := run.second_chance()):
             run.ask_once_more()
             try:
                 _, run.usage = await self._ask(
@@ -333,7 +338,7 @@ class TurnLoop:
             except Exception as error:  # the model has answered: the turn has not failed
                 log.info("asking once more brought nothing: %s", errors.named(error))
         turns = len(by_turn(prepared.events)) + 1
-        if sent := fitting.sent:
+        if (sent := fitting.sent) and not run.request.account.is_limited:
             tokens, window = sent.history + sent.turn, (sent.window, sent.fixed)
             if self._context.fill(turns, tokens, *window):
                 counting = self._meter.bill(context).counting("summary")
@@ -358,7 +363,7 @@ class TurnLoop:
         most = self._settings.max_steps
         limits = UsageLimits(request_limit=min(most, run.steps + STEPS_MAX) if again else most)
         rules = prepared.sections.rules
-        reader = ReadAnswers(run, self._pipeline, rules, choice.label, self._opening)
+        reader = ReadAnswers(run, run.pipeline, rules, choice.label, self._opening)
         async with self._agent.iter(
             prompt,
             model=choice.model,
@@ -377,7 +382,7 @@ class TurnLoop:
                 TellPlainly(choice.label, self._plain),
                 LeaveOutPictures(choice.label, self._blind, run.no_picture_is_shown),
                 LeaveOutRefused(
-                    choice.label, self._pipeline.tools(), self._refused_tools, run.notice
+                    choice.label, run.pipeline.tools(), self._refused_tools, run.notice
                 ),
                 reader,
             ],
@@ -480,6 +485,11 @@ def _tokens(before: RunUsage, after: RunUsage) -> dict[str, int]:
     }
 
 
+def told(request: TurnRequest) -> str:
+    """The text of a request as people read it, and as searches find it."""
+    return f"{TASK} {request.text}" if request.sources else request.text
+
+
 def _again(request: TurnRequest, events: list[Event]) -> tuple[TurnRequest, list[Event]]:
     """What a retry asks with, and the events that it goes on from.
 
@@ -495,5 +505,10 @@ def _again(request: TurnRequest, events: list[Event]) -> tuple[TurnRequest, list
     last = by_turn(events)[-1]
     if incomplete_in(last[-1]):
         return replace(request, text=GO_ON), events
-    asked = next((history.asked_in(each) for each in last if each.role == "user"), "")
-    return replace(request, text=asked), events[:-1] if len(last) == 1 else events
+    question = next((each for each in last if each.role == "user"), None)
+    if question is not None:
+        text, sources = history.asked_in(question), sources_in(question)
+        request = replace(request, text=text, sources=sources)
+    else:
+        request = replace(request, text="")
+    return request, events[:-1] if len(last) == 1 else events

@@ -34,7 +34,8 @@ _UNSTORED_MAX: Final = 10_000
 _RELEASE: Final = "DELETE FROM model_requests WHERE request_id = ?"
 
 _WITHIN: Final[dict[Scope, str]] = {
-    "session": "session_id = ?2",
+    "session": "(session_id = ?2 OR ?2 <> '' AND session_id IN "
+    "(SELECT session_id FROM sessions WHERE parent_id = ?2))",
     "day": "day = ?3",
     "month": "day BETWEEN substr(?3, 1, 7) || '-01' AND substr(?3, 1, 7) || '-31'",
     "background_day": "day = ?3 AND kind <> 'answer'",
@@ -153,8 +154,11 @@ class Usage:
         self._user = user
         self._unstored: OrderedDict[str, tuple[ModelRequest, Amount, Measure]] = OrderedDict()
 
-    async def reserve(self, request: ModelRequest, most: Amount, caps: Sequence[Cap]) -> None:
-        """Count a request, before it is sent, with the most that it may take.
+    async def reserve(
+        self, request: ModelRequest, most: Amount, caps: Sequence[Cap], session_id: str = ""
+    ) -> None:
+        """Count a request, before it is sent, with the most that it may take. A cap of a session is
+        that of `session_id` (empty: the request's own) with the sessions that work for it.
 
         Raises:
             CapReached: It could exceed one of `caps`; it is not counted.
@@ -162,7 +166,7 @@ class Usage:
         """
         try:
             await self._store_late()
-            await self._reserve(request, most, caps)
+            await self._reserve(request, most, caps, session_id or request.session_id)
         except StorageError as error:
             if caps or not is_away(error):
                 raise
@@ -196,23 +200,27 @@ class Usage:
         result = await self._database.execute(sql, (self._user.id, since, session_id))
         return [_sum(row) for row in cast("tuple[tuple[Any, ...], ...]", result.rows)]
 
-    async def _reserve(self, request: ModelRequest, most: Amount, caps: Sequence[Cap]) -> None:
+    async def _reserve(
+        self, request: ModelRequest, most: Amount, caps: Sequence[Cap], session_id: str
+    ) -> None:
         counted = Statement(INSERT, self._row(request, most, "reserved"))
-        place = (self._user.id, request.session_id, request.day)
+        place = (self._user.id, session_id, request.day)
         kept = [Statement(_KEEP.format(used=_used(cap)), (*place, cap.most)) for cap in caps]
         for _ in range(RETRIES):
             try:
                 await apply(self._database, counted, *kept)
             except ConstraintViolated:
-                await self._refuse(request, most, caps)
+                await self._refuse(request, most, caps, session_id)
             else:
                 return
         raise unexplained("a request to a model cannot be counted")
 
-    async def _refuse(self, request: ModelRequest, most: Amount, caps: Sequence[Cap]) -> None:
+    async def _refuse(
+        self, request: ModelRequest, most: Amount, caps: Sequence[Cap], session_id: str
+    ) -> None:
         """Raise `CapReached` if there is still no room."""
         for cap in caps:
-            used = await self.used(cap, request.session_id, request.day)
+            used = await self.used(cap, session_id, request.day)
             needed = most.of(cap.unit)
             if used + needed > cap.most:
                 raise CapReached(cap, used, needed)

@@ -93,6 +93,8 @@ class Gate:
         self._approval = approval
         self._reading = False
         self._names: frozenset[str] | None = None
+        self._given: frozenset[str] | None = None
+        self._memory = True
 
     def reading(self) -> "Gate":
         """The same, which only READ_ONLY calls pass."""
@@ -106,9 +108,18 @@ class Gate:
         view._names = frozenset(names)
         return view
 
+    def within(self, names: Collection[str] | None, *, memory: bool) -> "Gate":
+        """The same for those of these tools (None: all) that, without `memory`, change none."""
+        view = copy(self)
+        view._given = None if names is None else frozenset(names)
+        view._memory = memory
+        return view
+
     def offers(self, tool: Tool) -> bool:
         """Whether `tool` is offered to a model at all."""
         if self._names is not None and tool.name not in self._names:
+            return False
+        if self._not_given(tool):
             return False
         denied = tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny"
         return not denied and tool.name not in self._disabled and not self._changes(tool)
@@ -131,6 +142,8 @@ class Gate:
             raise ToolError(f"{tool.name} is switched off by the operator")
         if self._names is not None and tool.name not in self._names:
             raise ToolError(f"{tool.name} is not among the tools of the profile for small models")
+        if why := self._not_given(tool):
+            raise ToolError(f"{tool.name} is not given to this work: {why}")
         if self._changes(tool):
             raise ToolError(f"{tool.name} could change something, and this conversation only reads")
         if tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny":
@@ -150,6 +163,13 @@ class Gate:
             raise ToolError(f"{tool.name} was not approved: asking failed") from None
         if approved is not True:
             raise ToolError(f"{tool.name} was not approved by the user")
+
+    def _not_given(self, tool: Tool) -> str:
+        """Why the turn may not use `tool`; empty if it may."""
+        if self._given is not None and tool.name not in self._given:
+            return f"it has {', '.join(sorted(self._given)) or 'no tools'}"
+        changes = tool.name in MEMORY_TOOLS and tool.safety is not Safety.READ_ONLY
+        return "it only reads memory" if changes and not self._memory else ""
 
     def _changes(self, tool: Tool) -> bool:
         """Whether `tool` may change something where that is not allowed."""
@@ -225,6 +245,13 @@ class ToolPipeline:
         """The same for these tools alone."""
         view = copy(self)
         view._gate = self._gate.only(names)
+        return view
+
+    def within(self, names: Collection[str] | None, *, memory: bool) -> "ToolPipeline":
+        """The same for one turn: `names` are the tools that it may use (None: all), `memory` is
+        whether it may change memory."""
+        view = copy(self)
+        view._gate = self._gate.within(names, memory=memory)
         return view
 
     def tools(self) -> list[Tool]:

@@ -276,6 +276,7 @@ class ContextBuilder:
         self._settings = settings
         self._window = Window.of(settings)
         self._offered = frozenset(tool.name for tool in pipeline.tools())
+        self._pipeline = pipeline
         self._paths, self._rules = pipeline.paths, pipeline.rules
         self._redact = redact
         self._store = memory.conversations
@@ -327,7 +328,9 @@ class ContextBuilder:
         sections = Sections(
             rules=instructions(
                 self._settings.instructions,
-                self._offered,
+                frozenset(tool.name for tool in request.allowed(self._pipeline).tools())
+                if request.origin
+                else self._offered,
                 self._paths.of_session(context.project),
             ),
             project=self._redact(context.session_id, project.shown),
@@ -373,6 +376,7 @@ class ContextBuilder:
                 *of_summary,
                 *filter(None, (project.path,)),
                 *(_FROM_CLIENT,) * told,
+                *request.sources,
                 *(each.path for each in request.attachments if each.image),
             ),
             (*working_memory.found, *relevant.found),

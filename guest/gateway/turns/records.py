@@ -7,7 +7,7 @@ beside its session as the turn ends. A turn with neither was interrupted.
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -96,7 +96,7 @@ class Record:
 
     def to_message(self) -> pb.Turn:
         first = self.events[0]
-        return pb.Turn(
+        turn = pb.Turn(
             turn_id=self.turn_id,
             session_id=self.session_id,
             state=self.state,
@@ -105,6 +105,8 @@ class Record:
             started_at=first.created_at,
             ended_at=self.events[-1].created_at,
         )
+        turn.MergeFrom(began_by(stored.origin_in(first)))
+        return turn
 
 
 class TurnRecords:
@@ -192,6 +194,16 @@ class TurnRecords:
         except ValueError:
             ends = None
         return (ends if isinstance(ends, dict) else {}), found[1]
+
+
+def began_by(origin: Mapping[str, str]) -> pb.Turn:
+    """What `Turn` says of the origin of a turn."""
+    return pb.Turn(
+        parent_session_id=origin.get("session_id", ""),
+        parent_turn_id=origin.get("turn_id", ""),
+        schedule_id=origin.get("schedule_id", ""),
+        slot=origin.get("slot", ""),
+    )
 
 
 def state_of(outcome: Outcome) -> str:

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code, WireError
@@ -25,7 +25,7 @@ from guest.errors import GuestError, ToolError
 from guest.gateway import convert
 from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls
 from guest.gateway.turns.events import EventLog
-from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, state_of
+from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, began_by, state_of
 from guest.memory.conversations.sessions import InUse
 from guest.memory.models import SessionNotFound, is_temporary, now
 from guest.memory.storage.availability import is_away
@@ -97,7 +97,7 @@ class Turn:
 
     def to_message(self) -> pb.Turn:
         context = self.request.context
-        return pb.Turn(
+        turn = pb.Turn(
             turn_id=context.turn_id,
             session_id=context.session_id,
             state=self.state,
@@ -108,6 +108,8 @@ class Turn:
             ended_at=self.ended_at,
             events=self.events.count,
         )
+        turn.MergeFrom(began_by(asdict(self.request.origin) if self.request.origin else {}))
+        return turn
 
 
 @dataclass(repr=False, eq=False)

@@ -620,6 +620,10 @@ class Turn(_message.Message):
     STARTED_AT_FIELD_NUMBER: _builtins.int
     ENDED_AT_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
+    PARENT_TURN_ID_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     session_id: _builtins.str
     state: _builtins.str
@@ -636,6 +640,13 @@ class Turn(_message.Message):
     """empty: it runs"""
     events: _builtins.int
     """that FollowTurn has, so far"""
+    parent_session_id: _builtins.str
+    """What has begun it inside the agent: the turn that delegated it, or the run of a schedule. All
+    are empty where a client has begun it.
+    """
+    parent_turn_id: _builtins.str
+    schedule_id: _builtins.str
+    slot: _builtins.str
     def __init__(
         self,
         *,
@@ -648,10 +659,14 @@ class Turn(_message.Message):
         started_at: _builtins.str = ...,
         ended_at: _builtins.str = ...,
         events: _builtins.int = ...,
+        parent_session_id: _builtins.str = ...,
+        parent_turn_id: _builtins.str = ...,
+        schedule_id: _builtins.str = ...,
+        slot: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "ended_at", b"ended_at", "events", b"events", "model", b"model", "session_id", b"session_id", "started_at", b"started_at", "state", b"state", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "ended_at", b"ended_at", "events", b"events", "model", b"model", "parent_session_id", b"parent_session_id", "parent_turn_id", b"parent_turn_id", "schedule_id", b"schedule_id", "session_id", b"session_id", "slot", b"slot", "started_at", b"started_at", "state", b"state", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

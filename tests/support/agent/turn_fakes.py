@@ -75,7 +75,9 @@ class FakeUsage(Usage):
     def __init__(self) -> None:
         pass
 
-    async def reserve(self, request: ModelRequest, most: Amount, caps: Sequence[Cap]) -> None:
+    async def reserve(
+        self, request: ModelRequest, most: Amount, caps: Sequence[Cap], session_id: str = ""
+    ) -> None:
         pass
 
     async def settle(self, request: ModelRequest, amount: Amount, measure: Measure) -> None:
