@@ -26,6 +26,7 @@ from guest.gateway.service import GatewayService
 from guest.gateway.sessions import Temporary
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
+from guest.notices.outbox import Outbox
 from guest.peers import PeerAddresses, PeerClient
 from guest.projects.rules import ProjectRules
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
@@ -113,6 +114,7 @@ def gateway(
             gc.freeze()
             gc.enable()
 
+    outbox = Outbox(memory.store.database, memory.user_id)
     return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,
@@ -138,6 +140,7 @@ def gateway(
         notices=servers.notices if servers else list,
         peers=PeerAddresses(peers or {}, scrubber.learn),
         temporary=Temporary(conversations, reading),
+        outbox=outbox,
     )
 
 

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.calls import Call
+from runner.cli import notices
 from runner.cli.memory import output as memory
 from runner.cli.operation import audit, credentials, doctor, egress, status, users
 from runner.cli.output import HIT, SHAPES, SIMILAR, Shape, as_json, session_shape
@@ -35,6 +36,7 @@ LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
     "guests": (status.GUESTS, control_pb2.GuestStatus),
     "hits": (memory.HITS, gateway_pb2.Note),
     "notes": (memory.NOTES, gateway_pb2.Note),
+    "notices": (notices.NOTICES, gateway_pb2.StoredNotice),
     "requests": (egress.REQUESTS, Request),
     "sessions": (session_shape("session_id"), gateway_pb2.Session),
     "settings": (config.SETTINGS, config.Setting),

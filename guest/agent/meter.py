@@ -261,7 +261,10 @@ class Bill:
             await meter.usage.reserve(request, most, caps, session_id or request.session_id)
         except CapReached as reached:
             self._account.drop(request.request_id)
-            raise meter.limits.reached(reached, now, user_id, output) from None
+            refused = meter.limits.reached(reached, now, user_id, output)
+            if meter.usage.on_reached is not None:
+                await meter.usage.on_reached(reached, request, refused)
+            raise refused from None
         except StorageError as error:
             self._account.drop(request.request_id)
             raise BudgetError(

@@ -27,6 +27,7 @@ from guest.gateway.calls import ToolCalls
 from guest.gateway.changes import FileReceipts
 from guest.gateway.files import Files, Transfer
 from guest.gateway.notes import Notes
+from guest.gateway.notices import Notices
 from guest.gateway.sessions import Sessions, Temporary, TemporarySessions
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords
@@ -35,6 +36,7 @@ from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.models import is_temporary
 from guest.memory.storage.files.backup import Backups
+from guest.notices.outbox import Outbox
 from guest.peers import PeerAddresses
 from guest.tools.base import ToolContext
 from guest.tools.pipeline import ToolPipeline
@@ -129,6 +131,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
         peers: PeerAddresses | None = None,
         temporary: Temporary,
+        outbox: Outbox | None = None,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -155,6 +158,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             *(memory.in_use, records, self._approvals, self._witness.spans),
             temporary=passing_records,
         )
+        outbox = outbox or Outbox(memory.store.database, memory.user_id)
+        self._told = Notices(outbox, self._turns.is_followed)
+        self._approvals.on_ask = self._told.waits
+        memory.usage.on_reached = self._told.budget_reached
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
             *(memory.state_of, pipeline.paths.names),
@@ -189,6 +196,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def close(self) -> None:
         await self._turns.close()
+        await self._told.close()
         await _stop_summaries(self._loops.values())
         await self.temporary_sessions.close()
         await self.temporary.conversations.close()
@@ -262,6 +270,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     BackupMemory = _answered_by(lambda service: service._transfer.back_up, of_memory=False)
     RemoveBackup = _answered_by(lambda service: service._transfer.remove_backup, of_memory=False)
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
+    ListNotices = _answered_by(lambda service: service._told.list, of_memory=False)
+    MarkNotices = _answered_by(lambda service: service._told.mark, of_memory=False)
     ListTools = _answered_by(lambda service: service._calls.offered, of_memory=False)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
@@ -438,6 +448,18 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             turn_id=request.turn_id,
         )
         return pb.AskReply(approved=decision.approved, by=decision.by, channel=decision.channel)
+
+    async def FollowNotices(
+        self, request: pb.FollowNoticesRequest, context: Context
+    ) -> AsyncIterator[pb.StoredNotice]:
+        validation.check(request)
+        async for notice in self._told.follow(request):
+            yield self._shown(notice)
+
+    async def AddNotice(self, request: pb.AddNoticeRequest, context: Context) -> pb.AddNoticeReply:
+        require(context, Party.RUNNER)
+        validation.check(request)
+        return await self._told.add(request)
 
     async def ReadFile(
         self, request: pb.ReadFileRequest, context: Context

@@ -33,6 +33,7 @@ from guest.memory.models import NOTE_TYPES
 from guest.memory.period import checked_day
 from guest.memory.usage import By
 from guest.memory.when import days
+from guest.notices.outbox import KEPT_MAX, KEY_MAX_CHARS, KINDS
 
 MODEL_PATTERN: Final = r"[!-~]{1,200}"
 TITLE_MAX_CHARS: Final = 200
@@ -212,6 +213,12 @@ def tags(field: str, values: Sequence[str]) -> None:
         _text(field, value, TAG_MAX_CHARS)
 
 
+def numbers(field: str, values: Sequence[int]) -> None:
+    """Check the numbers of notices."""
+    _no_more_than(field, len(values), KEPT_MAX)
+    _no_more_than(field, max(values, default=0), SEQUENCE_MAX)
+
+
 def _readable(field: str, value: str, read: Callable[[str], object]) -> None:
     try:
         read(value)
@@ -236,11 +243,14 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
     "type": partial(_one_of, accepted=NOTE_TYPES),
     "actor": partial(_one_of, accepted=ACTORS),
     "by": partial(_one_of, accepted=get_args(By)),
+    "kind": partial(_one_of, accepted=KINDS),
+    "key": partial(_line, maximum=KEY_MAX_CHARS, length=_text),
     "day": partial(_readable, read=checked_day),
     "when": partial(_readable, read=lambda value: days(value, today())),
     "limit": partial(_no_more_than, maximum=LIMIT_MAX),
     "top_k": partial(_no_more_than, maximum=TOP_K_MAX),
     "stale_days": partial(_no_more_than, maximum=STALE_DAYS_MAX),
+    "numbers": numbers,
     "version": partial(_no_more_than, maximum=SEQUENCE_MAX),
 }
 """The checks that fields of requests name in the contract."""

@@ -7,11 +7,11 @@ cannot exceed a limit together.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast
 
-from guest.errors import StorageError
+from guest.errors import BudgetError, StorageError
 from guest.memory.models import User
 from guest.memory.storage.availability import is_away
 from guest.memory.storage.base import INTEGER_MAX, ConstraintViolated, Database, Statement, apply
@@ -126,6 +126,10 @@ class CapReached(Exception):  # noqa: N818 - a condition that callers expect and
         self.needed = needed
 
 
+OnReached = Callable[[CapReached, ModelRequest, BudgetError], Awaitable[None]]
+"""Is told of a request that a cap has refused, with the error that says so."""
+
+
 @dataclass(frozen=True)
 class Sum:
     """What several requests took. `cost` leaves out the `unpriced` ones; the amounts of
@@ -153,6 +157,7 @@ class Usage:
         self._database = database
         self._user = user
         self._unstored: OrderedDict[str, tuple[ModelRequest, Amount, Measure]] = OrderedDict()
+        self.on_reached: OnReached | None = None
 
     async def reserve(
         self, request: ModelRequest, most: Amount, caps: Sequence[Cap], session_id: str = ""

@@ -359,6 +359,28 @@ def usage(
 
 
 @app.command()
+def notices(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Those that were read, too.")] = False,
+    read: Annotated[bool, typer.Option("--read", help="Mark as read what is shown.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print unread ones, and then each that comes.")
+    ] = False,
+    surface: Annotated[
+        str, typer.Option(help="What follows them: each surface is told all of them.")
+    ] = "terminal",
+    json: AsJson = False,
+) -> None:
+    """Show what you are told outside of turns: reminders, questions, budgets, what has failed."""
+    from runner.cli.notices import follow_notices, show_notices
+
+    if follow:
+        follow_notices(context.obj, surface, json=json)
+    else:
+        show_notices(context.obj, everything=everything, read=read, json=json)
+
+
+@app.command()
 def chat(
     context: typer.Context,
     session: Session = None,

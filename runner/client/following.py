@@ -53,8 +53,9 @@ class Connection:
                 if error.code is not Code.UNAVAILABLE or loop.time() > deadline:
                     raise
                 await asyncio.sleep(RECONNECT_EVERY_S)
-        await self.close()
-        self.first = client
+        before, self.first = self.first, client
+        if before is not None:
+            await before.close()
         return client
 
     async def close(self) -> None:

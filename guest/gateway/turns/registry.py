@@ -210,6 +210,11 @@ class Turns:
         """Whether a turn runs, or is kept with its events."""
         return self._find(turn_id) is not None
 
+    def is_followed(self, turn_id: str) -> bool:
+        """Whether anybody follows a turn now."""
+        turn = self._find(turn_id)
+        return turn is not None and turn.events.followers > 0
+
     def cancel(self, turn_id: str) -> bool:
         turn = self._running.get(turn_id)
         return turn is not None and turn.cancel()

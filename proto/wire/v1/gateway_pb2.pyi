@@ -4067,6 +4067,240 @@ class UndoFilesReply(_message.Message):
 
 Global___UndoFilesReply: _TypeAlias = UndoFilesReply  # noqa: Y015
 
+@_typing.final
+class StoredNotice(_message.Message):
+    """What a person is told outside of turns. Stored before anybody is told; it goes with the session and
+    the note that it is about.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    READ_AT_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """orders notices; never used twice"""
+    kind: _builtins.str
+    """"schedule", "reminder", "approval", "budget", "guest", "delegation" or "command" """
+    text: _builtins.str
+    key: _builtins.str
+    """names what happened; there is one notice of it"""
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    note_id: _builtins.str
+    created_at: _builtins.str
+    read_at: _builtins.str
+    """empty: the person has not read it"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        text: _builtins.str = ...,
+        key: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        note_id: _builtins.str = ...,
+        created_at: _builtins.str = ...,
+        read_at: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "key", b"key", "kind", b"kind", "note_id", b"note_id", "number", b"number", "read_at", b"read_at", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredNotice: _TypeAlias = StoredNotice  # noqa: Y015
+
+@_typing.final
+class ListNoticesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    UNREAD_ONLY_FIELD_NUMBER: _builtins.int
+    SURFACE_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """0: 50"""
+    before: _builtins.int
+    """only those before this number; 0: from the newest on"""
+    unread_only: _builtins.bool
+    surface: _builtins.str
+    """only those that it has not told; empty: see `before`"""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        before: _builtins.int = ...,
+        unread_only: _builtins.bool = ...,
+        surface: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "limit", b"limit", "surface", b"surface", "unread_only", b"unread_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNoticesRequest: _TypeAlias = ListNoticesRequest  # noqa: Y015
+
+@_typing.final
+class ListNoticesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTICES_FIELD_NUMBER: _builtins.int
+    UNREAD_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    unread: _builtins.int
+    """of all"""
+    before: _builtins.int
+    """for the next page; 0: that was all"""
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredNotice]: ...
+    def __init__(
+        self,
+        *,
+        notices: _abc.Iterable[Global___StoredNotice] | None = ...,
+        unread: _builtins.int = ...,
+        before: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "notices", b"notices", "unread", b"unread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNoticesReply: _TypeAlias = ListNoticesReply  # noqa: Y015
+
+@_typing.final
+class FollowNoticesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SURFACE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    INCLUDE_READ_FIELD_NUMBER: _builtins.int
+    surface: _builtins.str
+    """whose mark counts, such as "chat"; empty: see `after`"""
+    after: _builtins.int
+    """only those after this number"""
+    include_read: _builtins.bool
+    def __init__(
+        self,
+        *,
+        surface: _builtins.str = ...,
+        after: _builtins.int = ...,
+        include_read: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "include_read", b"include_read", "surface", b"surface"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowNoticesRequest: _TypeAlias = FollowNoticesRequest  # noqa: Y015
+
+@_typing.final
+class MarkNoticesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SURFACE_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
+    READ_UP_TO_FIELD_NUMBER: _builtins.int
+    surface: _builtins.str
+    """that has told notices"""
+    told: _builtins.int
+    """up to this number"""
+    read_up_to: _builtins.int
+    """and all up to this one"""
+    @_builtins.property
+    def read(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the numbers of notices that the person has read"""
+
+    def __init__(
+        self,
+        *,
+        surface: _builtins.str = ...,
+        told: _builtins.int = ...,
+        read: _abc.Iterable[_builtins.int] | None = ...,
+        read_up_to: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["read", b"read", "read_up_to", b"read_up_to", "surface", b"surface", "told", b"told"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarkNoticesRequest: _TypeAlias = MarkNoticesRequest  # noqa: Y015
+
+@_typing.final
+class MarkNoticesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNREAD_FIELD_NUMBER: _builtins.int
+    unread: _builtins.int
+    def __init__(
+        self,
+        *,
+        unread: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unread", b"unread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarkNoticesReply: _TypeAlias = MarkNoticesReply  # noqa: Y015
+
+@_typing.final
+class AddNoticeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    text: _builtins.str
+    key: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        text: _builtins.str = ...,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddNoticeRequest: _TypeAlias = AddNoticeRequest  # noqa: Y015
+
+@_typing.final
+class AddNoticeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddNoticeReply: _TypeAlias = AddNoticeReply  # noqa: Y015
+
 SCOPE_FIELD_NUMBER: _builtins.int
 CHECK_FIELD_NUMBER: _builtins.int
 REQUIRED_FIELD_NUMBER: _builtins.int

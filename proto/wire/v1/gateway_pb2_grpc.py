@@ -271,6 +271,26 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.UndoFilesRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.UndoFilesReply.FromString,
                 _registered_method=True)
+        self.ListNotices = channel.unary_unary(
+                '/wire.v1.Gateway/ListNotices',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListNoticesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListNoticesReply.FromString,
+                _registered_method=True)
+        self.FollowNotices = channel.unary_stream(
+                '/wire.v1.Gateway/FollowNotices',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.FollowNoticesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.StoredNotice.FromString,
+                _registered_method=True)
+        self.MarkNotices = channel.unary_unary(
+                '/wire.v1.Gateway/MarkNotices',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesReply.FromString,
+                _registered_method=True)
+        self.AddNotice = channel.unary_unary(
+                '/wire.v1.Gateway/AddNotice',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.AddNoticeRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.AddNoticeReply.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -597,6 +617,35 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListNotices(self, request, context):
+        """What a person is told outside of turns, newest first, and how many notices are unread.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FollowNotices(self, request, context):
+        """Notices that were not read, oldest first, and then those that come. Of a surface, those that it
+        has not told yet: it says with MarkNotices which it has. Leaving the stream changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MarkNotices(self, request, context):
+        """Which notices a surface has told, and which the person has read, on whatever surface.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddNotice(self, request, context):
+        """What only the host knows, such as a guest that failed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -834,6 +883,26 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.UndoFiles,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.UndoFilesRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.UndoFilesReply.SerializeToString,
+            ),
+            'ListNotices': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNotices,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListNoticesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListNoticesReply.SerializeToString,
+            ),
+            'FollowNotices': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowNotices,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.FollowNoticesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.StoredNotice.SerializeToString,
+            ),
+            'MarkNotices': grpc.unary_unary_rpc_method_handler(
+                    servicer.MarkNotices,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesReply.SerializeToString,
+            ),
+            'AddNotice': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddNotice,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.AddNoticeRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.AddNoticeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2107,6 +2176,114 @@ class Gateway:
             '/wire.v1.Gateway/UndoFiles',
             wire_dot_v1_dot_gateway__pb2.UndoFilesRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.UndoFilesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNotices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListNotices',
+            wire_dot_v1_dot_gateway__pb2.ListNoticesRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListNoticesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowNotices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.Gateway/FollowNotices',
+            wire_dot_v1_dot_gateway__pb2.FollowNoticesRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.StoredNotice.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MarkNotices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/MarkNotices',
+            wire_dot_v1_dot_gateway__pb2.MarkNoticesRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.MarkNoticesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddNotice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/AddNotice',
+            wire_dot_v1_dot_gateway__pb2.AddNoticeRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.AddNoticeReply.FromString,
             options,
             channel_credentials,
             insecure,

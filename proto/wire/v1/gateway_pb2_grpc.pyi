@@ -126,6 +126,16 @@ class GatewayStub:
     """Puts back what a turn changed in the files of projects, as far as nobody has to be asked. It is
     an entry of its own, which can be taken back by its id.
     """
+    ListNotices: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListNoticesRequest, _gateway_pb2.ListNoticesReply]
+    """What a person is told outside of turns, newest first, and how many notices are unread."""
+    FollowNotices: _grpc.UnaryStreamMultiCallable[_gateway_pb2.FollowNoticesRequest, _gateway_pb2.StoredNotice]
+    """Notices that were not read, oldest first, and then those that come. Of a surface, those that it
+    has not told yet: it says with MarkNotices which it has. Leaving the stream changes nothing.
+    """
+    MarkNotices: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.MarkNoticesRequest, _gateway_pb2.MarkNoticesReply]
+    """Which notices a surface has told, and which the person has read, on whatever surface."""
+    AddNotice: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AddNoticeRequest, _gateway_pb2.AddNoticeReply]
+    """What only the host knows, such as a guest that failed."""
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -225,6 +235,16 @@ class GatewayAsyncStub(GatewayStub):
     """Puts back what a turn changed in the files of projects, as far as nobody has to be asked. It is
     an entry of its own, which can be taken back by its id.
     """
+    ListNotices: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListNoticesRequest, _gateway_pb2.ListNoticesReply]  # type: ignore[assignment]
+    """What a person is told outside of turns, newest first, and how many notices are unread."""
+    FollowNotices: _aio.UnaryStreamMultiCallable[_gateway_pb2.FollowNoticesRequest, _gateway_pb2.StoredNotice]  # type: ignore[assignment]
+    """Notices that were not read, oldest first, and then those that come. Of a surface, those that it
+    has not told yet: it says with MarkNotices which it has. Leaving the stream changes nothing.
+    """
+    MarkNotices: _aio.UnaryUnaryMultiCallable[_gateway_pb2.MarkNoticesRequest, _gateway_pb2.MarkNoticesReply]  # type: ignore[assignment]
+    """Which notices a surface has told, and which the person has read, on whatever surface."""
+    AddNotice: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AddNoticeRequest, _gateway_pb2.AddNoticeReply]  # type: ignore[assignment]
+    """What only the host knows, such as a guest that failed."""
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
     """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
@@ -603,5 +623,39 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """Puts back what a turn changed in the files of projects, as far as nobody has to be asked. It is
         an entry of its own, which can be taken back by its id.
         """
+
+    @_abc_1.abstractmethod
+    def ListNotices(
+        self,
+        request: _gateway_pb2.ListNoticesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListNoticesReply, _abc.Awaitable[_gateway_pb2.ListNoticesReply]]:
+        """What a person is told outside of turns, newest first, and how many notices are unread."""
+
+    @_abc_1.abstractmethod
+    def FollowNotices(
+        self,
+        request: _gateway_pb2.FollowNoticesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.StoredNotice], _abc.AsyncIterator[_gateway_pb2.StoredNotice]]:
+        """Notices that were not read, oldest first, and then those that come. Of a surface, those that it
+        has not told yet: it says with MarkNotices which it has. Leaving the stream changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def MarkNotices(
+        self,
+        request: _gateway_pb2.MarkNoticesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.MarkNoticesReply, _abc.Awaitable[_gateway_pb2.MarkNoticesReply]]:
+        """Which notices a surface has told, and which the person has read, on whatever surface."""
+
+    @_abc_1.abstractmethod
+    def AddNotice(
+        self,
+        request: _gateway_pb2.AddNoticeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.AddNoticeReply, _abc.Awaitable[_gateway_pb2.AddNoticeReply]]:
+        """What only the host knows, such as a guest that failed."""
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

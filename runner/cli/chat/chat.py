@@ -25,6 +25,7 @@ from runner.cli.chat.hosting import (
 )
 from runner.cli.chat.screen import Screen, Style, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
+from runner.cli.notices import greeting_of
 from runner.cli.options import Options
 from runner.cli.output import (
     brief_session,
@@ -86,6 +87,9 @@ async def talk(
                     hello = await conversation.client.refresh_hello()
             for notice in hello.notices:
                 await screen.status(one_line(mended(notice)))
+            with suppress(WireError):  # an older agent has none
+                for line in await greeting_of(conversation.client):
+                    await screen.status(line)
             conversation.project = project
             if session or last:
                 found = await session_to_use(conversation.client, session, last=last)

@@ -17,6 +17,7 @@ from runner.cli.chat.context import context, why
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.memory.output import HITS, Rows
+from runner.cli.notices import NOTICES, NOTICES_MAX
 from runner.cli.output import (
     brief_session,
     clip,
@@ -285,6 +286,15 @@ async def _projects(chat: Chat, _: str) -> None:
     await chat.screen.line(taken_away, Style.NOTICE)
 
 
+async def _notices(chat: Chat, _: str) -> None:
+    found = (await chat.conversation.client.notices(NOTICES_MAX)).notices
+    if not found:
+        await chat.screen.line("nothing is unread", Style.NOTICE)
+        return
+    await chat.screen.table(NOTICES.table(found))
+    await chat.conversation.client.mark_notices(read_up_to=found[0].number)
+
+
 async def _usage(chat: Chat, _: str) -> None:
     table, notes = await overview(chat.conversation.client, chat.conversation.session_id)
     await chat.screen.table(table)
@@ -329,6 +339,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "memory": Command("/memory WORDS", "find notes", _memory),
     "projects": Command("/projects", "list the directories of yours that it sees", _projects),
     "model": Command("/model [NAME]", "show which model answers, or choose another", _model),
+    "notices": Command("/notices", "what is to be told, and is read now", _notices),
     "usage": Command("/usage", "what your requests took, and budgets", _usage),
     "cancel": Command("/cancel", "cancel the running turn (also Ctrl-C)", _cancel),
     "status": Command("/status", "what this chat runs on", _status),

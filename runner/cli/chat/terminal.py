@@ -10,7 +10,7 @@ import itertools
 import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any, Final
 
 from prompt_toolkit import PromptSession
@@ -34,6 +34,7 @@ from runner.cli.chat.answer import Blocks, ModelText, rows
 from runner.cli.chat.commands import EndOfChat, SlashCommands
 from runner.cli.chat.conversation import AgentGoneError, Conversation
 from runner.cli.chat.screen import UNCHANGED, Screen, Style
+from runner.cli.notices import CHAT, notice_line
 from runner.cli.output import clip, failure_lines, neutralise, one_line
 
 _ROWS_FOR_THE_REST: Final = 4
@@ -41,6 +42,7 @@ _RENDERED_CHARS: Final = 8_000
 _REDRAW_EVERY_S: Final = 0.1
 _SPINNER: Final = Spinner("dots")
 _LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
+_AGAIN_S: Final = 5.0
 _PASTED_LINES: Final = 10
 _PASTED_CHARS: Final = 2_000
 _YES = frozenset({"y", "yes"})
@@ -236,6 +238,8 @@ class TerminalChat:
         self._screen = screen
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._job: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._cancel_asked = False
         self._pasted = Pasted()
         self._prompt: PromptSession[str] = PromptSession(
@@ -265,6 +269,7 @@ class TerminalChat:
     async def _run(self) -> int:
         worker = asyncio.create_task(self._work())
         reader = asyncio.create_task(self._read())
+        telling = asyncio.create_task(self._tell())
         try:
             await asyncio.wait({worker, reader}, return_when=asyncio.FIRST_COMPLETED)
             if worker.done():
@@ -278,9 +283,9 @@ class TerminalChat:
             await self._screen.line(shown, Style.FAILURE)
             return 1
         finally:
-            worker.cancel()
-            reader.cancel()
-            await asyncio.gather(worker, reader, return_exceptions=True)
+            for task in (worker, reader, telling):
+                task.cancel()
+            await asyncio.gather(worker, reader, telling, return_exceptions=True)
         return 0
 
     def _put_into_the_prompt(self, text: str) -> None:
@@ -314,6 +319,16 @@ class TerminalChat:
                 self._waiting.put_nowait(line)
                 self._screen.waiting.append(line)
 
+    async def _tell(self) -> None:
+        """Show notices as they come, between turns."""
+        while True:
+            with suppress(WireError):  # the agent is away, or older
+                async with aclosing(self._conversation.client.follow_notices(CHAT)) as notices:
+                    async for notice in notices:
+                        await self._idle.wait()
+                        await self._screen.line(notice_line(notice), Style.NOTICE)
+            await asyncio.sleep(_AGAIN_S)
+
     async def _work(self) -> None:
         if self._conversation.session_id:
             await self._finish(self._do(self._conversation.attach()))
@@ -325,6 +340,7 @@ class TerminalChat:
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Do one thing that can be cancelled."""
         self._job = asyncio.create_task(work)
+        self._idle.clear()
         try:
             while not (await asyncio.wait({self._job}, timeout=_REDRAW_EVERY_S))[0]:
                 if self._screen.busy:
@@ -336,6 +352,7 @@ class TerminalChat:
         finally:
             self._job.cancel()
             self._job, self._cancel_asked = None, False
+            self._idle.set()
 
     async def _do_line(self, line: str) -> None:
         shown = neutralise(self._pasted.folded(line)).replace("\n", "\n  ")
