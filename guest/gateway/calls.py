@@ -62,8 +62,8 @@ class ToolCalls:
     async def call(self, request: pb.CallToolRequest) -> pb.CallToolReply:
         """Run a call, or ask whether it may run."""
         session_id = request.session_id and await self._sessions.require(request.session_id)
-        project = await self._sessions.project_of(session_id)
-        caller = ToolContext(self._user_id, session_id, "", request.channel, project=project)
+        caller = ToolContext(self._user_id, session_id, "", request.channel)
+        caller = await self._sessions.within(caller)
         waiting: list[pb.ApprovalRequested] = []
 
         async def ask(_: ToolContext, tool: Tool, question: str) -> bool:

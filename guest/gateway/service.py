@@ -164,12 +164,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         memory.usage.on_reached = self._told.budget_reached
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
-            *(memory.state_of, pipeline.paths.names),
+            *(memory.state_of, pipeline.paths.by_name),
         )
         self.temporary = temporary
         self.temporary_sessions = TemporarySessions(
             *(passing, passing_records, self._turns.knows, self._end_session),
-            pipeline.paths.names,
+            pipeline.paths.by_name,
         )
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
@@ -303,13 +303,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             session_id = ""
         else:
             session_id = await self._require(request.session_id)
+        context = ToolContext(
+            *(self._user_id, session_id, request.turn_id, request.channel),
+            asked=text,
+            time_zone=validation.time_zone(request.time_zone),
+        )
         turn = TurnRequest(
-            ToolContext(
-                *(self._user_id, session_id, request.turn_id, request.channel),
-                asked=text,
-                time_zone=validation.time_zone(request.time_zone),
-                project=await self._sessions_with(session_id).project_of(session_id),
-            ),
+            await self._sessions_with(session_id).within(context),
             text,
             model,
             request.retry,

@@ -4,13 +4,14 @@ this process's memory alone."""
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from wire.errors import Code, WireError
+from wire.tools import VirtualRoot
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.events import by_turn, request_in
@@ -25,6 +26,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import TEMPORARY, Event, Session, at
 from guest.memory.notes.receipts import Receipts
 from guest.memory.storage.base import INTEGER_MAX
+from guest.tools.base import ToolContext
 from guest.tools.pipeline import ToolPipeline
 
 _LIST_DEFAULT = 50
@@ -45,7 +47,7 @@ class Sessions:
     records: TurnRecords
     is_live: Callable[[str], bool]
     state: SessionState
-    projects: Collection[str]
+    projects: Mapping[str, VirtualRoot]
     _chosen: dict[str, str] = field(default_factory=dict)
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
@@ -80,6 +82,13 @@ class Sessions:
                 self._chosen[session_id] = json.loads(found[0]) if found else ""
         name = self._chosen.get(session_id, "")
         return name if name in self.projects else ""
+
+    async def within(self, context: ToolContext) -> ToolContext:
+        """`context`, with the project of its session."""
+        if not (name := await self.project_of(context.session_id)):
+            return context
+        its = self.projects[name]
+        return replace(context, project=name, project_tag=its.tag, keeps_notes=its.keeps_notes)
 
     async def _with_project(self, session: Session) -> pb.Session:
         shown = convert.session(session)
@@ -196,7 +205,7 @@ class TemporarySessions(Sessions):
         records: TurnRecords,
         is_live: Callable[[str], bool],
         end: Callable[[str], Awaitable[object]],
-        projects: Collection[str],
+        projects: Mapping[str, VirtualRoot],
     ) -> None:
         super().__init__(
             *(memory.conversations, memory.receipts, memory.sessions, records, is_live),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from wire.limits import USER_ID_PATTERN
 from wire.settings import MemorySettings
 from wire.text import parsed_json
+from wire.tools import PROJECT_TAG
 
 if TYPE_CHECKING:
     from guest.egress_client import EgressClient
@@ -251,6 +252,11 @@ def stays_here(tags: Iterable[str]) -> bool:
     return any(tag.strip().lower() == LOCAL for tag in tags)
 
 
+def projects_in(tags: Iterable[str]) -> frozenset[str]:
+    """Those of the tags that name a project."""
+    return frozenset(tag for tag in tags if tag.startswith(f"{PROJECT_TAG}:"))
+
+
 def tags_of(column: Any) -> tuple[str, ...]:
     """The tags in their column; none if another program has written something else there."""
     try:
@@ -308,7 +314,8 @@ class Only:
     """Limits a search to some notes. `session_id` is the session that searches: it never sees
     notes scoped to another session. Empty `types` means every type. Of conversations, the turn
     `asked_in` is left out, and wherever the user said `asked`, the very question; with
-    `this_conversation`, they are limited to the session that searches, and notes are left out."""
+    `this_conversation`, they are limited to the session that searches, and notes are left out.
+    Notes with `project_tag` are preferred."""
 
     session_id: str = ""
     types: tuple[NoteType, ...] = ()
@@ -318,6 +325,7 @@ class Only:
     asked_in: str = ""
     asked: str = ""
     this_conversation: bool = False
+    project_tag: str = ""
 
     @property
     def lasting(self) -> "Only":

@@ -54,7 +54,8 @@ class ToolContext:
     paths, commands, notes made from material. `link` is the source of what the runtime writes, if
     that is not material. `pause` tells whether a person is asked for the turn; clocks stand still
     meanwhile. `reply` is None for a call from outside of a turn. With `local` the model has read
-    what stays on this machine.
+    what stays on this machine. `project_tag` is that of notes of the session's project, and with
+    `keeps_notes` all new ones get it.
     """
 
     user_id: str
@@ -71,6 +72,8 @@ class ToolContext:
     reply: Reply | None = field(default=None, compare=False, repr=False)
     local: bool = False
     project: str = ""
+    project_tag: str = ""
+    keeps_notes: bool = False
 
     @property
     def turn(self) -> str:

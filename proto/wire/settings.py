@@ -912,13 +912,15 @@ class EgressSettings(Section):
 class ProjectSettings(Section):
     """`[workspace.projects.NAME]`: a directory of the operator's that agent and commands see as
     `/projects/NAME`, read-only unless `write`. `hide` names files below it that nobody reads,
-    `lift` directories such as ".git" that may be written, too.
+    `lift` directories such as ".git" that may be written, too. `notes`: whether what is kept in its
+    sessions is kept for it.
     """
 
     path: AbsolutePath
     write: Switch = False
     hide: RelativePaths = ()
     lift: RelativePaths = ()
+    notes: Literal["general", "project"] = "general"
 
 
 class WorkspaceSettings(Section):

@@ -64,11 +64,13 @@ def offered(enabled: Collection[str], disabled: Collection[str]) -> frozenset[st
 @dataclass(frozen=True)
 class VirtualRoot:
     """One directory that file tools may enter, under the name the model uses. Commands see it, too,
-    if it is `in_shell`."""
+    if it is `in_shell`. Notes kept for it have the `tag`; with `keeps_notes`, all new ones."""
 
     name: str
     writable: bool
     in_shell: bool = True
+    tag: str = ""
+    keeps_notes: bool = False
 
     @property
     def path(self) -> str:
@@ -82,6 +84,8 @@ class VirtualRoot:
 
 PROJECTS: Final = "projects"
 """The directory that has the project directories, each under its name."""
+PROJECT_TAG: Final = "project"
+"""The tag that keeps a note for the session's project, and begins that of a certain one."""
 SHARED: Final = VirtualRoot("shared", writable=True)
 """What a person, the agent and commands exchange files through."""
 

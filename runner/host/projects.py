@@ -55,6 +55,7 @@ def wanted(
             write=request["write"] or (before is not None and before.write),
             hide=_joined(before.hide if before else (), request["hide"]),
             lift=_joined(before.lift if before else (), request["lift"]),
+            notes=before.notes if before else "general",
         )
         WorkspaceSettings(projects={**known, name: settings})
     except ValidationError as error:

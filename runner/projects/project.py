@@ -6,6 +6,7 @@ that is read-only for each wall that is there.
 """
 
 import errno
+import hashlib
 import os
 import pwd
 import re
@@ -23,7 +24,7 @@ from pydantic import BaseModel
 from wire.errors import Code
 from wire.settings import PROJECT_PATTERN, ProjectSettings
 from wire.text import visible_name
-from wire.tools import PROJECTS
+from wire.tools import PROJECT_TAG, PROJECTS
 from wire.v1 import bootstrap_pb2
 
 from runner.config.loading import ENV_CONFIG, own_file
@@ -110,6 +111,7 @@ class Project:
     held: Mapping[str, Identity] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
     lifted: tuple[str, ...] = ()
+    keeps_notes: bool = False
     survey: Survey = field(default_factory=Survey)
     source: Path | None = None
     covered: hiding.Covered = field(default_factory=dict)
@@ -138,6 +140,12 @@ class Project:
     @property
     def virtual(self) -> str:
         return f"/{PROJECTS}/{self.name}"
+
+    @property
+    def tag(self) -> str:
+        """Of notes that are kept for this directory, by whatever name it is open."""
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()
+        return f"{PROJECT_TAG}:{name_for(self.path)[:40]}-{digest[:8]}"
 
     @property
     def notices(self) -> Iterator[str]:
@@ -196,6 +204,8 @@ class Project:
             walls=self.walls,
             hidden=self.hidden,
             lifted=self.lifted,
+            tag=self.tag,
+            keeps_notes=self.keeps_notes,
         )
 
     def now(self, home: Path) -> "Project":
@@ -277,6 +287,7 @@ def open_project(
             hidden=wanted.hide,
             covered=hiding.look(directory, wanted.hide),
             lifted=wanted.lift,
+            keeps_notes=wanted.notes == "project",
             survey=seen,
         )
 

@@ -71,8 +71,14 @@ class World:
     async def opened(self) -> AsyncIterator[None]:
         """The gateway, started anew over the same files."""
         projects = [
-            Project(name="site", path=str(self.site), writable=True, hidden=["lib/AGENTS.md"]),
-            Project(name="docs", path=str(self.docs)),
+            Project(
+                name="site",
+                path=str(self.site),
+                writable=True,
+                hidden=["lib/AGENTS.md"],
+                tag="project:site-1",
+            ),
+            Project(name="docs", path=str(self.docs), tag="project:docs-2", keeps_notes=True),
         ]
         async with open_gateways(
             path=self.base, with_model=self.model.made, projects=projects
@@ -269,3 +275,30 @@ async def test_rules_are_read_over_no_link_and_within_limits(world: World, kind:
         assert len(world.model.of_project[0]) < 2_000 * 8
     else:
         assert "outside" not in "\n".join(world.model.prompts)
+
+
+async def test_what_is_kept_for_a_project_is_found_there_first(world: World) -> None:
+    here, there, asked = "Tests run with tox.", "Tests run with nox.", "with what do tests run"
+    for session, text, tags in (("s", here, ["project"]), ("d", there, []), ("plain", "Tea.", [])):
+        project = {"s": "site", "d": "docs"}.get(session, "")
+        await world.create(session_id=session, project=project)
+        world.model.replies = [calls(("memory_save", {"content": text, "tags": tags})), "ok"]
+        await world.alice.answer(session, f"Keep it: {text}")
+    assert "keep with the tag `project`" not in world.model.rules
+    notes = (await world.alice.stub.ListNotes(pb.ListNotesRequest(limit=9))).notes
+    assert {note.text: [*note.tags] for note in notes} == {
+        here: ["project:site-1"],
+        there: ["project:docs-2"],
+        "Tea.": [],
+    }
+    for session, first in (("s", here), ("d", there)):
+        found = await world.alice.call("memory_search", session, query=asked)
+        assert found[0]["text"] == first
+        recalled = await world.alice.call("recall", session, query=asked)
+        assert recalled["memories"][0]["content"] == first
+    only = await world.alice.call("memory_search", "s", query=asked, tags=["project"])
+    assert [each["text"] for each in only] == [here]
+    await world.create(session_id="new", project="docs")
+    await world.alice.answer("new", asked)
+    recalled = next(each for each in world.model.prompts if "What memory holds" in each)
+    assert recalled.index(there) < recalled.index(here)

@@ -449,7 +449,7 @@ async def test_a_resumed_session_has_the_receipts_and_a_forgotten_one_has_none(
         records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
         sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, lambda _: False),
-            *(memory.state_of, ()),
+            *(memory.state_of, {}),
         )
         history = await sessions.history(gateway_pb2.GetSessionRequest(session_id="s1"))
         told_live = [*outcome.receipts, *second.receipts]

@@ -95,7 +95,10 @@ SECRETS: Final = (
     "[redacted:…] stands for a secret that you do not see. Write it into a file or a note as it "
     "stands, beside its name, and the secret is kept; commands do not get it."
 )
-_BEGINS: Final = "You work in {}: relative paths and commands begin there, not in /shared."
+_BEGINS: Final = (
+    "You work in {}: relative paths and commands begin there, not in /shared. What the user wants "
+    "kept for this project, keep with the tag `project`."
+)
 _WITH_PATHS: Final = ("file_read", "file_list", "file_write", "shell_exec")
 _ERRORS: Final = (
     "- When a tool answers with an error, correct the call or tell the user; never invent a result."

@@ -169,7 +169,7 @@ class Relevant:
         await self.memory.wait_while_loading(tell)
         today = datetime.now(zone(context.time_zone)).date()
         period, then = read(text, today), SearchOutcome(())
-        only = Only(session_id=context.session_id)
+        only = Only(session_id=context.session_id, project_tag=context.project_tag)
         search = partial(
             self.memory.search,
             text[:QUERY_MAX_CHARS],

@@ -63,18 +63,22 @@ class TypedNotes:
         limit: int = 10,
         include_superseded: bool = False,
         session_id: str = "",
+        project_tag: str = "",
     ) -> Recalled:
         """Notes by relevance to `query`, or without a query the last written first.
 
-        Empty `types` means every type. `session_id` is the session that asks. The handoff note and
-        the scratchpad are left out. While a memory server is away, the notes come from the replica.
+        Empty `types` means every type. `session_id` is the session that asks, and notes with
+        `project_tag` are those of its project. The handoff note and the scratchpad are left out.
+        While a memory server is away, the notes come from the replica.
         Raises `ValueError`, `StorageError`.
         """
         validation.check_range("limit", limit, RECALL_MAX)
         validation.check_fraction("min_confidence", min_confidence)
         for wanted in types:
             validation.check_type(wanted)
-        only = Only(session_id, tuple(types), min_confidence, include_superseded)
+        only = Only(
+            *(session_id, tuple(types), min_confidence, include_superseded), project_tag=project_tag
+        )
         if query.strip():
             return await self._relevant(query, limit, only)
         notes, warning = await self._read(lambda notes: notes.newest(limit, only))

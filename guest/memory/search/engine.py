@@ -17,7 +17,17 @@ from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids, Snapshot
-from guest.memory.models import FIXED, Filter, Hit, MemoryConfig, Note, Only, SearchOutcome, User
+from guest.memory.models import (
+    FIXED,
+    Filter,
+    Hit,
+    MemoryConfig,
+    Note,
+    Only,
+    SearchOutcome,
+    User,
+    projects_in,
+)
 from guest.memory.search import keyword, neighbours, results
 from guest.memory.search.contradiction import NEAR
 from guest.memory.search.newest import COMPARED, Dated, newest_first, older_ones
@@ -75,12 +85,12 @@ class Reranking:
             self.problem = _without(error.brief)
             return tuple(hits)
         adjusted = [
-            round(recency.adjusted(float(score), hit.updated_at), 4)
+            round(recency.adjusted(float(score), hit.updated_at, hit.tags), 4)
             for hit, score in zip(hits, scores, strict=True)
         ]
         newest = {hit.note_id: hit.older_than for hit in hits if hit.older_than}
         ordered = newest_first([hit.note_id for hit in hits], adjusted, newest)
-        return tuple(replace(hits[i], score=score) for i, score in ordered)
+        return tuple(replace(hits[i], score=min(1.0, score)) for i, score in ordered)
 
 
 def _without(why: str) -> str:
@@ -204,7 +214,7 @@ class Search:
             ranked = rank(evidence, self._weights)
             if question.dated:
                 ranked = itertools.chain(ranked, _newest(evidence))
-            recency = Recency.of_now(self._recency_weight)
+            recency = Recency.of_now(self._recency_weight, only.project_tag)
             reranking = await question.reranking(self._patience.rerank_s)
             wanted = reranking.needed(len(before) + top_k + 1)
             similarity = evidence[_NOTES].similarity
@@ -257,7 +267,9 @@ class Search:
         """Other notes with passages similar to those of `note`, `embedded`, or that it may
         contradict, by descending cosine, that the session sees; never those with a fixed key."""
         ranked, vectors = await self._by_cosine(embedded, NEAR)
-        saved = Dated(note.note_id, note.text, _LATER, embedded.vectors[0])
+        saved = Dated(
+            *(note.note_id, note.text, _LATER, embedded.vectors[0]), projects=projects_in(note.tags)
+        )
         only = Only(session_id=session_id)
         return await self._show(
             ranked, SIMILAR_MAX, [], only, vectors=vectors, saved=saved, without_keys=FIXED
@@ -386,7 +398,8 @@ class Search:
 
         With `evidence`, what is around the passages of a page and their age decide their order, and
         passages of conversations that repeat a note of the same search are left out. With `saved`,
-        only what is similar to that note, or may contradict it. `vectors` are those of notes.
+        only what is similar to that note, or may contradict it, and is of the same project.
+        `vectors` are those of notes.
         """
         shown: list[_Shown] = []
         entries = {saved.note_id if saved else ""}
@@ -404,7 +417,8 @@ class Search:
                 noted.update(entry.said for _, entry in visible if entry.note_id)
             for score, passage, entry in self._scored(visible, evidence, recency):
                 repeated = not entry.note_id and entry.said in said
-                if entry.entry in entries or repeated:
+                apart = saved is not None and entry.projects != saved.projects
+                if entry.entry in entries or repeated or apart:
                     continue
                 entries.add(entry.entry)
                 if not entry.note_id:
@@ -434,7 +448,7 @@ class Search:
             passages = [passage for passage, _ in visible]
             scores = weighed(passages, [entry.standing for _, entry in visible])
         scored = [
-            (recency.adjusted(score, entry.updated_at), passage, entry)
+            (recency.adjusted(score, entry.updated_at, entry.projects), passage, entry)
             for score, (passage, entry) in zip(scores, visible, strict=True)
         ]
         return sorted(scored, key=lambda each: -each[0])
@@ -473,6 +487,7 @@ def _newest_first(
             vectors.matrix[row] if vectors and row >= 0 else None,
             1.0 if passage.exact else passage.meaning,
             score,
+            note.projects,
         )
         for (score, passage, note), row in zip(compared, rows.tolist(), strict=True)
     ]

@@ -31,7 +31,7 @@ _AS_GOOD: Final = 0.5
 
 class Dated(NamedTuple):
     """A note, when it was last written, and the vector of its passage that fits best, if any, with
-    its cosine to the question and its score."""
+    its cosine to the question and its score. Notes of other `projects` are apart on purpose."""
 
     note_id: str
     text: str
@@ -39,6 +39,7 @@ class Dated(NamedTuple):
     vector: Vectors | None
     meaning: float = 1.0
     score: float = 1.0
+    projects: frozenset[str] = frozenset()
 
 
 _Pair = tuple[Dated, Dated]
@@ -60,7 +61,8 @@ def older_ones(
     for i, j in np.argwhere(np.triu(nearness, 1)).tolist():
         older, newer = sorted((notes[i], notes[j]), key=lambda note: note.updated_at)
         near, others = float(nearness[i, j]), max(crowded[i], crowded[j])
-        if others >= ALIKE * near or older.updated_at == newer.updated_at:
+        apart = older.projects != newer.projects or older.updated_at == newer.updated_at
+        if others >= ALIKE * near or apart:
             continue
         differs = others < _CONTRADICT * near and differ(readings[i], readings[j])
         if differs and not _in_a_series((older, newer), _CONTRADICT * near, vectors):

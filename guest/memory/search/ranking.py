@@ -18,24 +18,32 @@ HALF_LIFE_DAYS: Final = 90.0
 """The age at which half of the recency bonus is gone."""
 
 
+PROJECT_BONUS: Final = 0.3
+"""What a note of the project at hand has more of its score."""
+
+
 class Recency:
-    """Lowers the score of old entries by up to the share `weight`.
+    """Lowers the score of old entries by up to the share `weight`, and raises that of notes with
+    the tag `preferred`, if there is one, by `PROJECT_BONUS`.
 
     Recency therefore never puts an entry before one that scores more than `1 / (1 - weight)` times
     as much; with a weight of 1 it can put any before any. Age counts in whole days, so that results
     are the same all day long. A future date (the clock was set back) counts as today.
     """
 
-    def __init__(self, weight: float, today: datetime) -> None:
+    def __init__(self, weight: float, today: datetime, preferred: str = "") -> None:
         self._weight = weight
+        self._preferred = preferred
         self._today = today
 
     @classmethod
-    def of_now(cls, weight: float) -> "Recency":
-        return cls(weight, datetime.fromisoformat(now()))
+    def of_now(cls, weight: float, preferred: str = "") -> "Recency":
+        return cls(weight, datetime.fromisoformat(now()), preferred)
 
-    def adjusted(self, score: float, written_at: str) -> float:
-        """`score` for something last written at an RFC 3339 time."""
+    def adjusted(self, score: float, written_at: str, tags: Collection[str] = ()) -> float:
+        """`score` for something with these `tags`, last written at an RFC 3339 time."""
+        if self._preferred and self._preferred in tags:
+            score *= 1 + PROJECT_BONUS
         if not self._weight:
             return score
         age = self._today.toordinal() - datetime.fromisoformat(written_at).toordinal()

@@ -10,7 +10,16 @@ from wire.tools import MEMORY_TOOLS
 
 from guest.memory import models
 from guest.memory.indexing.vectors import Ids
-from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, TAGS, Filter, Hit, Only, tags_of
+from guest.memory.models import (
+    HIDDEN,
+    HIT_TEXT_MAX_CHARS,
+    TAGS,
+    Filter,
+    Hit,
+    Only,
+    projects_in,
+    tags_of,
+)
 from guest.memory.search.neighbours import HAVE_NEIGHBOURS
 from guest.memory.search.ranking import Ranked
 from guest.memory.search.standing import Standing, of_note, of_turn
@@ -85,7 +94,8 @@ SELECT json_group_array(chunks.chunk_id)
 
 class Candidate(NamedTuple):
     """A passage that may be shown. `entry` identifies the note, or the passage itself in a
-    conversation. `hit` makes the result from its score and its passage: only a few are shown."""
+    conversation. `hit` makes the result from its score and its passage: only a few are shown.
+    `projects` are the tags of those that the note is kept for."""
 
     entry: str
     note_id: str
@@ -94,6 +104,7 @@ class Candidate(NamedTuple):
     updated_at: str
     standing: Standing
     hit: Callable[[float, Ranked], Hit]
+    projects: frozenset[str] = frozenset()
 
     @property
     def said(self) -> str:
@@ -119,10 +130,11 @@ async def notes(
     )
     found = {}
     for row in result.rows:
-        chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
+        chunk_id, note_id, text, tags, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
         standing = of_note(text, cast(str, row[-1]))
         hit = partial(_note_hit, row)
-        found[chunk_id] = Candidate(note_id, note_id, key, text, updated, standing, hit)
+        projects = projects_in(tags_of(tags))
+        found[chunk_id] = Candidate(note_id, note_id, key, text, updated, standing, hit, projects)
     return found
 
 

@@ -84,9 +84,9 @@ class VirtualPaths:
         return f"Project directories of the user: {', '.join(named)}. " if self.projects else ""
 
     @property
-    def names(self) -> list[str]:
-        """The names of the projects."""
-        return [root.path.rpartition("/")[2] for root in self.projects]
+    def by_name(self) -> dict[str, VirtualRoot]:
+        """The projects."""
+        return {root.path.rpartition("/")[2]: root for root in self.projects}
 
     def of_session(self, project: str) -> "VirtualPaths":
         """The same for a session with this project; empty for none."""
@@ -160,7 +160,8 @@ class Roots:
     ) -> None:
         self._projects = {f"{PROJECTS}/{each.name}": each for each in projects}
         self.paths = VirtualPaths(
-            VirtualRoot(name, each.writable) for name, each in self._projects.items()
+            VirtualRoot(name, each.writable, tag=each.tag, keeps_notes=each.keeps_notes)
+            for name, each in self._projects.items()
         )
         self.changing = threading.Lock()
         self._beneath = beneath or best_beneath()

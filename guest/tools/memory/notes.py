@@ -41,7 +41,7 @@ from guest.tools.memory.answers import (
     writes,
     written,
 )
-from guest.tools.memory.provenance import origin_of, tags_in
+from guest.tools.memory.provenance import in_project, origin_of, tags_in
 from guest.tools.results import FOUND
 
 NOTE_ID_MAX_CHARS = 64
@@ -225,7 +225,8 @@ class _MemoryTools:
                 asked=context.asked,
                 this_conversation=arguments.this_conversation,
             ),
-            **arguments.model_dump(include={"query", "top_k", "tags", "cursor"}),
+            **arguments.model_dump(include={"query", "top_k", "cursor"}),
+            tags=in_project(context, arguments.tags),
             include_conversation=arguments.include_conversation or arguments.this_conversation,
         )
         if arguments.tags and not answer.count and not arguments.cursor:
@@ -236,9 +237,8 @@ class _MemoryTools:
         return answer
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
-        found = await self._memory.search(
-            arguments.query, top_k=_CONTEXT_HITS, only=Only(session_id=context.session_id)
-        )
+        only = Only(session_id=context.session_id, project_tag=context.project_tag)
+        found = await self._memory.search(arguments.query, top_k=_CONTEXT_HITS, only=only)
         block = render(found.results, arguments.max_tokens)
         count = len(block.results)
         return ToolOutput(

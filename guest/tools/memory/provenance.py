@@ -23,6 +23,7 @@ from typing import Final
 
 from wire.limits import TAGS_MAX
 from wire.text import shortened
+from wire.tools import PROJECT_TAG
 from wire.zones import zone
 
 from guest.memory.models import LOCAL, Origin, stays_here
@@ -189,13 +190,29 @@ def origin_of(context: ToolContext, content: str) -> Origin:
 
 
 def tags_in(
-    context: ToolContext, content: str, tags: Sequence[str] = (), before: Sequence[str] = ()
+    context: ToolContext,
+    content: str,
+    tags: Sequence[str] = (),
+    before: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """These `tags` for the text `content`: with `local`, if it may have come of what stays on this
-    machine, and is no sentence that the user has just said. A model does not take that tag off."""
+    """These `tags` for the text `content`, of a note that had those `before`, if it was there: with
+    `local`, if it may have come of what stays on this machine, and is no sentence that the user has
+    just said. A model does not take that tag off. `project` becomes the tag of the session's
+    project, which a new note has anyway where all are kept for it."""
+    tags = in_project(context, tags)
+    keeps = context.keeps_notes and (before is None or context.project_tag in before)
+    if keeps and context.project_tag not in tags:
+        tags = (context.project_tag, *tags)
     came = context.local and not _repeats(content, (context.asked,))
-    stays = came or (context.reply is not None and stays_here(before))
-    return (LOCAL, *tags)[:TAGS_MAX] if stays and not stays_here(tags) else tuple(tags)
+    stays = came or (context.reply is not None and stays_here(before or ()))
+    return (LOCAL, *tags)[:TAGS_MAX] if stays and not stays_here(tags) else tuple(tags)[:TAGS_MAX]
+
+
+def in_project(context: ToolContext, tags: Sequence[str]) -> Sequence[str]:
+    """The tags, with that of the session's project, if it has one, for `project`."""
+    if not context.project_tag:
+        return tags
+    return [context.project_tag if tag.strip().lower() == PROJECT_TAG else tag for tag in tags]
 
 
 def _was_said(content: str, asked: str) -> bool:

@@ -181,6 +181,7 @@ class _TypedTools:
             limit=arguments.limit,
             include_superseded=arguments.include_superseded,
             session_id=self._session(context),
+            project_tag=context.project_tag,
         )
         count, how = len(found.notes), "both" if arguments.query.strip() else ""
         reasons = [line for note in found.notes for line in _ending(note)]

@@ -195,7 +195,7 @@ class _WorkingTools:
             return before, ()
         try:
             with refusing_what_is_full():
-                note = await keyed.write(key, text, mode, origin, tags_in(context, text))
+                note = await keyed.write(key, text, mode, origin, tags_in(context, text, before=()))
         except ValueError as error:
             raise ToolError(f"not stored: {error}") from None
         return note, written(context, note)

@@ -461,10 +461,16 @@ class Project(_message.Message):
     WALLS_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
     LIFTED_FIELD_NUMBER: _builtins.int
+    TAG_FIELD_NUMBER: _builtins.int
+    KEEPS_NOTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     path: _builtins.str
     """as the agent guest sees it"""
     writable: _builtins.bool
+    tag: _builtins.str
+    """of notes that are kept for it"""
+    keeps_notes: _builtins.bool
+    """whether all notes that its sessions make have it"""
     @_builtins.property
     def directory(self) -> Global___Directory:
         """which one it must be; absent where no number is the same inside"""
@@ -491,10 +497,12 @@ class Project(_message.Message):
         walls: _abc.Iterable[_builtins.str] | None = ...,
         hidden: _abc.Iterable[_builtins.str] | None = ...,
         lifted: _abc.Iterable[_builtins.str] | None = ...,
+        tag: _builtins.str = ...,
+        keeps_notes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory", "hidden", b"hidden", "lifted", b"lifted", "name", b"name", "path", b"path", "walls", b"walls", "writable", b"writable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory", "hidden", b"hidden", "keeps_notes", b"keeps_notes", "lifted", b"lifted", "name", b"name", "path", b"path", "tag", b"tag", "walls", b"walls", "writable", b"writable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

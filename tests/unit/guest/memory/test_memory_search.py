@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import HIT_TEXT_MAX_CHARS, Details, Hit, NoteNotFound, User
+from guest.memory.models import HIT_TEXT_MAX_CHARS, Details, Hit, NoteNotFound, Only, User
 from guest.memory.notes.repository import Draft
 from guest.memory.search import keyword
 from guest.memory.search.engine import Search
@@ -387,3 +387,46 @@ async def test_the_first_eight_digits_are_an_id_of_this_user_alone(memory: Memor
     assert await memory.notes.full_id(note_id[:13], "s2") == twins[0], "the other is not seen"
     with pytest.raises(ValueError, match=f"{twins[0]} and {twins[1]}"):
         await memory.notes.full_id(note_id[:13])
+
+
+async def test_notes_of_the_project_come_first_but_not_before_clearly_better_ones(
+    memory: Memory,
+) -> None:
+    here, there = "project:api-1", "project:shop-2"
+    of_here = await save(memory, "Releases are made on Tuesday by Priya", here)
+    of_there = await save(memory, "Releases are made on Friday by Ines", there)
+    general = await save(memory, "Releases are made on Monday by Ada")
+    band = await save(memory, "The band of Ada has its concert in Vienna")
+
+    async def found(asked: str, tag: str) -> list[str]:
+        outcome = await memory.search(asked, only=Only(project_tag=tag))
+        assert not any(hit.older_than for hit in outcome.results)
+        assert all(hit.score <= 1 for hit in outcome.results)
+        return [hit.note_id for hit in outcome.results]
+
+    asked = "on which day are releases made"
+    assert (await found(asked, here))[0] == of_here
+    assert (await found(asked, there))[0] == of_there
+    assert set((await found(asked, ""))[:3]) == {of_here, of_there, general}
+    assert (await found("where has the band of Ada its concert", here))[0] == band
+    await save(memory, "Ada likes the concert", here)
+    assert (await found("where has the band of Ada its concert", here))[0] == band
+
+
+async def test_a_note_is_not_compared_with_those_of_other_projects(memory: Memory) -> None:
+    old = "The server of the tests listens on port 8000"
+    await save(memory, old, "project:shop-2")
+    await save(memory, f"{old}0")
+    saved = await memory.save(f"{old}1", ["project:api-1"], ALONE)
+    assert saved.similar == ()
+    again = await memory.save(f"{old}2", ["project:api-1"], ALONE)
+    assert texts(again.similar) == [f"{old}1"]
+
+
+async def test_a_page_that_follows_is_of_the_same_project(memory: Memory) -> None:
+    for number in range(4):
+        await save(memory, f"Tea number {number}", *(["project:a-1"] if number % 2 else []))
+    first = await memory.search("tea", top_k=2, only=Only(project_tag="project:a-1"))
+    assert {hit.tags for hit in first.results} == {("project:a-1",)}
+    with pytest.raises(ValueError, match="cursor"):
+        await memory.search("tea", top_k=2, cursor=first.next_cursor)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.tools.base import ToolContext
-from guest.tools.memory.provenance import LINK_MAX_CHARS, origin_of
+from guest.tools.memory.provenance import LINK_MAX_CHARS, origin_of, tags_in
 
 TALK = ToolContext("alice", "session-1", "turn-1", "chat")
 PAGE = ("/shared/page.md",)
@@ -193,3 +193,23 @@ def test_a_day_of_the_users_with_its_date_is_theirs(read: tuple[str, ...]) -> No
     assert (other.actor, other.material) == ("agent", bool(read))
     meant = origin_of(context, f"The user will fly to Wellington on {tomorrow}")
     assert (meant.actor, meant.material) == (("agent", True) if read else ("user", False))
+
+
+def test_a_note_is_kept_for_the_project_by_one_word_or_by_the_setting() -> None:
+    here = replace(TALK, project_tag="project:api-1")
+    assert tags_in(here, "x", ("a",)) == ("a",)
+    assert tags_in(here, "x", ("a", "Project")) == ("a", "project:api-1")
+    assert tags_in(TALK, "x", ("project",)) == ("project",)
+    always = replace(here, keeps_notes=True)
+    assert tags_in(always, "x", ("a",)) == ("project:api-1", "a")
+    assert tags_in(always, "x", ("project",)) == ("project:api-1",)
+    assert len(tags_in(always, "x", [str(number) for number in range(16)])) == 16
+
+
+def test_a_note_that_was_there_is_not_made_the_projects_by_a_change() -> None:
+    here = replace(TALK, project_tag="project:api-1", keeps_notes=True)
+    assert tags_in(here, "x", ("a",), ("a",)) == ("a",)
+    assert tags_in(here, "x", ("a",), ("project:api-1",)) == ("project:api-1", "a")
+    assert tags_in(here, "x", ("a", "project"), ()) == ("a", "project:api-1")
+    by_word = replace(here, keeps_notes=False)
+    assert tags_in(by_word, "x", (), ("project:api-1",)) == ()

@@ -31,11 +31,11 @@ def test_another_directory_of_the_same_name_gets_another_one() -> None:
 
 
 def test_a_known_directory_keeps_its_name_and_gains_what_it_lacks() -> None:
-    known = {"work": ProjectSettings(path=API, hide=(".env",))}
+    known = {"work": ProjectSettings(path=API, hide=(".env",), notes="project")}
     name, settings = wanted(request(write=True, hide=["key.pem"], lift=[".git"]), known, ())
     assert name == "work"
     assert settings == ProjectSettings(
-        path=API, write=True, hide=(".env", "key.pem"), lift=(".git",)
+        path=API, write=True, hide=(".env", "key.pem"), lift=(".git",), notes="project"
     )
     assert wanted(request(), {"work": settings}, ()) == ("work", settings)
 

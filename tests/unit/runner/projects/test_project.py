@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.limits import TAG_MAX_CHARS
 from wire.settings import ProjectSettings
 
 from runner.config.models import Config
@@ -99,6 +100,23 @@ def test_what_is_lifted_is_no_wall(code: Path, opening: Callable[..., Project]) 
     assert not {".git", ".idea"} & {*found.walls}
     assert found.message("/x", numbered=False).lifted == [".git", ".idea"]
     assert not found.message("/x", numbered=False).HasField("directory")
+
+
+def test_notes_are_of_a_directory_and_not_of_its_name(
+    root: Path, around: Surroundings, opening: Callable[..., Project]
+) -> None:
+    for name in ("a/api", "b/api", "ü" * 80):
+        (root / name).mkdir(parents=True)
+    first = opening(root / "a/api", notes="project")
+    tags = [first.tag, *(opening(root / name).tag for name in ("b/api", "ü" * 80))]
+    assert len({*tags}) == 3
+    assert tags[0].startswith("project:api-")
+    assert max(map(len, tags)) <= TAG_MAX_CHARS
+    renamed = open_project(
+        "other", ProjectSettings(path=root / "a/api"), around, mounts_below=True
+    ).message("/projects/other", numbered=False)
+    assert (renamed.tag, renamed.keeps_notes) == (first.tag, False)
+    assert first.message("/projects/code", numbered=False).keeps_notes
 
 
 def test_the_git_file_of_a_worktree_is_a_wall(code: Path, opening: Callable[..., Project]) -> None:
