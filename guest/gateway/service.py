@@ -24,7 +24,7 @@ from guest.agent.turn import Answer, TurnRequest
 from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
-from guest.gateway.file_receipts import FileReceipts
+from guest.gateway.changes import FileReceipts
 from guest.gateway.files import Files, Transfer
 from guest.gateway.notes import Notes
 from guest.gateway.notices import Notices
@@ -39,7 +39,6 @@ from guest.memory.storage.files.backup import Backups
 from guest.notices.outbox import Outbox
 from guest.peers import PeerAddresses
 from guest.tools.base import ToolContext
-from guest.tools.files.restore import Restorer
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch import CallReporter
@@ -132,7 +131,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
         peers: PeerAddresses | None = None,
         temporary: Temporary,
-        restorer: Restorer,
         outbox: Outbox | None = None,
     ) -> None:
         self._user_id = memory.user_id
@@ -150,13 +148,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._files = files
-        self._changes = restorer.changes
-        self._changed = FileReceipts(restorer, self._require)
+        self._changed = FileReceipts()
         self._usage = UsageReport(memory.usage, limits)
         self._approvals = Approvals(approval_wait_s)
-        records = TurnRecords(
-            *(memory.conversations, memory.receipts, memory.state_of, self._changes)
-        )
+        records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
         passing = temporary.conversations
         passing_records = TurnRecords(passing.conversations, passing.receipts, passing.state_of)
         self._turns = Turns(
@@ -169,7 +164,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         memory.usage.on_reached = self._told.budget_reached
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
-            *(memory.state_of, pipeline.paths.by_name, self._changes),
+            *(memory.state_of, pipeline.paths.by_name),
         )
         self.temporary = temporary
         self.temporary_sessions = TemporarySessions(
@@ -206,7 +201,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         await self.temporary_sessions.close()
         await self.temporary.conversations.close()
         self._files.close()
-        await asyncio.to_thread(self._changes.close)
         self._witness.close()
 
     async def _forget_session(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:

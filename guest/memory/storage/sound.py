@@ -106,6 +106,10 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
         lambda value: min(max(value, 0.0), 1.0) if isinstance(value, int | float) else 1.0,
     ),
     **dict.fromkeys(("version", "sequence", "epoch"), partial(_count, 1)),
+    **dict.fromkeys(
+        ("budget", "again", "queue", "paused", "attempt", "renewed"), partial(_count, 0)
+    ),
+    **dict.fromkeys(("calls", "cost", "missed", "told"), partial(_count, 0)),
     **dict.fromkeys(("restores", "access_count", "origin_material", "turns"), partial(_count, 0)),
     **dict.fromkeys(
         ("archived_at", "accessed_at", "superseded_at", "read_at"),

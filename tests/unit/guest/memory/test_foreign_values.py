@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,12 @@ from guest.memory.models import Details
 from guest.memory.transfer import format as lines
 from guest.memory.usage import Amount, Cap, ModelRequest
 from guest.notices.outbox import Outbox
+from guest.schedules.scheduler import Ran, Scheduler, receipt
+from guest.schedules.store import Schedule, Schedules, Slot
+from guest.schedules.timing import stored
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
+
+BEGAN = datetime(2026, 1, 2, tzinfo=UTC)
 
 TEXTS = {
     "bytes": "x'fffe'",
@@ -52,6 +58,15 @@ COLUMNS = {
     "chunks": ("context body words neighbours", "position"),
     "receipts": ("turn_id action outcome note_id asked_by created_at", "version"),
     "notices": ("key kind text session_id turn_id note_id created_at read_at", ""),
+    "schedules": (
+        "name instructions timing zone starts session_id tools made_by made_in material created_at"
+        " handled due",
+        "budget again queue paused",
+    ),
+    "slots": (
+        "state owner session_id turn_id began ended detail",
+        "attempt renewed cost calls notes missed told",
+    ),
     "model_requests": (
         "provider model sent_at day",
         "input_tokens cached_tokens output_tokens cost",
@@ -72,11 +87,23 @@ async def fill(memory: Memory) -> str:
         await memory.usage.settle(replace(REQUEST, request_id=each), Amount(9, 5, 1, 7), "reported")
     for each in ("k1", "k2"):
         await Outbox(memory.store.database, memory.user_id).add("guest", "tea is out", key=each)
+    schedule = await schedules(memory).create(
+        Schedule("", "tea", "make tea", "every 30 minutes", "UTC", BEGAN.isoformat()), BEGAN
+    )
+    await schedules(memory).claim(Slot(schedule.schedule_id, stored(BEGAN), "running"))
     await embedded(memory, 4)
     return note.note_id
 
 
 REQUEST = ModelRequest("r1", "s1", "t1", "answer", "openai", "m", "2026-01-02", "2026-01-02")
+
+
+def schedules(memory: Memory) -> Schedules:
+    return Schedules(memory.store.database, memory.store.eraser, memory.user_id, "host")
+
+
+async def never(schedule: Schedule, slot: Slot) -> Ran:
+    return Ran(failed=True, text="never")
 
 
 async def use(memory: Memory) -> set[str]:
@@ -110,6 +137,11 @@ async def use(memory: Memory) -> set[str]:
     await memory.state_of.read("s1", "plan")
     for notice in await Outbox(memory.store.database, memory.user_id).newest(10):
         assert isinstance(notice.text, str)
+    for schedule in await schedules(memory).page(10):
+        assert isinstance(schedule.instructions, str)
+        for slot in await schedules(memory).runs(schedule.schedule_id, 10):
+            assert isinstance(receipt(slot, "UTC"), str)
+    await Scheduler(schedules(memory), Outbox(memory.store.database, memory.user_id), never).tick()
     await memory.statistics()
     parts = [part async for part in memory.export()]
     for line in b"".join(part.lines for part in parts).splitlines():

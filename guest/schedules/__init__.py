@@ -1,0 +1,1 @@
+"""Turns that begin by themselves, at times that a person has chosen."""

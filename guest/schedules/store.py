@@ -1,0 +1,419 @@
+"""Schedules and what became of their slots, in the user's memory.
+
+A slot runs once or not at all: `claim` writes its row, under a unique key, before its turn begins.
+On a memory server the row is there when the server says so; no copy and no queue stands in.
+"""
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any, Final, Literal, cast
+
+from wire import zones
+from wire.errors import Code
+
+from guest.errors import GuestError
+from guest.memory.models import now
+from guest.memory.storage.base import (
+    ConstraintViolated,
+    Database,
+    Statement,
+    apply,
+    failing,
+)
+from guest.memory.storage.erasure import Eraser
+from guest.schedules import timing
+from guest.schedules.timing import Once, Timing, stored
+
+State = Literal["running", "done", "failed", "unknown", "missed", "skipped"]
+"""What became of a slot. "unknown": its agent ended before it did."""
+
+SCHEDULES_MAX: Final = 10_000
+KEPT_SLOTS: Final = 500
+"""How many slots of a schedule are kept; older ones are never run again."""
+LOST_AFTER_S: Final = 300
+"""A run that its agent has not renewed for so long has no agent any more."""
+NAME_MAX_CHARS: Final = 80
+INSTRUCTIONS_MAX_CHARS: Final = 4_000
+DUE_AT_ONCE: Final = 100
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule; the columns of its table. `budget` is in billionths of a US dollar, 0: none of
+    its own. `tools` are the only ones of its runs; empty: all but those for schedules. `again`: a
+    run that was lost is begun once more. `queue`: a slot waits for the run before it."""
+
+    schedule_id: str
+    name: str
+    instructions: str
+    timing: str
+    zone: str
+    starts: str
+    session_id: str = ""
+    tools: tuple[str, ...] = ()
+    budget: int = 0
+    again: bool = False
+    queue: bool = False
+    made_by: str = "user"
+    made_in: str = ""
+    material: tuple[str, ...] = ()
+    created_at: str = ""
+    paused: bool = False
+    handled: str = ""
+    due: str = ""
+
+    @property
+    def times(self) -> Timing:
+        return timing.parse(self.timing, self.zone, timing.read(self.starts))
+
+    def upcoming(self, count: int) -> list[datetime]:
+        """The next slots, of which there may be fewer."""
+        slots: list[datetime] = []
+        slot = timing.read(self.due) if self.due else None
+        while slot is not None and len(slots) < count:
+            slots.append(slot)
+            slot = self.times.next(slot)
+        return slots
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What became of a slot; the columns of its table. `cost` is in billionths of a US dollar."""
+
+    schedule_id: str
+    slot: str
+    state: State
+    owner: str = ""
+    attempt: int = 1
+    session_id: str = ""
+    turn_id: str = ""
+    began: str = ""
+    ended: str = ""
+    cost: int = 0
+    calls: int = 0
+    notes: int = 0
+    missed: int = 0
+    detail: str = ""
+    told: int = 0
+
+
+_SCHEDULE: Final = ", ".join(each.name for each in fields(Schedule))
+_SLOT: Final = ", ".join(each.name for each in fields(Slot))
+_CREATE: Final = f"""
+INSERT INTO schedules (user_id, {_SCHEDULE}) VALUES (?{", ?" * len(fields(Schedule))})
+"""  # noqa: S608
+_FULL: Final = failing(
+    "SELECT 1 FROM schedules WHERE user_id = ? GROUP BY user_id HAVING COUNT(*) >= ?"
+)
+_FIND: Final = f"""
+SELECT {_SCHEDULE} FROM schedules WHERE user_id = ? AND (schedule_id = ?2 OR name = ?2
+    OR (length(?2) >= 4 AND substr(schedule_id, 1, length(?2)) = ?2)) ORDER BY created_at LIMIT 2
+"""  # noqa: S608
+_LIST: Final = f"""
+SELECT {_SCHEDULE} FROM schedules WHERE user_id = ? AND (created_at, schedule_id) > (?, ?)
+    ORDER BY created_at, schedule_id LIMIT ?
+"""  # noqa: S608
+_DUE: Final = f"""
+SELECT {_SCHEDULE} FROM schedules WHERE user_id = ? AND due <> '' AND due <= ? ORDER BY due LIMIT ?
+"""  # noqa: S608
+_NEXT: Final = """
+SELECT (SELECT MIN(due) FROM schedules WHERE user_id = ?1 AND due <> ''),
+       (SELECT MIN(due) FROM schedules WHERE user_id = ?1 AND due <> '' AND due > ?2)
+"""
+_OLDEST: Final = "SELECT slot FROM slots WHERE schedule_id = ? ORDER BY slot DESC LIMIT 1 OFFSET ?"
+_AHEAD: Final = f"SELECT {_SCHEDULE} FROM schedules WHERE user_id = ? AND handled > ?"  # noqa: S608
+_KEPT: Final = ("schedule_id", "session_id", "made_in", "created_at")
+_CHANGED: Final = [each.name for each in fields(Schedule) if each.name not in _KEPT]
+_CHANGE: Final = f"""
+UPDATE schedules SET {", ".join(f"{name} = ?" for name in _CHANGED)}
+    WHERE schedule_id = ? AND user_id = ?
+"""  # noqa: S608
+_DELETE: Final = "DELETE FROM schedules WHERE schedule_id = ? AND user_id = ?"
+_DELETE_SLOTS: Final = "DELETE FROM slots WHERE schedule_id = ?"
+_ERASE: Final = "INSERT INTO erasures (requested_at) VALUES (?)"
+
+_EXISTS: Final = failing(
+    "SELECT 1 FROM schedules WHERE schedule_id = ? AND user_id = ?", without=True
+)
+_STILL_DUE: Final = failing(
+    "SELECT 1 FROM schedules WHERE schedule_id = ? AND user_id = ? AND due = ?", without=True
+)
+_ON: Final = failing("SELECT 1 FROM slots WHERE schedule_id = ? AND state = 'running'")
+_ADVANCE: Final = """
+UPDATE schedules SET handled = ?4, due = ?5 WHERE schedule_id = ?1 AND user_id = ?2 AND due = ?3
+"""
+_NEW: Final = f"""
+INSERT INTO slots (renewed, {_SLOT}) VALUES (unixepoch(){", ?" * len(fields(Slot))})
+"""  # noqa: S608
+_NEW_IF_NONE: Final = f"""
+{_NEW} ON CONFLICT (schedule_id, slot) DO UPDATE
+    SET missed = excluded.missed, told = 0 WHERE missed < excluded.missed
+"""  # noqa: S608
+_TRIM: Final = """
+DELETE FROM slots WHERE schedule_id = ?1 AND state <> 'running' AND told > 0 AND slot < (
+    SELECT slot FROM slots WHERE schedule_id = ?1 ORDER BY slot DESC LIMIT 1 OFFSET ?2 - 1)
+"""
+_GET_SLOT: Final = f"SELECT {_SLOT} FROM slots WHERE schedule_id = ? AND slot = ?"  # noqa: S608
+_RETAKE: Final = """
+UPDATE slots SET owner = ?3, attempt = attempt + 1, turn_id = ?4, session_id = ?5,
+    renewed = unixepoch() WHERE turn_id = ?2 AND schedule_id = ?1 AND state = 'running'
+"""
+_STILL_RUNNING: Final = failing(
+    "SELECT 1 FROM slots WHERE schedule_id = ? AND turn_id = ? AND state = 'running'", without=True
+)
+_END: Final = """
+UPDATE slots SET state = ?3, ended = ?4, cost = ?5, calls = ?6, notes = ?7, detail = ?8, told = ?9,
+    missed = ?10
+    WHERE schedule_id = ?1 AND turn_id = ?2
+"""
+_TELL: Final = "UPDATE slots SET told = 1 WHERE schedule_id = ? AND slot = ? AND state = ?"
+_RENEW: Final = "UPDATE slots SET renewed = unixepoch() WHERE state = 'running' AND owner = ?"
+_OF_USER: Final = "schedule_id IN (SELECT schedule_id FROM schedules WHERE user_id = ?)"
+_LOST: Final = f"""
+SELECT {_SLOT} FROM slots WHERE {_OF_USER} AND state = 'running'
+    AND (owner = ? OR renewed < unixepoch() - ?)
+"""  # noqa: S608
+_UNTOLD: Final = f"""
+SELECT {_SLOT} FROM slots WHERE {_OF_USER} AND told = 0 AND state <> 'running' LIMIT ?
+"""  # noqa: S608
+_RUNS: Final = f"""
+SELECT {_SLOT} FROM slots WHERE schedule_id = ? AND (?2 = '' OR slot < ?2)
+    AND EXISTS (SELECT 1 FROM schedules WHERE schedule_id = ?1 AND user_id = ?3)
+    ORDER BY slot DESC LIMIT ?4
+"""  # noqa: S608
+
+
+class Schedules:
+    """One user's schedules. `owner` is this agent: the same after it was started anew.
+
+    Every method raises `StorageError`. Where a memory server may have stored a change although its
+    answer never came, that is a `ChangeUnknownError`.
+    """
+
+    def __init__(self, database: Database, eraser: Eraser, user_id: str, owner: str) -> None:
+        self._database = database
+        self._eraser = eraser
+        self._user_id = user_id
+        self.owner: Final = owner
+
+    async def create(self, schedule: Schedule, moment: datetime) -> Schedule:
+        """Store a new schedule, which gets an id. Raises `GuestError` if it can never be due, or
+        there are `SCHEDULES_MAX`."""
+        schedule = _timed(
+            replace(schedule, schedule_id=uuid.uuid4().hex[:12], created_at=now()), moment
+        )
+        full = Statement(_FULL, (self._user_id, SCHEDULES_MAX))
+        try:
+            await apply(self._database, full, Statement(_CREATE, (self._user_id, *_row(schedule))))
+        except ConstraintViolated:
+            raise GuestError(
+                Code.RESOURCE_EXHAUSTED,
+                f"there are {SCHEDULES_MAX:,} schedules already",
+                resolution="delete one: runner schedules delete ID",
+            ) from None
+        return schedule
+
+    async def change(self, schedule: Schedule, moment: datetime, *, anew: bool) -> Schedule:
+        """Store a changed schedule; with `anew` its slots are those after `moment`. Raises
+        `GuestError`."""
+        if anew:
+            schedule = _timed(schedule, moment)
+        changed = tuple(_value(getattr(schedule, name)) for name in _CHANGED)
+        key = (schedule.schedule_id, self._user_id)
+        await apply(self._database, Statement(_CHANGE, (*changed, *key)))
+        return schedule
+
+    async def delete(self, schedule_id: str) -> None:
+        """Remove a schedule with its slots, and erase every byte of its instructions."""
+        await apply(
+            self._database,
+            Statement(_DELETE_SLOTS, (schedule_id,)),
+            Statement(_DELETE, (schedule_id, self._user_id)),
+            Statement(_ERASE, (now(),)),
+        )
+        await self._eraser.erase()
+
+    async def find(self, named: str) -> Schedule:
+        """The schedule with this id, its beginning, or this name. Raises `GuestError`."""
+        found = await self._schedules(_FIND, self._user_id, named)
+        exact = [each for each in found if each.schedule_id == named] or found
+        if len(exact) != 1:
+            several = "several schedules are called" if exact else "there is no schedule"
+            raise GuestError(
+                Code.NOT_FOUND,
+                f"schedule: {several} {named!r:.100}",
+                resolution="name one by its id: runner schedules list",
+            )
+        return exact[0]
+
+    async def page(self, limit: int, after: Schedule | None = None) -> list[Schedule]:
+        """Up to `limit` schedules, in the order in which they were made, after one."""
+        behind = (after.created_at, after.schedule_id) if after else ("", "")
+        return await self._schedules(_LIST, self._user_id, *behind, limit)
+
+    async def due(self, moment: datetime) -> list[Schedule]:
+        """Schedules that are due, those that are due for longest first."""
+        return await self._schedules(_DUE, self._user_id, stored(moment), DUE_AT_ONCE)
+
+    async def next_due(self, after: datetime) -> tuple[datetime | None, datetime | None]:
+        """The next slot of all schedules, which may wait already; and that after a moment."""
+        row = (await self._database.execute(_NEXT, (self._user_id, stored(after)))).rows[0]
+        first, later = (_moment(cast(str, due)) if due else None for due in row)
+        return first, later
+
+    async def rewind(self, moment: datetime) -> None:
+        """The clock says `moment`: no schedule waits for a later one that was handled already. What
+        has run is not run again."""
+        for each in await self._schedules(_AHEAD, self._user_id, stored(moment)):
+            kept = await self._database.execute(_OLDEST, (each.schedule_id, KEPT_SLOTS - 1))
+            since = max(stored(moment), *(cast(str, slot) for (slot,) in kept.rows), "")
+            try:
+                following = None if each.paused else each.times.next(timing.read(since))
+            except ValueError:  # another program has written it
+                following = None
+            key = (each.schedule_id, self._user_id, each.due)
+            place = (since, stored(following))
+            await apply(self._database, Statement(_ADVANCE, (*key, *place)))
+
+    async def claim(
+        self, slot: Slot, due: Schedule | None = None, following: datetime | None = None
+    ) -> bool:
+        """Claim a slot for a run, durably; with `due`, the schedule that is due for it, which goes
+        on to the slot that follows. False, with nothing changed: another run of the schedule is on,
+        the slot was claimed before, or the schedule has changed."""
+        claimed = [
+            Statement(_ON, (slot.schedule_id,)),
+            Statement(_NEW, _row(slot)),
+            Statement(_TRIM, (slot.schedule_id, KEPT_SLOTS)),
+        ]
+        if due is not None:
+            claimed = [*claimed, *self._advance(due, following, slot.began)]
+        else:
+            claimed.append(Statement(_EXISTS, (slot.schedule_id, self._user_id)))
+        try:
+            await apply(self._database, *claimed)
+        except ConstraintViolated:
+            return False
+        return True
+
+    async def pass_by(
+        self, due: Schedule, slot: Slot | None, following: datetime | None, moment: datetime
+    ) -> bool:
+        """Write what became of a slot that is not run, and go on to the one that follows. What is
+        there of that slot already stays. False, with nothing changed, if the schedule has."""
+        written = [Statement(_NEW_IF_NONE, _row(slot))] if slot else []
+        try:
+            await apply(self._database, *written, *self._advance(due, following, stored(moment)))
+        except ConstraintViolated:
+            return False
+        return True
+
+    async def slot(self, schedule_id: str, slot: str) -> Slot | None:
+        return next(iter(await self._slots(_GET_SLOT, schedule_id, slot)), None)
+
+    async def lost(self, *, begins: bool) -> list[Slot]:
+        """The runs that no agent runs any more; those of this one, too, when it `begins`."""
+        own = self.owner if begins else ""
+        return await self._slots(_LOST, self._user_id, own, LOST_AFTER_S)
+
+    async def retake(self, slot: Slot, anew: Slot) -> bool:
+        """Claim a run that was lost; false if somebody else has."""
+        was, own = (slot.schedule_id, slot.turn_id), (self.owner, anew.turn_id, anew.session_id)
+        try:
+            await apply(
+                self._database, Statement(_STILL_RUNNING, was), Statement(_RETAKE, (*was, *own))
+            )
+        except ConstraintViolated:
+            return False
+        return True
+
+    async def end(self, slot: Slot) -> None:
+        """Write how a run ended."""
+        key = (slot.schedule_id, slot.turn_id)
+        done = (
+            slot.state,
+            now(),
+            slot.cost,
+            slot.calls,
+            slot.notes,
+            slot.detail,
+            slot.told,
+            slot.missed,
+        )
+        await apply(self._database, Statement(_END, (*key, *done)))
+
+    async def renew(self) -> None:
+        """Say that the runs of this agent are on."""
+        await apply(self._database, Statement(_RENEW, (self.owner,)))
+
+    async def untold(self) -> list[Slot]:
+        """Slots whose notice is not stored yet."""
+        return await self._slots(_UNTOLD, self._user_id, DUE_AT_ONCE)
+
+    async def told(self, slot: Slot) -> None:
+        """The notice of a slot is stored."""
+        key = (slot.schedule_id, slot.slot, slot.state)
+        await apply(self._database, Statement(_TELL, key))
+
+    async def runs(self, schedule_id: str, limit: int, before: str = "") -> list[Slot]:
+        """What became of a schedule's slots, the newest first."""
+        return await self._slots(_RUNS, schedule_id, before, self._user_id, limit)
+
+    def _advance(self, due: Schedule, following: datetime | None, now: str) -> list[Statement]:
+        key, place = (due.schedule_id, self._user_id, due.due), (now, stored(following))
+        return [Statement(_STILL_DUE, key), Statement(_ADVANCE, (*key, *place))]
+
+    async def _schedules(self, sql: str, *args: Any) -> list[Schedule]:
+        rows = cast("Sequence[tuple[Any, ...]]", (await self._database.execute(sql, args)).rows)
+        return [_schedule(row) for row in rows]
+
+    async def _slots(self, sql: str, *args: Any) -> list[Slot]:
+        rows = cast("Sequence[tuple[Any, ...]]", (await self._database.execute(sql, args)).rows)
+        return [Slot(*row) for row in rows]
+
+
+def _timed(schedule: Schedule, moment: datetime) -> Schedule:
+    """The schedule with its slots after `moment`. Raises `GuestError`."""
+    following = schedule.times.next(moment)
+    if following is None and not schedule.paused:
+        shown = zones.local(stored(cast(Once, schedule.times).moment), schedule.zone)
+        raise GuestError(
+            Code.INVALID_ARGUMENT,
+            f"when: {shown} has passed",
+            resolution="give a time that is still to come",
+        )
+    due = "" if schedule.paused else stored(following)
+    return replace(schedule, handled=stored(moment), due=due)
+
+
+def _moment(due: str) -> datetime | None:
+    """None for what another program has written."""
+    try:
+        return timing.read(due)
+    except ValueError:
+        return None
+
+
+def _row(given: Schedule | Slot) -> tuple[Any, ...]:
+    return tuple(map(_value, (getattr(given, each.name) for each in fields(given))))
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, tuple) else value
+
+
+def _schedule(row: Iterable[Any]) -> Schedule:
+    given = dict(zip((each.name for each in fields(Schedule)), row, strict=True))
+    for name in ("tools", "material"):
+        try:
+            given[name] = tuple(map(str, json.loads(given[name])))
+        except (ValueError, TypeError):
+            given[name] = ("",)  # no tool, and nobody's own words
+    for name in ("again", "queue", "paused"):
+        given[name] = bool(given[name])
+    return Schedule(**given)
