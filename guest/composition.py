@@ -21,6 +21,7 @@ from guest.agent.budget import Limits
 from guest.agent.models.models import Models
 from guest.config import GuestConfig
 from guest.errors import BudgetError, GuestError, ToolError
+from guest.gateway.delegation import Delegation
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.gateway.sessions import Temporary
@@ -78,7 +79,10 @@ def gateway(
     settings = config.settings
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
-    tools = registry(config, memory, roots, shell, servers, watching := watch_of(roots))
+    watching = watch_of(roots)
+    delegation = Delegation(memory.conversations, memory.work)
+    parts = (config, memory, roots, shell, servers, watching)
+    tools = registry(*parts, delegation=delegation)
     pipeline = offered(config, tools, scrubber, witness, roots)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
@@ -141,6 +145,7 @@ def gateway(
         peers=PeerAddresses(peers or {}, scrubber.learn),
         temporary=Temporary(conversations, reading),
         outbox=outbox,
+        delegation=delegation,
     )
 
 
@@ -163,12 +168,15 @@ def registry(
     shell: ShellClient | None,
     servers: "McpServers | None" = None,
     watching: "Watch | None" = None,
+    delegation: Delegation | None = None,
 ) -> Registry:
     """Every tool that this guest could offer; tools that run commands only with a `shell`, and
-    those of MCP `servers` while these offer them. `watching` watches those that change files."""
+    those of MCP `servers` while these offer them. `watching` watches those that change files.
+    `delegation` has the sub-agents."""
     tools = [
         *tools_of_memory(memory, config.settings.memory.typed_scope),
         *file_tools(roots, roots.paths.told),
+        *([delegation.tool()] if delegation else ()),
     ]
     if shell is not None:
         tools += shell_tools(
@@ -190,7 +198,7 @@ def registry(
 def watched(tool: Tool, watching: "Watch") -> Tool:
     """`tool`; what its calls may run in a project is moved aside, and told with their answer."""
     reads = tool.name in TOOLS and tool.safety is Safety.READ_ONLY
-    if reads or tool.name in MEMORY_TOOLS:
+    if reads or tool.name in MEMORY_TOOLS or tool.in_turn:
         return tool
 
     async def run(context: ToolContext, arguments: Any) -> ToolOutput:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from wire.tools import FAMILIES
 
+from guest.gateway.delegation import Delegation
 from guest.tools.base import Tool
 from guest.tools.files import file_tools
 from guest.tools.memory.notes import memory_tools
@@ -38,6 +39,7 @@ def all_tools() -> list[Tool]:
         *shell_tools(nothing),
         *typed_memory_tools(nothing),
         *working_memory_tools(nothing),
+        Delegation(nothing, nothing).tool(),
     ]
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
-from wire.tools import CORE
+from wire.tools import CORE, DELEGATE
 
 from guest.agent.requests import RequestHooks
 from guest.errors import StorageError
@@ -85,6 +85,15 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     "scratch_note": (
         "Your scratchpad for the task at hand. Clear it when the task is done.",
         {"mode": "", "content": ""},
+    ),
+    DELEGATE: (
+        "Hands a task to a sub-agent and gives its answer. Several calls work side by side.",
+        {
+            "task": "what to do, and what to answer with",
+            "facts": "what it must know: it sees nothing of this",
+            "tools": "default: yours that change no memory",
+            "budget": "most tokens it may take",
+        },
     ),
 }
 _OF_A_TYPE: Final = ("type", "enum", "items")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pydantic_core import from_json
+from wire.tools import DELEGATE
 
 from guest.memory.models import Event
 
@@ -32,6 +33,13 @@ SOURCES: Final = "sources"
 """In the metadata of a user's message: whose words it is, where it is not the user's."""
 
 
+RESULTS: Final = "results"
+"""In the metadata of a user's message: the sub-agents whose answers came late, and stand in it."""
+
+SUB_AGENT: Final = "sub-agent "
+"""How material is named that a sub-agent has answered; its session's id follows."""
+
+
 def by_turn(events: Iterable[Event]) -> list[list[Event]]:
     """Group `events`, which are in order, by turn."""
     return [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
@@ -53,6 +61,21 @@ def sources_in(event: Event) -> tuple[str, ...]:
     """Whose words a user's message is; empty if it is the user's."""
     found = _marked(event, SOURCES)
     return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def results_in(event: Event) -> list[str]:
+    """The sessions of the sub-agents whose answers stand in an event."""
+    if event.role == "user":
+        found = _marked(event, RESULTS)
+        return [str(each) for each in found] if isinstance(found, list) else []
+    parts = [part for each in _messages(event, "request") for part in _objects(each.get("parts"))]
+    named = (
+        _metadata(part).get("material")
+        for part in parts
+        if part.get("part_kind") == "tool-return" and part.get("tool_name") == DELEGATE
+    )
+    names = [str(name) for material in named if isinstance(material, list) for name in material]
+    return [each.removeprefix(SUB_AGENT) for each in names if each.startswith(SUB_AGENT)]
 
 
 def is_users(event: Event) -> bool:

@@ -32,10 +32,10 @@ from wire.text import shortened
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
-from guest.agent.events import ATTACHMENTS, ORIGIN, SOURCES, TOLD, by_turn
+from guest.agent.events import ATTACHMENTS, ORIGIN, RESULTS, SOURCES, TOLD, by_turn
 from guest.agent.models.roles import NO_ANSWER
 from guest.agent.text_calls import NOT_RUN
-from guest.agent.turn import Origin
+from guest.agent.turn import Late, Origin
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
 from guest.memory.models import LOCAL, Event, Role
 from guest.tools.base import ToolResult
@@ -149,12 +149,19 @@ def user_message(
     attachments: Sequence[str] = (),
     origin: Origin | None = None,
     sources: Sequence[str] = (),
+    late: Sequence[Late] = (),
 ) -> ModelRequest:
     """The user's message, behind what is put before it, with the paths of attached files, what has
-    begun its turn, and whose words it is if not the user's."""
+    begun its turn, whose words it is if not the user's, and the late answers that stand in it."""
     parts = [UserPromptPart(each) for each in (*before, text) if each]
     begun = {name: value for name, value in asdict(origin).items() if value} if origin else {}
-    marks = {ATTACHMENTS: [*attachments], ORIGIN: begun, SOURCES: [*sources]}
+    results = [each.session_id for each in late]
+    marks = {
+        ATTACHMENTS: [*attachments],
+        ORIGIN: begun,
+        SOURCES: [*sources],
+        RESULTS: results,
+    }
     return ModelRequest(
         parts=parts, metadata={name: mark for name, mark in marks.items() if mark} or None
     )

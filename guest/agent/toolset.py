@@ -117,7 +117,7 @@ def definition(tool: Tool) -> ToolDefinition:
         name=tool.name,
         description=told,
         parameters_json_schema=schema,
-        sequential=tool.safety is not Safety.READ_ONLY,
+        sequential=tool.safety is not Safety.READ_ONLY and not tool.in_turn,
         strict=False,
     )
 

@@ -123,6 +123,14 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Late:
+    """What a sub-agent, which has this session, answered after the turn that asked had ended."""
+
+    session_id: str
+    text: str
+
+
+@dataclass(frozen=True)
 class TurnRequest:
     """One message of a user, its session, and the model that it asks for; empty: the configured
     one. `retry` instead of a text: go on with the last answer, or ask the last question again.
@@ -132,7 +140,8 @@ class TurnRequest:
     A turn that began inside the agent has an `origin`. `tools` are the names of those that it may
     call (None: all), `memory` is whether it may change memory; the pipeline holds both. `account`
     has the limits of its own, and those of the turn that it works for. `sources` name whose words
-    the text is, where it is not the user's: it vouches for nothing then.
+    the text is, where it is not the user's: it vouches for nothing then. `late` stands before the
+    text, and is kept with it.
     """
 
     context: ToolContext
@@ -148,6 +157,7 @@ class TurnRequest:
     memory: bool = True
     account: Account = field(default_factory=Account, compare=False)
     sources: tuple[str, ...] = ()
+    late: tuple[Late, ...] = ()
 
     @property
     def own_words(self) -> str:

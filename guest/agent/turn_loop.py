@@ -55,7 +55,7 @@ from guest.agent.waiting import AwaitServer
 from guest.errors import BudgetError, GuestError
 from guest.memory.memory import Memory
 from guest.memory.models import Event, Receipt, SessionNotFound
-from guest.tools.base import Approve
+from guest.tools.base import Approve, Tool
 from guest.tools.clock import Clock
 from guest.tools.pipeline import ToolPipeline
 
@@ -169,6 +169,7 @@ class TurnLoop:
                     attachments=[each.path for each in request.attachments],
                     origin=request.origin,
                     sources=request.sources,
+                    late=request.late,
                 )
             ),
             title=history.title_of(self._redact(request.text)),
@@ -208,6 +209,10 @@ class TurnLoop:
             words = run.ledger.words_of(receipt)
             ended.receipts.append(to_message(receipt, context.turn_id, words))
         return outcome
+
+    def tools(self, request: TurnRequest) -> list[Tool]:
+        """The tools that a turn may use."""
+        return request.allowed(self._pipeline).tools()
 
     async def stop_summaries(self, session_id: str = "") -> None:
         """Stop summarising a session, or all; what is not stored is made again later."""

@@ -56,6 +56,7 @@ class ToolCalls:
                     result_schema_json=_schema_json(tool.name),
                 )
                 for tool in self._pipeline.tools()
+                if not tool.in_turn
             ]
         )
 

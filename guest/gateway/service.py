@@ -25,6 +25,7 @@ from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
 from guest.gateway.changes import FileReceipts
+from guest.gateway.delegation import Delegation
 from guest.gateway.files import Files, Transfer
 from guest.gateway.notes import Notes
 from guest.gateway.notices import Notices
@@ -132,6 +133,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         peers: PeerAddresses | None = None,
         temporary: Temporary,
         outbox: Outbox | None = None,
+        delegation: Delegation | None = None,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -157,11 +159,15 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._turns = Turns(
             *(memory.in_use, records, self._approvals, self._witness.spans),
             temporary=passing_records,
+            spent=memory.usage.of_turns,
         )
         outbox = outbox or Outbox(memory.store.database, memory.user_id)
         self._told = Notices(outbox, self._turns.is_followed)
         self._approvals.on_ask = self._told.waits
         memory.usage.on_reached = self._told.budget_reached
+        self._delegation = delegation
+        if delegation is not None:
+            delegation.serve(self._turns, records, outbox, self.start_inside)
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
             *(memory.state_of, pipeline.paths.by_name),
@@ -196,6 +202,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def close(self) -> None:
         await self._turns.close()
+        if self._delegation is not None:
+            await self._delegation.close()
         await self._told.close()
         await _stop_summaries(self._loops.values())
         await self.temporary_sessions.close()
@@ -210,6 +218,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         request = pb.ForgetSessionRequest(session_id=session_id)
         if is_temporary(session_id):
             await self._turns.stop(session_id)
+        else:
+            for working in await self._memory.conversations.working_for(session_id):
+                await self._turns.stop(working)
+                await self._end_session(working)
         await _stop_summaries(self._loops.values(), session_id)
         reply = await self._sessions_with(session_id).forget(request)
         self._turns.forget(session_id)
@@ -344,7 +356,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
                 project=await self._sessions.project_of(parent),
             )
             session_id = (await self._sessions.create(wanted)).session_id
-        project = await self._sessions.project_of(session_id)
+        project = context.project or await self._sessions.project_of(session_id)
         context = replace(context, user_id=self._user_id, session_id=session_id, project=project)
         return await self._turns.start(replace(request, context=context, model=model), loop)
 

@@ -99,6 +99,7 @@ class Sessions:
         sessions = await self.conversations.list(
             request.limit or _LIST_DEFAULT,
             include_archived=request.include_archived,
+            include_delegated=request.include_delegated,
         )
         return pb.ListSessionsReply(sessions=map(convert.session, sessions))
 

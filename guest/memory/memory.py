@@ -12,6 +12,7 @@ from guest.embedding.backends import Embedder
 from guest.memory import validation
 from guest.memory.conversations.retention import Retention
 from guest.memory.conversations.sessions import SessionAdmin, SessionState
+from guest.memory.conversations.work import Work
 from guest.memory.factory import Store, in_ram, open_store
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import (
@@ -79,6 +80,7 @@ class Memory:
         )
         self.history = NoteHistory(self.notes, self._writer)
         self.state_of = SessionState(store.database, user)
+        self.work = Work(store.database, self.state_of, user)
         self.conversations = store.conversations(user)
         self.receipts = Receipts(store.database, user)
         self.usage = Usage(store.database, user)

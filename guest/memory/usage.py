@@ -5,6 +5,7 @@ reservation and the check of every limit are one transaction, so that requests t
 cannot exceed a limit together.
 """
 
+import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -59,6 +60,13 @@ SELECT {key}, COUNT(*), TOTAL(input_tokens), TOTAL(cached_tokens), TOTAL(output_
        COALESCE((SELECT title FROM sessions WHERE sessions.session_id = {title}), '')
     FROM model_requests WHERE user_id = ?1 AND day >= ?2 AND ?3 IN ('', session_id)
     GROUP BY 1 ORDER BY MIN(sent_at)
+"""
+
+
+_OF_TURNS: Final = """
+SELECT turn_id, TOTAL(input_tokens), TOTAL(output_tokens), TOTAL(cost) FROM model_requests
+    WHERE user_id = ? AND session_id IN (SELECT value FROM json_each(?))
+        AND turn_id IN (SELECT value FROM json_each(?)) GROUP BY turn_id
 """
 
 
@@ -195,6 +203,16 @@ class Usage:
         """What counts in the scope of `cap` for a request in that session on that day."""
         result = await self._database.execute(_used(cap), (self._user.id, session_id, day))
         return _whole(result.rows[0][0])
+
+    async def of_turns(self, turns: Sequence[tuple[str, str]]) -> dict[str, Amount]:
+        """What these turns, each with its session, took, as far as it is stored."""
+        sessions, ids = zip(*turns, strict=True) if turns else ((), ())
+        which = (self._user.id, json.dumps(sessions), json.dumps(ids))
+        result = await self._database.execute(_OF_TURNS, which)
+        return {
+            str(row[0]): Amount(_whole(row[1]), _whole(row[2]), cost=_whole(row[3]))
+            for row in result.rows
+        }
 
     async def sums(self, by: By, since: str = "", session_id: str = "") -> list[Sum]:
         """What requests took since the day `since`, in one session if it is named; earliest

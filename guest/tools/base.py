@@ -240,6 +240,7 @@ class Tool:
     whose arguments promise more than the pipeline's usual limit. `log_level` applies to successful
     calls. `approval` says who allows a PRIVILEGED call, if that is not as for the other tools.
     `asks` names the notes, each with its text, that a person must allow a model's call to delete.
+    With `in_turn` only turns have it, and its calls run side by side.
     """
 
     name: str
@@ -257,6 +258,7 @@ class Tool:
     stored: Stored | None = None
     approval: Approval | None = None
     asks: Asks | None = None
+    in_turn: bool = False
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]

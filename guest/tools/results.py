@@ -77,6 +77,7 @@ _RESULTS: Final[Mapping[str, str]] = {
     "write_memory": _KEYED,
     "write_session_handoff": _KEYED,
     "scratch_note": "content message note_id?",
+    "delegate": "sub_agent state answer",
 }
 
 

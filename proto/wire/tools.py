@@ -29,7 +29,10 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "write_session_handoff",
         "scratch_note",
     ),
+    "delegation": ("delegate",),
 }
+
+DELEGATE: Final = "delegate"
 
 CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], *FAMILIES["shell"])) - {
     "memory_context"

@@ -49,6 +49,7 @@ def test_all_tools_are_there() -> None:
         "write_memory",
         "write_session_handoff",
         "scratch_note",
+        "delegate",
     ]
 
 

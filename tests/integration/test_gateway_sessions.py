@@ -188,7 +188,10 @@ async def test_delegated_work_knows_the_session_that_it_comes_from(alice: Client
     assert (await alice.stub.CreateSession(request)).parent_session_id == "boss"
     resumed = await alice.stub.CreateSession(pb.CreateSessionRequest(session_id="work"))
     assert resumed.parent_session_id == "boss"
-    sessions = (await alice.stub.ListSessions(pb.ListSessionsRequest())).sessions
+    (listed,) = (await alice.stub.ListSessions(pb.ListSessionsRequest())).sessions
+    assert listed.session_id == "boss"
+    everything = pb.ListSessionsRequest(include_delegated=True)
+    sessions = (await alice.stub.ListSessions(everything)).sessions
     assert {each.session_id: each.parent_session_id for each in sessions} == {
         "work": "boss",
         "boss": "",

@@ -6,22 +6,25 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code, WireError
+from wire.text import shortened
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures
 from guest.agent.turn import (
     Answer,
     AskClient,
+    Late,
     Outcome,
     TurnRequest,
 )
 from guest.egress_client import on_behalf_of
-from guest.errors import GuestError, ToolError
+from guest.errors import GuestError, StorageError, ToolError
 from guest.gateway import convert
 from guest.gateway.turns.approvals import Approval, Approvals, ClientCalls
 from guest.gateway.turns.events import EventLog
@@ -29,6 +32,7 @@ from guest.gateway.turns.records import TEXT_CHARS, Record, TurnRecords, began_b
 from guest.memory.conversations.sessions import InUse
 from guest.memory.models import SessionNotFound, is_temporary, now
 from guest.memory.storage.availability import is_away
+from guest.memory.usage import UNITS_PER_DOLLAR, Amount
 from guest.tools.base import Approve, Tool, ToolContext
 from guest.watch import Spans
 
@@ -44,6 +48,7 @@ KEPT_BYTES: Final = 32 * 1024 * 1024
 KEPT_S: Final = 600.0
 _LISTED_MAX: Final = 100
 _WIND_DOWN_S = 1.0
+_TASK_CHARS: Final = 100
 
 
 class Turn:
@@ -55,6 +60,7 @@ class Turn:
         events: What has happened, the outcome last.
         waiting: How many of its calls wait for a person or a client.
         asked: What else a person is asked on its behalf; none of it outlives the turn.
+        delegated: How many sub-agents it has begun.
         outcome: How it ended; None while it runs.
     """
 
@@ -68,6 +74,7 @@ class Turn:
         self.ended_at = ""
         self.waiting = 0
         self.asked: set[Approval] = set()
+        self.delegated = 0
         self.outcome: Outcome | None = None
         self.task: asyncio.Task[Outcome] | None = None
         self.cancelling = False
@@ -114,7 +121,8 @@ class Turn:
 
 @dataclass(repr=False, eq=False)
 class Turns:
-    """All turns of one user's gateway. `temporary` records those of temporary conversations.
+    """All turns of one user's gateway. `temporary` records those of temporary conversations. `late`
+    gives what sub-agents of a session have answered too late, `spent` what turns took.
 
     A turn that has ended is kept with its events for `KEPT_S`, as long as no more than `KEPT_TURNS`
     and `KEPT_BYTES` are kept; afterwards its record answers for it.
@@ -126,6 +134,8 @@ class Turns:
     spans: Spans | None = None
     temporary: TurnRecords | None = None
     remembered_ids: int = REMEMBERED_TURN_IDS
+    late: Callable[[str], Awaitable[tuple[Late, ...]]] | None = None
+    spent: Callable[[Sequence[tuple[str, str]]], Awaitable[Mapping[str, Amount]]] | None = None
 
     def __post_init__(self) -> None:
         self._temporary = self.temporary or self.records
@@ -204,7 +214,23 @@ class Turns:
             known = {turn.turn_id for turn in listed}
             records = await self._latest(session_id)
             listed += [each.to_message() for each in records if each.turn_id not in known]
-        return sorted(listed, key=lambda turn: turn.started_at, reverse=True)[:_LISTED_MAX]
+        listed = sorted(listed, key=lambda turn: turn.started_at, reverse=True)[:_LISTED_MAX]
+        if self.spent is not None:
+            with suppress(StorageError):
+                amounts = await self.spent([(turn.session_id, turn.turn_id) for turn in listed])
+                for turn in listed:
+                    amount = amounts.get(turn.turn_id, Amount(0, 0))
+                    turn.cost_usd = amount.of("usd") / UNITS_PER_DOLLAR
+                    turn.tokens = amount.of("tokens")
+        return listed
+
+    def running(self, turn_id: str) -> Turn | None:
+        """A turn that runs."""
+        return self._running.get(turn_id)
+
+    def works(self, session_id: str) -> bool:
+        """Whether a turn of this session runs."""
+        return session_id in self._by_session
 
     def knows(self, turn_id: str) -> bool:
         """Whether a turn runs, or is kept with its events."""
@@ -328,6 +354,8 @@ class Turns:
         context = request.context
         turn.events.add(pb.TurnStarted(session_id=context.session_id, model=request.model))
         try:
+            if self.late is not None and not request.untraced:
+                request = replace(request, late=await self.late(context.session_id))
             if request.untraced:
                 return await loop.answer_untraced(request, turn.events.put)
             outcome = await loop.run(
@@ -412,15 +440,36 @@ class Turns:
         return ask
 
     def _approver(self, turn: Turn) -> Approve:
+        origin = turn.request.origin
+
         async def approve(context: ToolContext, tool: Tool, arguments_json: str) -> bool:
+            if origin is None or origin.kind != "delegation":
+                asking, question = turn, ""
+            elif (parent := self._running.get(origin.turn_id)) is None or parent.cancelling:
+                raise ToolError(
+                    f"{tool.name} needs approval, and the turn that could ask for it has ended"
+                )
+            else:  # the question is the parent's, and ends with it
+                asking = parent
+                task = shortened(" ".join(turn.request.text.split()), _TASK_CHARS)
+                question = f"a sub-agent asks: allow {tool.name}? Its task: {task}"
             approval = self.approvals.ask(
                 tool.name,
                 arguments_json,
-                turn_id=context.turn_id,
-                session_id=context.session_id,
+                turn_id=asking.request.context.turn_id,
+                session_id=asking.request.context.session_id,
                 channel=context.channel,
+                question=question,
             )
-            decision = await self._decided(turn, approval)
+            if asking is not turn:
+                asking.asked.add(approval)
+                turn.waiting += 1
+            try:
+                decision = await self._decided(asking, approval)
+            finally:
+                if asking is not turn:
+                    asking.asked.discard(approval)
+                    turn.waiting -= 1
             if decision.by == "expiry":
                 raise ToolError(
                     f"{tool.name} was not approved: nobody answered within "

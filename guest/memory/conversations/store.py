@@ -51,7 +51,7 @@ SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, p
 """
 _LIST: Final = """
 SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, parent_id
-    FROM sessions WHERE user_id = ? AND (archived_at = '' OR ?)
+    FROM sessions WHERE user_id = ? AND (archived_at = '' OR ?) AND (parent_id = '' OR ?)
     ORDER BY updated_at DESC, rowid DESC LIMIT ?
 """
 _REQUIRE: Final = failing(
@@ -94,6 +94,10 @@ _OF_TURN: Final = f"""
 SELECT {EVENT} FROM conversation_events
     WHERE session_id = ? AND turn_id = ? ORDER BY sequence
 """  # noqa: S608
+_MENTIONING: Final = f"""
+SELECT {EVENT} FROM conversation_events WHERE session_id = ? AND instr(payload, ?)
+"""  # noqa: S608
+_CHILDREN: Final = "SELECT session_id FROM sessions WHERE parent_id = ? AND user_id = ?"
 _LATEST: Final = f"""
 SELECT session_id, {", ".join(f"event.{each}" for each in EVENT.split(", "))}
     FROM conversation_events AS event JOIN sessions USING (session_id)
@@ -168,9 +172,12 @@ class Conversations:
             raise SessionNotFound(session_id)
         return _session(result.rows[0])
 
-    async def list(self, limit: int = 50, *, include_archived: bool = False) -> Sessions:
-        """Up to `limit` sessions, last used first."""
-        arguments = (self._user.id, int(include_archived), _positive(limit))
+    async def list(
+        self, limit: int = 50, *, include_archived: bool = False, include_delegated: bool = False
+    ) -> Sessions:
+        """Up to `limit` sessions, last used first; those that work for another only if asked."""
+        which = (int(include_archived), int(include_delegated))
+        arguments = (self._user.id, *which, _positive(limit))
         result = await self._database.execute(_LIST, arguments)
         return [_session(row) for row in result.rows]
 
@@ -210,6 +217,20 @@ class Conversations:
         """All events of a turn in one of the user's sessions, in order."""
         result = await self._database.execute(_OF_TURN, (session_id, turn_id))
         return [Event(*cast("tuple[Any, ...]", row)) for row in result.rows]
+
+    async def mentioning(self, session_id: str, text: str) -> Events:
+        """The events of one of the user's sessions whose payloads have this text."""
+        result = await self._database.execute(_MENTIONING, (session_id, text))
+        return [Event(*cast("tuple[Any, ...]", row)) for row in result.rows]
+
+    async def working_for(self, session_id: str) -> Sequence[str]:
+        """The sessions that work for this one."""
+        result = await self._database.execute(_CHILDREN, (session_id, self._user.id))
+        return [cast(str, row[0]) for row in result.rows]
+
+    def pending(self, session_id: str) -> bool:  # noqa: ARG002 - for stores that may be away
+        """Whether events of this session wait to be stored."""
+        return False
 
     async def latest(self, limit: int) -> dict[str, Events]:
         """The last `limit` events of all the user's sessions, by session, each oldest first."""

@@ -65,6 +65,9 @@ class Outbox(Conversations):
             "now. It will be when the server is back, unless the agent stops before."
         )
 
+    def pending(self, session_id: str) -> bool:
+        return session_id in self._sessions_waiting()
+
     async def create(
         self, session_id: str = "", title: str = "", channel: str = "", parent_id: str = ""
     ) -> Session:

@@ -186,17 +186,21 @@ class ListSessionsRequest(_message.Message):
 
     LIMIT_FIELD_NUMBER: _builtins.int
     INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
+    INCLUDE_DELEGATED_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     include_archived: _builtins.bool
+    include_delegated: _builtins.bool
+    """those with a parent_session_id"""
     def __init__(
         self,
         *,
         limit: _builtins.int = ...,
         include_archived: _builtins.bool = ...,
+        include_delegated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_archived", b"include_archived", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_archived", b"include_archived", "include_delegated", b"include_delegated", "limit", b"limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -624,6 +628,8 @@ class Turn(_message.Message):
     PARENT_TURN_ID_FIELD_NUMBER: _builtins.int
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
+    COST_USD_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     session_id: _builtins.str
     state: _builtins.str
@@ -647,6 +653,9 @@ class Turn(_message.Message):
     parent_turn_id: _builtins.str
     schedule_id: _builtins.str
     slot: _builtins.str
+    cost_usd: _builtins.float
+    """What its requests to models took, with those that still run; without those of its sub-agents."""
+    tokens: _builtins.int
     def __init__(
         self,
         *,
@@ -663,10 +672,12 @@ class Turn(_message.Message):
         parent_turn_id: _builtins.str = ...,
         schedule_id: _builtins.str = ...,
         slot: _builtins.str = ...,
+        cost_usd: _builtins.float = ...,
+        tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "ended_at", b"ended_at", "events", b"events", "model", b"model", "parent_session_id", b"parent_session_id", "parent_turn_id", b"parent_turn_id", "schedule_id", b"schedule_id", "session_id", b"session_id", "slot", b"slot", "started_at", b"started_at", "state", b"state", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "cost_usd", b"cost_usd", "ended_at", b"ended_at", "events", b"events", "model", b"model", "parent_session_id", b"parent_session_id", "parent_turn_id", b"parent_turn_id", "schedule_id", b"schedule_id", "session_id", b"session_id", "slot", b"slot", "started_at", b"started_at", "state", b"state", "text", b"text", "tokens", b"tokens", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,6 +27,7 @@ from guest.agent.budget import Limits
 from guest.agent.models.models import Models
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
+from guest.gateway.delegation import Delegation
 from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.gateway.sessions import Temporary
@@ -173,7 +174,7 @@ class Gateways:
     memory: Memory
     models: Models
     agent: AgentSettings
-    pipeline_of: Callable[[Memory], ToolPipeline]
+    pipeline_of: Callable[..., ToolPipeline]
     loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
     temporary_loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
     scrubber: Scrubber
@@ -187,12 +188,14 @@ class Gateways:
         self, user_id: str, info: gateway_pb2.HelloReply = INFO, **limits: Any
     ) -> Client:
         memory = self.memory if user_id == ALICE else Memory(self.memory.store, user_id)
-        pipeline = self.pipeline_of(memory)
+        delegation = Delegation(memory.conversations, memory.work)
+        pipeline = self.pipeline_of(memory, [delegation.tool()])
         conversations = Memory.temporary(memory.store.config, memory.user_id)
         passing = memory.with_conversations_in(conversations)
         reading = pipeline.reading()
         service = GatewayService(
             temporary=Temporary(conversations, reading),
+            delegation=delegation,
             info=info,
             memory=memory,
             pipeline=pipeline,
@@ -266,12 +269,13 @@ async def open_gateways(
         watching = composition.watch_of(roots)
         models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
-        def pipeline_of(memory: Memory) -> ToolPipeline:
+        def pipeline_of(memory: Memory, others: Sequence[Tool] = ()) -> ToolPipeline:
             own = [
                 *composition.tools_of_memory(memory, config.settings.typed_scope),
                 *file_tools(roots),
                 *tools,
                 *commands_of(shell),
+                *others,
             ]
             if watching is not None:
                 own = [composition.watched(each, watching) for each in own]

@@ -50,8 +50,9 @@ async def test_a_session_knows_which_one_its_work_was_delegated_from(path: Path)
         child = await memory.conversations.create("s2", parent_id="s1")
         assert child.parent_id == "s1"
         assert await memory.conversations.create("s2", parent_id="s3") == child
-        listed = await memory.conversations.list()
+        listed = await memory.conversations.list(include_delegated=True)
         assert [session.parent_id for session in listed] == ["s1", ""]
+        assert [each.session_id for each in await memory.conversations.list()] == ["s1"]
 
 
 async def test_only_the_first_event_gives_a_session_a_title(path: Path) -> None:
