@@ -227,6 +227,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
     await server.start()
     _close_later(stack, "turns", service.close)
     await server.set_serving(True)
+    service.reminders.start()
     lease.begin()
     stack.callback(lease.end)
     if servers is not None:

@@ -36,6 +36,7 @@ from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.roots import Roots
 from guest.tools.memory.notes import memory_tools
+from guest.tools.memory.reminders import reminder_tools
 from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
 from guest.tools.output import HostPaths
@@ -228,6 +229,7 @@ def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
     return [
         *memory_tools(memory),
         *typed_memory_tools(memory, scope),
+        *reminder_tools(memory),
         *working_memory_tools(memory),
     ]
 

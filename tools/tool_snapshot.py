@@ -16,6 +16,7 @@ from guest.gateway.delegation import Delegation
 from guest.tools.base import Tool
 from guest.tools.files import file_tools
 from guest.tools.memory.notes import memory_tools
+from guest.tools.memory.reminders import reminder_tools
 from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
 from guest.tools.results import result_schema
@@ -38,6 +39,7 @@ def all_tools() -> list[Tool]:
         *file_tools(nothing),
         *shell_tools(nothing),
         *typed_memory_tools(nothing),
+        *reminder_tools(nothing),
         *working_memory_tools(nothing),
         Delegation(nothing, nothing).tool(),
     ]

@@ -69,6 +69,11 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
         "Marks something remembered as replaced; nothing is erased. Remember what holds now first.",
         {"memory_id": "from recall", "reason": "", "replacement_id": "of what holds now"},
     ),
+    "reminder_set": (
+        "Reminds the user at a time, without you. With note_id it moves one; due done ends it.",
+        {"content": "", "due": "2026-12-04 09:00, friday 9:00, in 20 minutes", "note_id": ""},
+    ),
+    "reminder_list": ("Lists the reminders that are set.", {"query": "text in them"}),
     "search_memory": (
         "Finds keyed and plain notes.",
         {"query": "", "since": "first day, YYYY-MM-DD", "until": "last day"}

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from wire.errors import Code
@@ -13,10 +14,11 @@ from guest.errors import GuestError, StorageError
 from guest.gateway import convert, validation
 from guest.gateway.validation import CHANNEL, REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
-from guest.memory.models import Filter, Hit, Only, Origin
+from guest.memory.models import Filter, Hit, Only, Origin, SupersedeRefused
 from guest.memory.period import Period, begins
 from guest.memory.search.context_block import one_line
 from guest.memory.when import days, read
+from guest.notices.reminders import Reminders, due_at
 from guest.tools.memory.answers import about_similar, marks
 from guest.tools.redaction.placeholders import placeholder_in
 from guest.tools.redaction.scrubber import REDACTED
@@ -67,7 +69,7 @@ class Notes:
         )
 
     async def list(self, request: pb.ListNotesRequest) -> pb.ListNotesReply:
-        only = replace(_filter(request), tag=request.tag)
+        only = replace(_filter(request), tag=request.tag, due=request.with_due)
 
         async def page(limit: int) -> pb.ListNotesReply:
             notes, following = await self._memory.list(
@@ -117,6 +119,26 @@ class Notes:
         updated = await self._memory.update(note_id, text, tags, origin, expected_version=version)
         _log_change(note_id, "edited", origin)
         return convert.note(updated.note)
+
+    async def remind(self, request: pb.SetReminderRequest) -> pb.Note:
+        note_id, origin = request.note_id, _by_a_person(request.channel)
+        reminders = Reminders(self._memory)
+        if bool(note_id) == bool(request.text.strip()):
+            raise ValueError("text: give either that of a new reminder, or note_id")
+        if not request.due:
+            try:
+                await reminders.done(note_id, origin)
+            except SupersedeRefused as refused:
+                raise GuestError(Code.CONFLICT, str(refused)) from None
+            return convert.note(await self._memory.notes.get(note_id))
+        due = due_at(request.due, validation.time_zone(request.time_zone), datetime.now(UTC))
+        if note_id:
+            note = await reminders.move(note_id, due, origin)
+        else:
+            _refuse_placeholders(request.text)
+            note = await reminders.set(request.text, due, (), origin)
+        _log_change(note.note_id, "set as a reminder", origin)
+        return convert.note(note)
 
     async def delete(self, request: pb.DeleteNoteRequest) -> pb.DeleteNoteReply:
         note_id = request.note_id

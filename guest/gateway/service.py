@@ -38,6 +38,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import is_temporary
 from guest.memory.storage.files.backup import Backups
 from guest.notices.outbox import Outbox
+from guest.notices.reminders import ReminderLoop
 from guest.peers import PeerAddresses
 from guest.tools.base import ToolContext
 from guest.tools.pipeline import ToolPipeline
@@ -168,6 +169,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._delegation = delegation
         if delegation is not None:
             delegation.serve(self._turns, records, outbox, self.start_inside)
+        self.reminders = ReminderLoop(memory, outbox)
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
             *(memory.state_of, pipeline.paths.by_name),
@@ -204,6 +206,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         await self._turns.close()
         if self._delegation is not None:
             await self._delegation.close()
+        await self.reminders.stop()
         await self._told.close()
         await _stop_summaries(self._loops.values())
         await self.temporary_sessions.close()
@@ -283,6 +286,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     RemoveBackup = _answered_by(lambda service: service._transfer.remove_backup, of_memory=False)
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
     ListNotices = _answered_by(lambda service: service._told.list, of_memory=False)
+    SetReminder = _answered_by(lambda service: service._notes.remind)
     MarkNotices = _answered_by(lambda service: service._told.mark, of_memory=False)
     ListTools = _answered_by(lambda service: service._calls.offered, of_memory=False)
 

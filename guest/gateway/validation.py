@@ -230,6 +230,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
     "id": identifier,
     "model": partial(_matching, pattern=MODEL_PATTERN),
     "note": partial(_text, maximum=NOTE_MAX_CHARS),
+    "new_note": partial(at_most, maximum=NOTE_MAX_CHARS),
     "query": partial(_text, maximum=QUERY_MAX_CHARS),
     "tag": partial(_text, maximum=TAG_MAX_CHARS),
     "tags": tags,

@@ -1,5 +1,6 @@
 """The memory of one user, as the rest of the guest uses it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -85,6 +86,7 @@ class Memory:
         self.receipts = Receipts(store.database, user)
         self.usage = Usage(store.database, user)
         self.in_use = store.in_use
+        self.due_changed = asyncio.Event()
         self.sessions = SessionAdmin(
             store.database,
             self.conversations,
@@ -148,7 +150,10 @@ class Memory:
         """
         draft = Draft(text, tags, origin, details=details)
         with watch.step("memory", operation="save"):
-            return await self._writer.save(draft)
+            saved = await self._writer.save(draft)
+        if details.due_at:
+            self.due_changed.set()
+        return saved
 
     async def update(
         self,
@@ -158,8 +163,9 @@ class Memory:
         origin: Origin,
         *,
         expected_version: int | None = None,
+        details: Details | None = None,
     ) -> Updated:
-        """Replace a note's text, and its tags unless None, under the same id.
+        """Replace a note's text, and its tags and details unless None, under the same id.
 
         The previous text is kept as a version. Of concurrent updates the last one wins, unless
         `expected_version` names the version to replace. A superseded note becomes current again.
@@ -170,10 +176,13 @@ class Memory:
             MemoryFull: The quota does not allow it.
         """
         draft = Draft(
-            text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
+            *(text, tags, origin, note_id, expected_version, details),
+            change="update",
         )
         with watch.step("memory", operation="update"):
             note, embedded = await self._writer.update(draft)
+        if details is not None:
+            self.due_changed.set()
         if embedded is None:
             return Updated(note)
         return Updated(note, await self._writer.similar(note, embedded, origin.session_id))

@@ -146,7 +146,8 @@ class Receipt:
 @dataclass(frozen=True)
 class Details:
     """What is known about a note besides its text. Numbers lie in [0, 1]; `max_chars` bounds a
-    text; `scope_session` is the only session that sees the note, empty for all of the user's.
+    text; `scope_session` is the only session that sees the note, empty for all of the user's;
+    `due_at` is when the person is reminded of it, empty for never.
 
     A new field is a column in a migration and a field of `Note` in gateway.proto; everything else
     follows from here (see `notes.columns`).
@@ -157,6 +158,7 @@ class Details:
     rationale: str = field(default="", metadata={"max_chars": RATIONALE_MAX_CHARS})
     importance: float = 1.0
     scope_session: str = ""
+    due_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,7 @@ class Filter:
 
     `since` and `before` are moments in UTC as they are stored: when a note was last written, or
     something said, at the earliest, and before when. `session_id` and `channel` belong to the
-    origin.
+    origin. `due` notes have a time at which the person is reminded of them.
     """
 
     type: str = ""
@@ -284,6 +286,7 @@ class Filter:
     channel: str = ""
     since: str = ""
     before: str = ""
+    due: bool = False
 
     @property
     def at_any_time(self) -> "Filter":
@@ -293,6 +296,7 @@ class Filter:
     def conditions(self) -> tuple[str, tuple[str, ...]]:
         """SQL to append to other conditions on `notes`, and its arguments."""
         chosen = [" AND notes.origin_material = 1"] if self.material_only else []
+        chosen += [" AND notes.due_at <> ''"] if self.due else []
         arguments: list[str] = []
         for condition, value in (
             ("notes.type = ?", self.type),

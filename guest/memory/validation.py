@@ -7,6 +7,7 @@ from typing import Final
 from wire.limits import TAG_MAX_CHARS, TAGS_MAX
 
 from guest.memory.models import NOTE_TYPES, Details
+from guest.memory.storage.sound import sound_time
 
 KEY_MAX_CHARS: Final = 128
 REASON_MAX_CHARS: Final = 2_000
@@ -34,6 +35,8 @@ def check_details(details: Details) -> None:
         value = getattr(details, each.name)
         if isinstance(value, float | int):
             check_fraction(each.name, value)
+        elif value and each.name == "due_at" and sound_time(value) != value:
+            raise ValueError(f"due_at: {value!r} is not a time as memory writes it")
         elif value and "max_chars" in each.metadata:
             check_text(each.name, value)
             check_length(each.name, value, each.metadata["max_chars"])

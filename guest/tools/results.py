@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from guest.memory.models import Details
 from guest.memory.notes.columns import DETAILS
 
-TOLD_DETAILS: Final = tuple(name for name in DETAILS if name != "importance")
+TOLD_DETAILS: Final = tuple(name for name in DETAILS if name not in ("importance", "due_at"))
 """The details of a note that typed memory answers with."""
 
 FOUND: Final = "note_id text score source matched_by tags created_at updated_at version"
@@ -49,6 +49,7 @@ _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "memory_search": ("results", "_Found", FOUND),
     "memory_save": ("similar", "_Near", "id text score"),
     "file_search": ("matches", "_Line", "path line text"),
+    "reminder_list": ("results", "_Reminder", "note_id text due_at"),
     "recall": (
         "memories",
         "_Memory",
@@ -72,6 +73,8 @@ _RESULTS: Final[Mapping[str, str]] = {
     "shell_exec": "exit_code stdout stderr duration_ms timed_out truncated",
     "remember": "remembered memory_id memory_type message",
     "recall": "count memories",
+    "reminder_set": "note_id message",
+    "reminder_list": "results",
     "forget": "forgotten memory_id message reason",
     "search_memory": "results next_cursor?",
     "write_memory": _KEYED,

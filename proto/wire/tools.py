@@ -23,6 +23,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "shell": ("shell_exec",),
     "typed_memory": ("remember", "recall", "forget"),
+    "reminders": ("reminder_set", "reminder_list"),
     "working_memory": (
         "search_memory",
         "write_memory",
@@ -43,7 +44,9 @@ them."""
 TOOLS: Final = tuple(tool for tools in FAMILIES.values() for tool in tools)
 
 MEMORY_TOOLS: Final = frozenset(
-    tool for family in ("memory", "typed_memory", "working_memory") for tool in FAMILIES[family]
+    tool
+    for family in ("memory", "typed_memory", "reminders", "working_memory")
+    for tool in FAMILIES[family]
 )
 
 NAMES: Final = frozenset(FAMILIES) | frozenset(TOOLS)

@@ -250,6 +250,16 @@ class GatewayClient:
         request = gateway_pb2.MarkNoticesRequest(surface=surface, told=told, read_up_to=read_up_to)
         return (await _call(self._stub.MarkNotices, request)).unread
 
+    async def set_reminder(
+        self, due: str, *, note_id: str = "", text: str = ""
+    ) -> gateway_pb2.Note:
+        """Set a reminder: a new one with `text`, or for the note with that id; without `due` it is
+        done. Raises NOT_FOUND, and INVALID_ARGUMENT for what is no time to come."""
+        request = gateway_pb2.SetReminderRequest(
+            note_id=note_id, text=text, due=due, time_zone=self.time_zone, channel=self._name
+        )
+        return await _call(self._stub.SetReminder, request)
+
     async def answer_call(self, request: gateway_pb2.AnswerCallRequest) -> bool:
         """Give a turn what a tool of this client gave back. False if it no longer waits for it."""
         return (await _call(self._stub.AnswerCall, request)).accepted

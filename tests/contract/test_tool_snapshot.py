@@ -45,6 +45,8 @@ def test_all_tools_are_there() -> None:
         "remember",
         "recall",
         "forget",
+        "reminder_set",
+        "reminder_list",
         "search_memory",
         "write_memory",
         "write_session_handoff",

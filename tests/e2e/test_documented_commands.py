@@ -68,6 +68,10 @@ $ runner memory search --conversations what did I say yesterday
 $ runner memory show note-103637e5
 $ runner memory edit note-103637e5
 $ runner memory edit note-103637e5 "The build runs on Mondays"
+$ runner memory remind "friday 9:00" "call Ada"
+$ runner memory list --due
+$ runner memory remind "tomorrow 9:00" --note note-103637e5
+$ runner memory done note-103637e5
 $ runner memory stats
 $ runner memory list --from-material
 $ runner memory save --tag local "The code of the safe is 4711."

@@ -112,8 +112,8 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("calls", "cost", "missed", "told"), partial(_count, 0)),
     **dict.fromkeys(("restores", "access_count", "origin_material", "turns"), partial(_count, 0)),
     **dict.fromkeys(
-        ("archived_at", "accessed_at", "superseded_at", "read_at"),
-        lambda value: value and sound_time(value),
+        ("archived_at", "accessed_at", "superseded_at", "read_at", "due_at"),
+        lambda value: sound_time(value) if value else _text(value),
     ),
 }
 

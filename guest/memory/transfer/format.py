@@ -129,6 +129,8 @@ def _accepted(detail: "DataclassField[Any]") -> Any:
     """What a line may hold for a field of `Details`."""
     if "max_chars" in detail.metadata:
         return Annotated[str, Field(max_length=detail.metadata["max_chars"]), _STORABLE]
+    if detail.name == "due_at":
+        return Time | Literal[""]
     return Fraction if detail.type is float else detail.type
 
 
@@ -144,7 +146,10 @@ else:
     _Detailed = create_model(
         "_Detailed",
         __base__=_Begun,
-        **{name: (_accepted(Details.__dataclass_fields__[name]), ...) for name in DETAILS},
+        **{
+            name: (_accepted(Details.__dataclass_fields__[name]), "" if name == "due_at" else ...)
+            for name in DETAILS
+        },
     )
 
 

@@ -2124,6 +2124,7 @@ class Note(_message.Message):
     MEANING_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
     OLDER_THAN_FIELD_NUMBER: _builtins.int
+    DUE_AT_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     text: _builtins.str
     version: _builtins.int
@@ -2158,6 +2159,8 @@ class Note(_message.Message):
     """there too: how far it has the query's words, from 0 to 1"""
     older_than: _builtins.str
     """there too: the newest of the notes that may contradict it, if any"""
+    due_at: _builtins.str
+    """when the person is reminded of it; empty: never"""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -2191,10 +2194,11 @@ class Note(_message.Message):
         meaning: _builtins.float = ...,
         words: _builtins.float = ...,
         older_than: _builtins.str = ...,
+        due_at: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_count", b"access_count", "accessed_at", b"accessed_at", "confidence", b"confidence", "created_at", b"created_at", "embedded", b"embedded", "importance", b"importance", "key", b"key", "matched_by", b"matched_by", "meaning", b"meaning", "note_id", b"note_id", "older_than", b"older_than", "origin", b"origin", "rationale", b"rationale", "scope_session", b"scope_session", "score", b"score", "source", b"source", "superseded", b"superseded", "superseded_at", b"superseded_at", "superseded_by", b"superseded_by", "superseded_reason", b"superseded_reason", "tags", b"tags", "text", b"text", "type", b"type", "updated_at", b"updated_at", "version", b"version", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_count", b"access_count", "accessed_at", b"accessed_at", "confidence", b"confidence", "created_at", b"created_at", "due_at", b"due_at", "embedded", b"embedded", "importance", b"importance", "key", b"key", "matched_by", b"matched_by", "meaning", b"meaning", "note_id", b"note_id", "older_than", b"older_than", "origin", b"origin", "rationale", b"rationale", "scope_session", b"scope_session", "score", b"score", "source", b"source", "superseded", b"superseded", "superseded_at", b"superseded_at", "superseded_by", b"superseded_by", "superseded_reason", b"superseded_reason", "tags", b"tags", "text", b"text", "type", b"type", "updated_at", b"updated_at", "version", b"version", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2253,6 +2257,7 @@ class ListNotesRequest(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     FOR_MODEL_FIELD_NUMBER: _builtins.int
     UNTIL_FIELD_NUMBER: _builtins.int
+    WITH_DUE_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     cursor: _builtins.str
     include_superseded: _builtins.bool
@@ -2277,6 +2282,8 @@ class ListNotesRequest(_message.Message):
     """placeholders stand for secrets in the notes, as in results of tools"""
     until: _builtins.str
     """the last day, as `since`; empty: see `before`"""
+    with_due: _builtins.bool
+    """only reminders"""
     def __init__(
         self,
         *,
@@ -2293,10 +2300,11 @@ class ListNotesRequest(_message.Message):
         before: _builtins.str = ...,
         for_model: _builtins.bool = ...,
         until: _builtins.str = ...,
+        with_due: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "for_model", b"for_model", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "origin_channel", b"origin_channel", "session_id", b"session_id", "since", b"since", "tag", b"tag", "type", b"type", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "for_model", b"for_model", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "origin_channel", b"origin_channel", "session_id", b"session_id", "since", b"since", "tag", b"tag", "type", b"type", "until", b"until", "with_due", b"with_due"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4267,6 +4275,44 @@ class MarkNoticesReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MarkNoticesReply: _TypeAlias = MarkNoticesReply  # noqa: Y015
+
+@_typing.final
+class SetReminderRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    DUE_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    note_id: _builtins.str
+    """of a note that is there; empty: a new one"""
+    text: _builtins.str
+    """of the new one"""
+    due: _builtins.str
+    """When, to the person: "2026-12-04 09:00", "tomorrow 18:30", "friday", "in 20 minutes"; empty: the
+    reminder is done, and its note superseded.
+    """
+    time_zone: _builtins.str
+    """where the person is; empty: the agent's"""
+    channel: _builtins.str
+    """through which a person acts; empty: "gateway" """
+    def __init__(
+        self,
+        *,
+        note_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        due: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
+        channel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "due", b"due", "note_id", b"note_id", "text", b"text", "time_zone", b"time_zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetReminderRequest: _TypeAlias = SetReminderRequest  # noqa: Y015
 
 @_typing.final
 class AddNoticeRequest(_message.Message):

@@ -286,6 +286,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesReply.FromString,
                 _registered_method=True)
+        self.SetReminder = channel.unary_unary(
+                '/wire.v1.Gateway/SetReminder',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.SetReminderRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.Note.FromString,
+                _registered_method=True)
         self.AddNotice = channel.unary_unary(
                 '/wire.v1.Gateway/AddNotice',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.AddNoticeRequest.SerializeToString,
@@ -639,6 +644,13 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetReminder(self, request, context):
+        """Sets a reminder, moves it, or ends it: a note of which the person is told at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AddNotice(self, request, context):
         """What only the host knows, such as a guest that failed.
         """
@@ -898,6 +910,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.MarkNotices,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.MarkNoticesReply.SerializeToString,
+            ),
+            'SetReminder': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetReminder,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SetReminderRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.Note.SerializeToString,
             ),
             'AddNotice': grpc.unary_unary_rpc_method_handler(
                     servicer.AddNotice,
@@ -2257,6 +2274,33 @@ class Gateway:
             '/wire.v1.Gateway/MarkNotices',
             wire_dot_v1_dot_gateway__pb2.MarkNoticesRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.MarkNoticesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetReminder(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/SetReminder',
+            wire_dot_v1_dot_gateway__pb2.SetReminderRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.Note.FromString,
             options,
             channel_credentials,
             insecure,

@@ -134,6 +134,8 @@ class GatewayStub:
     """
     MarkNotices: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.MarkNoticesRequest, _gateway_pb2.MarkNoticesReply]
     """Which notices a surface has told, and which the person has read, on whatever surface."""
+    SetReminder: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetReminderRequest, _gateway_pb2.Note]
+    """Sets a reminder, moves it, or ends it: a note of which the person is told at a time."""
     AddNotice: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AddNoticeRequest, _gateway_pb2.AddNoticeReply]
     """What only the host knows, such as a guest that failed."""
 
@@ -243,6 +245,8 @@ class GatewayAsyncStub(GatewayStub):
     """
     MarkNotices: _aio.UnaryUnaryMultiCallable[_gateway_pb2.MarkNoticesRequest, _gateway_pb2.MarkNoticesReply]  # type: ignore[assignment]
     """Which notices a surface has told, and which the person has read, on whatever surface."""
+    SetReminder: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetReminderRequest, _gateway_pb2.Note]  # type: ignore[assignment]
+    """Sets a reminder, moves it, or ends it: a note of which the person is told at a time."""
     AddNotice: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AddNoticeRequest, _gateway_pb2.AddNoticeReply]  # type: ignore[assignment]
     """What only the host knows, such as a guest that failed."""
 
@@ -649,6 +653,14 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.MarkNoticesReply, _abc.Awaitable[_gateway_pb2.MarkNoticesReply]]:
         """Which notices a surface has told, and which the person has read, on whatever surface."""
+
+    @_abc_1.abstractmethod
+    def SetReminder(
+        self,
+        request: _gateway_pb2.SetReminderRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.Note, _abc.Awaitable[_gateway_pb2.Note]]:
+        """Sets a reminder, moves it, or ends it: a note of which the person is told at a time."""
 
     @_abc_1.abstractmethod
     def AddNotice(

@@ -16,7 +16,15 @@ from runner.cli.files import decoded, edited, written
 from runner.cli.memory.notes import NoteId, warn
 from runner.cli.memory.output import HITS, Rows, brief
 from runner.cli.options import AsJson, Options, Yes
-from runner.cli.output import SIMILAR, as_json, confirm, one_line, print_json, print_table
+from runner.cli.output import (
+    SIMILAR,
+    as_json,
+    confirm,
+    one_line,
+    print_json,
+    print_table,
+    to_the_second,
+)
 from runner.client.gateway import GatewayClient
 
 PIPE: Final = "-"
@@ -178,6 +186,44 @@ def edit(
         typer.echo(f"{one_line(after.note_id)} has version {after.version} now")
     else:
         typer.echo("nothing changed")
+
+
+def remind(
+    context: typer.Context,
+    when: Annotated[
+        str, typer.Argument(help='Such as "2026-12-04 09:00", "friday 9:00", "in 20 minutes".')
+    ],
+    text: Annotated[
+        str, typer.Argument(help="What of; else --note says it.", show_default=False)
+    ] = "",
+    note: Annotated[
+        str, typer.Option(metavar="ID", help="Of a note that is there.", show_default=False)
+    ] = "",
+    json: AsJson = False,
+) -> None:
+    """Be reminded of something at a time, or of a note at another time than before."""
+
+    async def ask(agent: GatewayClient) -> gateway_pb2.Note:
+        note_id = (await find_note(agent, note)).note_id if note else ""
+        return await agent.set_reminder(when, note_id=note_id, text=text)
+
+    found = ask_agent(context.obj, ask)
+    if json:
+        print_json(as_json(found))
+    else:
+        typer.echo(f"{one_line(found.note_id)} is due {to_the_second(found.due_at)}")
+
+
+def done(
+    context: typer.Context,
+    note: Annotated[str, typer.Argument(metavar="ID", help="A reminder, or how its id begins.")],
+) -> None:
+    """End a reminder. Its note is superseded, not erased."""
+
+    async def ask(agent: GatewayClient) -> gateway_pb2.Note:
+        return await agent.set_reminder("", note_id=(await find_note(agent, note)).note_id)
+
+    typer.echo(f"{one_line(ask_agent(context.obj, ask).note_id)} is done")
 
 
 def forget(

@@ -378,6 +378,7 @@ _PANELS: Final[Mapping[str, Mapping[str, Callable[..., None]]]] = {
         "edit": edit.edit,
         "forget": edit.forget,
     },
+    "Reminders": {"remind": edit.remind, "done": edit.done},
     "What was changed, and what should be": {
         "history": notes.history,
         "undo": notes.undo,

@@ -41,7 +41,7 @@ from runner.cli.usage import first_day
 from runner.client.gateway import GatewayClient
 
 LIMIT_MAX: Final = 100_000
-_IN_WORDS: Final = ("access_count", "accessed_at", "scope_session", "embedded")
+_IN_WORDS: Final = ("access_count", "accessed_at", "scope_session", "embedded", "due_at")
 """Details that are told in words of their own."""
 
 Actor = Literal["user", "agent", "automatic", "import"]
@@ -160,6 +160,7 @@ def list_(
         ),
     ] = "",
     until: Until = "",
+    due: Annotated[bool, typer.Option("--due", help="Only reminders.")] = False,
     json: AsJson = False,
 ) -> None:
     """List notes, the newest first."""
@@ -171,6 +172,7 @@ def list_(
         tag=tag,
         since=_day(since),
         until=_day(until),
+        with_due=due,
     )
     most = None if everything else limit
     notes, more = ask_agent(context.obj, lambda agent: first_of(agent.notes(request), most))
@@ -266,6 +268,7 @@ def _in_words(note: gateway_pb2.Note, options: Options) -> dict[str, str]:
         "version": version,
         "origin": origin_in_words(note.origin),
         "link": note.origin.link,
+        "due": to_the_second(note.due_at) if note.due_at else "",
         "seen by": f"session {note.scope_session} only" if note.scope_session else "",
         "recalled": recalled,
         "found by": "meaning and words" if note.embedded else "words only; it has no vectors yet",

@@ -11,7 +11,16 @@ from rich.text import Text
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import short_id
-from runner.cli.output import HIT, Shape, clip, local_day, neutralise, one_line, to_the_second
+from runner.cli.output import (
+    HIT,
+    Shape,
+    clip,
+    lately,
+    local_day,
+    neutralise,
+    one_line,
+    to_the_second,
+)
 
 _TEXT_CELLS: Final = 200
 _LABELS_CELLS: Final = 50
@@ -121,6 +130,8 @@ def marks(note: gateway_pb2.Note) -> list[str]:
         found.append(note.type.replace("_", " "))
     if note.key:
         found.append(f"key {note.key}")
+    if note.due_at:
+        found.append(f"due {lately(note.due_at)}")
     if note.scope_session:
         found.append("of one session")
     if note.source == "conversation":

@@ -62,6 +62,7 @@ def said(content: str, version: int) -> dict[str, Any]:
         "confidence": 1.0,
         "rationale": "",
         "importance": 1.0,
+        "due_at": "",
         "source": "user",
         "origin": {"actor": "user", "channel": "", "session_id": "", "turn_id": ""}
         | {"link": "", "material": False},

@@ -12,6 +12,7 @@ from wire.settings import TypedScope
 from guest.memory.memory import Memory
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.notes import memory_tools
+from guest.tools.memory.reminders import reminder_tools
 from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
@@ -105,6 +106,7 @@ def _pipeline(memory: Memory, scope: TypedScope) -> ToolPipeline:
     tools = [
         *memory_tools(memory),
         *typed_memory_tools(memory, scope),
+        *reminder_tools(memory),
         *working_memory_tools(memory),
     ]
     return ToolPipeline(Registry(tools), scrubber=Scrubber([]))

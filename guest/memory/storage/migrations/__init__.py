@@ -14,7 +14,12 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.models import now
 from guest.memory.storage.base import ConstraintViolated, Database, Statement, apply
-from guest.memory.storage.migrations import m0001_memory, m0002_notices, m0003_schedules
+from guest.memory.storage.migrations import (
+    m0001_memory,
+    m0002_notices,
+    m0003_schedules,
+    m0004_reminders,
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Migration:
     statements: Sequence[str]
 
 
-_MODULES: Final = (m0001_memory, m0002_notices, m0003_schedules)
+_MODULES: Final = (m0001_memory, m0002_notices, m0003_schedules, m0004_reminders)
 MIGRATIONS: Final = tuple(
     Migration(version, module.NAME, module.STATEMENTS)
     for version, module in enumerate(_MODULES, start=1)

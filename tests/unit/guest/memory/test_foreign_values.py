@@ -44,12 +44,13 @@ COLUMNS = {
     "notes": (
         "content content_hash tags type rationale source origin_actor origin_channel origin_session"
         " origin_turn origin_link change created_at updated_at ordered_at accessed_at superseded_by"
-        " superseded_reason superseded_at key scope_session",
+        " superseded_reason superseded_at key scope_session due_at",
         "version confidence importance origin_material restores access_count",
     ),
     "note_versions": (
         "content tags type rationale source origin_actor origin_channel origin_session origin_turn"
-        " origin_link change written_at replaced_at superseded_by superseded_reason superseded_at",
+        " origin_link change written_at replaced_at superseded_by superseded_reason superseded_at"
+        " due_at",
         "version confidence importance origin_material restores",
     ),
     "sessions": ("title channel created_at updated_at archived_at parent_id", "turns"),

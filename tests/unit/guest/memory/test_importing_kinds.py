@@ -43,6 +43,7 @@ def everything() -> list[dict[str, Any]]:
     origin = read | {"link": "/shared/page.md", "material": True}
     told = said("the page says so", 3) | {"origin": origin, "change": "undo", "restores": 1}
     told |= {"type": "decision", "confidence": 0.5, "rationale": "why", "importance": 0.25}
+    told |= {"due_at": LATER}
     whole = note("n1", "x", 3, current=told, key="k", scope_session="s2", access_count=3)
     whole |= {"accessed_at": LATER, "superseded_by": "n2", "superseded_reason": "wrong"}
     whole |= {"superseded_at": LATER}
@@ -64,7 +65,7 @@ async def test_every_field_arrives_in_whatever_order(memory: Memory, order: int)
         outcome(await bob.feed(header() + b"\n".join(entities(await exported(memory)))))[3] == 2
     ), "sessions s1 and s2 are alice's"
     kept = await memory.notes.get("n1")
-    assert kept.details == Details("decision", 0.5, "why", 0.25, "s2")
+    assert kept.details == Details("decision", 0.5, "why", 0.25, "s2", LATER)
     assert (kept.origin.link, kept.origin.material, kept.key) == ("/shared/page.md", True, "k")
 
 
