@@ -5,6 +5,7 @@ workspace, or in the folder that the editor has open, where that is a project.
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
@@ -17,9 +18,12 @@ from acp.helpers import SessionUpdate
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
+from runner.client.changes import short, take_back, told
 from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id, wording
-from runner.client.turn import ToolCall, TurnSoFar, error_of, in_a_line
+from runner.client.turn import ToolCall, TurnSoFar, error_of, files_of, in_a_line
+
+log = logging.getLogger(__name__)
 
 _KINDS: Final[dict[str, schema.ToolKind]] = {
     "file_read": "read",
@@ -33,6 +37,7 @@ _KINDS: Final[dict[str, schema.ToolKind]] = {
     "recall": "search",
     "search_memory": "search",
 }
+_CHANGING: Final = frozenset({"file_write", "file_edit", "file_delete"})
 _TITLE_CHARS: Final = 120
 
 
@@ -54,6 +59,23 @@ class Updates:
             yield self._started(call) if kind == "tool_started" else self._finished(call)
         elif kind == "receipt" and event.receipt.asked_by == "runtime":
             yield _by_itself(f"{self._turn_id}-{event.index}", event.receipt)
+
+    def changed(self, path: str, diff: schema.FileEditToolCallContent) -> SessionUpdate:
+        """What the turn did to a file: at the call of a file tool that named it last, or by
+        itself."""
+        for call in reversed(self._turn.calls):
+            named = call.started.tool in _CHANGING and call.started.told
+            if named and f"/{path}".endswith(f"/{named.lstrip('/')}"):
+                told = call.finished.output or call.finished.summary
+                said = [acp.tool_content(acp.text_block(told))] if told else []
+                return acp.update_tool_call(self._id(call), content=[*said, diff])
+        return acp.start_tool_call(
+            f"{self._turn_id}-{path}",
+            f"changed {short(path)}"[:_TITLE_CHARS],
+            kind="edit",
+            status="completed",
+            content=[diff],
+        )
 
     def asked(self, approval: pb.ApprovalRequested) -> schema.ToolCallUpdate:
         """The call that a person is asked about: the one that began last, or the question that it
@@ -134,12 +156,19 @@ def _verbatim(text: str) -> str:
 
 _ENDS: Final = frozenset({"completed", "incomplete", "failed"})
 _HISTORY_EVENTS: Final = 1_000
+_DIFFS: Final = 50
+_AFTER_ANSWER_S: Final = 0.1
 _ALLOW: Final = "allow"
 _OPTIONS: Final = [
     schema.PermissionOption(option_id=_ALLOW, name="Allow", kind="allow_once"),
     schema.PermissionOption(option_id="refuse", name="Refuse", kind="reject_once"),
 ]
 _STOP: Final[dict[str, schema.StopReason]] = {"length": "max_tokens", "filtered": "refusal"}
+_UNDO: Final = schema.AvailableCommand(
+    name="undo",
+    description="Put back the files that the last turn changed",
+    input=schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint="files")),
+)
 _NOT_SERVED: Final = "images and sounds reach the agent through its shared directory only"
 
 Block = (
@@ -168,6 +197,7 @@ class EditorAgent:
         self._open_folder = open_folder
         self._running: dict[str, str] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
+        self._folders: dict[str, str] = {}
         self._editor: Any = None
 
     def on_connect(self, conn: acp.Client) -> None:
@@ -200,7 +230,18 @@ class EditorAgent:
             created = await self._gateway.create_session(project=project)
         except WireError as error:
             raise _refused(error) from None
+        if project:
+            later = asyncio.create_task(self._offer(created.session_id, _AFTER_ANSWER_S))
+            self._following[f"offer {created.session_id}"] = later
         return schema.NewSessionResponse(session_id=created.session_id)
+
+    async def _offer(self, session_id: str, after_s: float = 0.0) -> None:
+        """Name the commands; of a new session once the editor knows it."""
+        await asyncio.sleep(after_s)
+        offered = schema.AvailableCommandsUpdate(
+            session_update="available_commands_update", available_commands=[_UNDO]
+        )
+        await self._editor.session_update(session_id, offered)
 
     async def _project(self, cwd: str, others: list[str] | None) -> str:
         """The name of the session's project; "" where folders are not opened."""
@@ -213,7 +254,9 @@ class EditorAgent:
                 resolution="open one folder in the editor, and further ones by: "
                 "runner projects open DIR",
             )
-        return await self._open_folder(cwd)
+        name = await self._open_folder(cwd)
+        self._folders[name] = cwd.rstrip("/")
+        return name
 
     async def load_session(
         self,
@@ -240,10 +283,14 @@ class EditorAgent:
             self._running[session_id] = turn.turn_id
             following = asyncio.create_task(self._follow_running(session_id, turn.turn_id))
             self._following[session_id] = following
+        if project:
+            await self._offer(session_id)
         return schema.LoadSessionResponse()
 
     async def prompt(self, session_id: str, prompt: list[Block], **_: Any) -> schema.PromptResponse:
         text, material = _read(prompt)
+        if text.split()[:1] == [f"/{_UNDO.name}"]:
+            return await self._undo(session_id)
         turn_id = new_turn_id()
         request = pb.StartTurnRequest(
             session_id=session_id, text=text, turn_id=turn_id, material=material
@@ -254,6 +301,25 @@ class EditorAgent:
             return _ended(await self._follow(session_id, turn_id))
         except WireError as error:
             raise _refused(error) from None
+
+    async def _undo(self, session_id: str) -> schema.PromptResponse:
+        async def ask(question: str) -> bool:
+            call = schema.ToolCallUpdate(
+                tool_call_id=new_turn_id(),
+                title="put back what others may have changed, too?",
+                kind="edit",
+                status="pending",
+                content=[acp.tool_content(acp.text_block(_verbatim(question)))],
+            )
+            return await self._allowed(session_id, call)
+
+        try:
+            lines = await take_back(self._gateway, session_id, ask)
+        except WireError as error:
+            raise _refused(error) from None
+        told = acp.update_agent_message_text(_verbatim("\n".join(lines) or "no file was put back"))
+        await self._editor.session_update(session_id, told)
+        return schema.PromptResponse(stop_reason="end_turn")
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         if (turn_id := self._running.get(session_id)) is not None:
@@ -291,6 +357,7 @@ class EditorAgent:
                         if (question := questions.pop(event.decided.approval_id, None)) is not None:
                             question.cancel()
                     elif event.WhichOneof("event") in _ENDS:
+                        await self._show_changes(session_id, turn_id, updates, files_of(event))
                         return event
         finally:
             for question in questions.values():
@@ -300,13 +367,41 @@ class EditorAgent:
                 del self._running[session_id]
         raise WireError(Code.UNAVAILABLE, "the turn has ended without an outcome")
 
+    async def _show_changes(
+        self, session_id: str, turn_id: str, updates: Updates, files: pb.FileChanges | None
+    ) -> None:
+        """Show what a turn changed in folders of the editor."""
+        if files is None:
+            return
+        if files.uncounted:
+            why = acp.update_agent_thought_text(told(files))
+            await self._editor.session_update(session_id, why)
+        for change in files.changes[:_DIFFS]:
+            _, _, name, *below = change.path.split("/")
+            if name not in self._folders or change.binary or change.kind == "mode":
+                continue
+            try:
+                found = await self._gateway.turn_diff(session_id, turn_id, change.path)
+            except WireError as error:
+                log.info("the editor is not shown %s: %s", change.path, error)
+                continue
+            if found.cut:
+                continue
+            old = None if change.kind == "added" else found.before
+            path = "/".join([self._folders[name], *below])
+            diff = acp.tool_diff_content(path, found.after, old)
+            await self._editor.session_update(session_id, updates.changed(change.path, diff))
+
+    async def _allowed(self, session_id: str, call: schema.ToolCallUpdate) -> bool:
+        answer = await self._editor.request_permission(session_id, call, _OPTIONS)
+        return getattr(answer.outcome, "option_id", None) == _ALLOW
+
     async def _ask(
         self, session_id: str, approval: pb.ApprovalRequested, call: schema.ToolCallUpdate
     ) -> None:
         """Ask in the editor; whoever decides elsewhere first has decided."""
-        answer = await self._editor.request_permission(session_id, call, _OPTIONS)
-        chosen = getattr(answer.outcome, "option_id", None)
-        await self._gateway.decide(approval.approval_id, approved=chosen == _ALLOW)
+        approved = await self._allowed(session_id, call)
+        await self._gateway.decide(approval.approval_id, approved=approved)
 
 
 def _read(prompt: list[Block]) -> tuple[str, str]:

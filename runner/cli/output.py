@@ -416,10 +416,11 @@ def event_as_json(event: gateway_pb2.TurnEvent) -> dict[str, Any]:
     fields under their names in the contract."""
     name = event.WhichOneof("event")
     head = {"event": name, "turn_id": event.turn_id, "index": event.index}
-    return head if name is None else head | _fields(getattr(event, name))
+    return head if name is None else head | fields(getattr(event, name))
 
 
-def _fields(message: Message) -> dict[str, Any]:
+def fields(message: Message) -> dict[str, Any]:
+    """All fields of a message, under their names in the contract."""
     values: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -433,7 +434,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _nested(message: Message) -> dict[str, Any]:
-    return as_json(message) if type(message) in SHAPES else _fields(message)
+    return as_json(message) if type(message) in SHAPES else fields(message)
 
 
 def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:
@@ -452,4 +453,4 @@ def _statistics(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, Any]:
     `replica_synced_at` null if there is no replica."""
     vectors = {each.model: each.vectors for each in found.vectors}
     replica = {"replica_synced_at": found.replica_synced_at or None}
-    return _fields(found) | {"vectors": vectors} | replica
+    return fields(found) | {"vectors": vectors} | replica

@@ -9,12 +9,13 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import SESSIONS_LISTED_MAX, ask_agent, find_session
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.calls import by_event, receipt_line
+from runner.cli.chat.calls import by_event, files_line, receipt_line
 from runner.cli.command_tree import session_ids
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
     as_json,
     confirm,
+    fields,
     neutralise,
     one_line,
     plain_console,
@@ -70,20 +71,22 @@ def show(
             | {
                 "events": list(map(as_json, history.events)),
                 "receipts": list(map(as_json, history.receipts)),
+                "files": list(map(fields, history.files)),
             }
         )
         return
     console = plain_console()
     session_shape().show([history.session], json=False)
-    for event, receipts in by_event(history):
+    for event, receipts, files in by_event(history):
         if event.text.strip():  # empty if the model only calls tools; their results follow
             said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")
             text = ModelText().marked(neutralise(event.text))
             if event.incomplete:
                 text += f"\n(incomplete: {one_line(event.incomplete)})"
             console.print(said.append(text, style="not bold"), soft_wrap=True)
-        for receipt in receipts:
-            console.print(Text(receipt_line(receipt), style="green"), soft_wrap=True)
+        told = [files_line(files)] if files is not None else []
+        for line in (*filter(None, told), *map(receipt_line, receipts)):
+            console.print(Text(line, style="green"), soft_wrap=True)
 
 
 @sessions.command()

@@ -6,7 +6,7 @@ WireError             the gateway answered with this error
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final, Self, TypeVar
 
@@ -388,6 +388,27 @@ class GatewayClient:
             channel=self._name,
         )
         return await _call(self._stub.UndoChange, request)
+
+    async def turn_diff(
+        self, session_id: str, turn_id: str = "", path: str = ""
+    ) -> gateway_pb2.TurnDiffReply:
+        """What a turn changed in projects; without `turn_id` the session's last one that did."""
+        request = gateway_pb2.TurnDiffRequest(session_id=session_id, turn_id=turn_id, path=path)
+        return await _call(self._stub.TurnDiff, request, _ADMIN_S)
+
+    async def undo_files(
+        self, session_id: str, turn_id: str = "", *, asked: bool = False, paths: Iterable[str] = ()
+    ) -> gateway_pb2.UndoFilesReply:
+        """Put back what a turn changed in projects; if a person was `asked`, also what others may
+        have changed. Raises FAILED_PRECONDITION while a turn runs there."""
+        request = gateway_pb2.UndoFilesRequest(
+            session_id=session_id,
+            turn_id=turn_id,
+            not_only_tools=asked,
+            overwrite=asked,
+            paths=paths,
+        )
+        return await _call(self._stub.UndoFiles, request, _ADMIN_S)
 
     async def review_memory(self, stale_days: int, limit: int) -> gateway_pb2.ReviewMemoryReply:
         """Up to `limit` pairs of notes that say nearly the same, and up to `limit` stale notes."""

@@ -18,6 +18,13 @@ def in_a_line(error: WireError) -> str:
     return "; ".join(filter(None, (error.brief, error.details, error.resolution)))
 
 
+def files_of(event: pb.TurnEvent) -> pb.FileChanges | None:
+    """What the turn that ends with `event` changed in projects."""
+    ended = event.failed if event.HasField("failed") else event.completed
+    ended = event.incomplete.so_far if event.HasField("incomplete") else ended
+    return ended.files if ended.HasField("files") else None
+
+
 @dataclass
 class ToolCall:
     """A call of one of the agent's tools. `index` is that of the event with which it began, or -1
@@ -35,6 +42,7 @@ class TurnSoFar:
         session_id: Empty for a turn without a trace.
         notices: What people are told besides the answer.
         receipts: What memory did; once the turn has ended, all of it.
+        files: What changed in projects, once the turn has ended; None where nothing could.
         calls: The calls of the agent's tools, in the order in which they began.
         done: What it took, and the whole answer, once there is one or the part of one.
         problem: Why it failed or is incomplete; empty if it did not, or is not.
@@ -45,6 +53,7 @@ class TurnSoFar:
         self.session_id = session_id
         self.notices: list[str] = []
         self.receipts: list[pb.MemoryReceipt] = []
+        self.files: pb.FileChanges | None = None
         self.calls: list[ToolCall] = []
         self.done: pb.TurnCompleted | None = None
         self.problem = ""
@@ -87,6 +96,7 @@ class TurnSoFar:
             case "failed":
                 self.problem = event.failed.message
                 self.receipts = list(event.failed.receipts)
+        self.files = files_of(event) or self.files
         return None
 
     def _finish(self, finished: pb.ToolCallFinished) -> ToolCall:

@@ -79,6 +79,8 @@ def own_field(ref: ResponseRef, turn: TurnSoFar) -> dict[str, Any]:
         "receipts": [plain(each) for each in turn.receipts],
         "notices": list(turn.notices),
     }
+    if turn.files is not None:
+        own["files"] = plain(turn.files)
     if turn.session_id:
         own["session_id"] = turn.session_id
     if turn.expires_at:

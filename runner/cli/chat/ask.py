@@ -14,7 +14,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import connecting, session_to_use
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.calls import call_line, question, receipt_line
+from runner.cli.chat.calls import call_line, files_line, question, receipt_line
 from runner.cli.chat.conversation import GOES_ON, INTERRUPT
 from runner.cli.chat.hosting import (
     Streams,
@@ -146,6 +146,8 @@ class _Answer:
             self._write("\n")
 
     def _tell_receipts(self) -> None:
+        if self._turn.files is not None and (line := files_line(self._turn.files)):
+            self._tell(line)
         for line in [receipt_line(receipt) for receipt in self._turn.receipts] or [UNCHANGED]:
             self._tell(line)
 

@@ -9,6 +9,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import clip, neutralise, one_line
+from runner.client import changes
 from runner.client.gateway import wording
 from runner.client.turn import ToolCall
 
@@ -118,6 +119,19 @@ def receipt_line(receipt: gateway_pb2.MemoryReceipt) -> str:
     return f"{line}: {one_line(receipt.reason)}" if receipt.reason else line
 
 
+def files_line(files: gateway_pb2.FileChanges) -> str:
+    """What a turn changed in projects: `✓ changed 1 file, +2 −1: api/a.py`, or `? changes to files
+    are not counted: …`; empty where there is nothing to tell."""
+    line = changes.told(files)
+    return line and f"{'✓' if files.files else '?'} {line}"
+
+
+async def show_files(screen: Screen, files: gateway_pb2.FileChanges | None) -> None:
+    """End a turn with what it changed in projects."""
+    if files is not None and (line := files_line(files)):
+        await screen.line(line, Style.RECEIPT if files.files else Style.NOTICE)
+
+
 async def show_receipts(screen: Screen, receipts: Iterable[gateway_pb2.MemoryReceipt]) -> None:
     """End a turn with its receipts."""
     shown = list(receipts)
@@ -154,11 +168,20 @@ async def show_past(screen: Screen, event: gateway_pb2.HistoryEvent) -> None:
 
 def by_event(
     history: gateway_pb2.SessionHistory,
-) -> list[tuple[gateway_pb2.HistoryEvent, list[gateway_pb2.MemoryReceipt]]]:
-    """The events of a session. The last event of each turn comes with the receipts of the turn."""
+) -> list[
+    tuple[
+        gateway_pb2.HistoryEvent,
+        list[gateway_pb2.MemoryReceipt],
+        gateway_pb2.FileChanges | None,
+    ]
+]:
+    """The events of a session. The last event of each turn comes with the receipts of the turn, and
+    what it changed in projects."""
     last = {event.turn_id: event.sequence for event in history.events}
     found = []
     for event in history.events:
         ends = last[event.turn_id] == event.sequence
-        found.append((event, [r for r in history.receipts if ends and r.turn_id == event.turn_id]))
+        receipts = [r for r in history.receipts if ends and r.turn_id == event.turn_id]
+        files = [f.files for f in history.files if ends and f.turn_id == event.turn_id]
+        found.append((event, receipts, files[0] if files else None))
     return found

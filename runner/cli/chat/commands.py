@@ -12,7 +12,7 @@ from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import find_session
-from runner.cli.chat.calls import in_full, show_receipts
+from runner.cli.chat.calls import files_line, in_full, show_receipts
 from runner.cli.chat.context import context, why
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
@@ -22,6 +22,7 @@ from runner.cli.output import (
     brief_session,
     clip,
     lately,
+    neutralise,
     one_line,
     session_shape,
     status_table,
@@ -29,6 +30,7 @@ from runner.cli.output import (
 )
 from runner.cli.projects import NONE, PROJECTS
 from runner.cli.usage import overview
+from runner.client.changes import names, take_back
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 """Returns the state of the host and its guests."""
@@ -38,6 +40,7 @@ _FOUND_NOTES = 10
 _LISTED_TURNS = 20
 _EVENTS = 200
 _SAID_CELLS = 60
+_DIFF_LINES = 400
 _NO_CHANGE = "nothing that was saved or changed in this session can be undone"
 _TEMPORARY = (
     "temporary: it reads what is remembered, changes nothing, and is erased at its end; /temporary "
@@ -155,19 +158,73 @@ async def _retry(chat: Chat, _: str) -> bool:
     return await chat.conversation.turn("", retry=True)
 
 
-async def _undo(chat: Chat, _: str) -> None:
+async def _diff(chat: Chat, path: str) -> None:
+    """Show what the last turn that changed files did there, of one file where `path` names it."""
+    client, session_id = chat.conversation.client, _begun(chat)
+    found = await client.turn_diff(session_id)
+    await _of_turn(chat, found.turn_id)
+    if path:
+        paths = [each.path for each in found.files.changes if f"/{each.path}".endswith(f"/{path}")]
+        if len(paths) != 1:
+            which = names(paths or [each.path for each in found.files.changes], 0)
+            raise WireError(
+                Code.INVALID_ARGUMENT,
+                f"{'several have that name' if paths else 'no such file changed, but'}: {which}",
+                resolution="/diff PATH, as the receipt names it",
+            )
+        found = await client.turn_diff(session_id, found.turn_id, paths[0])
+    lines = neutralise(found.diff.rstrip("\n")).split("\n")
+    await chat.screen.diff("\n".join(lines[:_DIFF_LINES]))
+    more = len(lines) - _DIFF_LINES
+    if more > 0 or found.cut:
+        told = f"… {more:,} more lines" if more > 0 and not found.cut else "… more lines"
+        await chat.screen.line(f"{told}: /diff PATH shows one file", Style.NOTICE)
+    if line := files_line(found.files):
+        await chat.screen.line(f"{line}; /undo files takes it back", Style.RECEIPT)
+
+
+async def _undo_files(chat: Chat) -> None:
+    restored = await take_back(chat.conversation.client, _begun(chat), chat.screen.ask)
+    for line in restored:
+        await chat.screen.line(f"✓ {line}", Style.RECEIPT)
+    if not restored:
+        await chat.screen.line("○ no file was put back", Style.NOTICE)
+
+
+def _begun(chat: Chat) -> str:
+    if not (session_id := chat.conversation.session_id):
+        raise WireError(Code.FAILED_PRECONDITION, "there is no turn in this session yet")
+    return session_id
+
+
+async def _of_turn(chat: Chat, turn_id: str) -> None:
+    """Say of which turn something is shown."""
+    past = await chat.conversation.client.get_session(chat.conversation.session_id, _EVENTS)
+    said = [one_line(e.text) for e in past.events if (e.turn_id, e.role) == (turn_id, "user")]
+    await chat.screen.status(f"of the turn {clip('> ' + ''.join(said), _SAID_CELLS)}")
+
+
+async def _undo(chat: Chat, what: str) -> None:
     """Undo each change of the last turn that made one, the last one first. A note that the turn
     saved is forgotten; one that somebody has changed since stays as it is."""
+    if what:
+        if what != "files":
+            raise WireError(
+                Code.INVALID_ARGUMENT, f"/undo {what[:20]} is not known", resolution="/undo files"
+            )
+        await _undo_files(chat)
+        return
     conversation, client = chat.conversation, chat.conversation.client
     session_id, undone = conversation.session_id, conversation.undone
     past = await client.get_session(session_id, _EVENTS) if session_id else None
     receipts = past.receipts if past else ()
     done = [each for each in receipts if each.outcome == "done" and each.turn_id not in undone]
+    changed = past is not None and any(each.files.files for each in past.files)
     if past is None or not done:
-        raise WireError(Code.FAILED_PRECONDITION, _NO_CHANGE, resolution="runner memory history")
+        fix = "/undo files takes back changes to files" if changed else "runner memory history"
+        raise WireError(Code.FAILED_PRECONDITION, _NO_CHANGE, resolution=fix)
     turn_id = done[-1].turn_id
-    said = [one_line(e.text) for e in past.events if (e.turn_id, e.role) == (turn_id, "user")]
-    await chat.screen.status(f"of the turn {clip('> ' + ''.join(said), _SAID_CELLS)}")
+    await _of_turn(chat, turn_id)
     versions: dict[str, int] = {}  # of the notes that were undone already
     shown = []
     for change in reversed([each for each in done if each.turn_id == turn_id]):
@@ -185,6 +242,8 @@ async def _undo(chat: Chat, _: str) -> None:
             told.reason = error.brief
         shown.append(told)
     await show_receipts(chat.screen, shown)
+    if changed:
+        await chat.screen.line("/undo files takes back changes to files", Style.NOTICE)
 
 
 def _refusal(note: gateway_pb2.Note | None, change: gateway_pb2.MemoryReceipt, undone: int) -> str:
@@ -333,7 +392,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "temporary": Command("/temporary", "begin a chat that is erased, or end it", _temporary),
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
-    "undo": Command("/undo", "take back what the last turn that changed memory did there", _undo),
+    "diff": Command("/diff [PATH]", "show what the last turn that changed your files did", _diff),
+    "undo": Command(
+        "/undo [files]", "take back what the last turn did to memory, or to your files", _undo
+    ),
     "details": Command("/details", "show the last turn's tool calls in full", _details),
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
@@ -358,7 +420,7 @@ class SlashCommands:
     @property
     def names(self) -> list[str]:
         """Every command as typed, for completion."""
-        return [f"/{name}" for name in COMMANDS]
+        return [*(f"/{name}" for name in COMMANDS), "/undo files"]
 
     @staticmethod
     def recognises(line: str) -> bool:

@@ -14,6 +14,7 @@ from runner.cli.chat.calls import (
     call_line,
     folded,
     question,
+    show_files,
     show_past,
     show_receipts,
 )
@@ -29,7 +30,7 @@ from runner.client.following import (
     started,
 )
 from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id, wording
-from runner.client.turn import ToolCall, TurnSoFar
+from runner.client.turn import ToolCall, TurnSoFar, files_of
 
 INTERRUPT = "interrupted by the person"
 """Why a task is cancelled by Ctrl-C: not only the talk ends, but also the turn."""
@@ -178,7 +179,7 @@ class Conversation:
             await past.line(
                 f"… {earlier:,} earlier turn{'' if earlier == 1 else 's'}", Style.NOTICE
             )
-        for event, receipts in by_event(history):
+        for event, receipts, files in by_event(history):
             if event.turn_id not in shown or (event.turn_id in running and event.role != "user"):
                 continue
             if event.role == "user" and event.turn_id != shown[0]:
@@ -187,6 +188,7 @@ class Conversation:
                 if receipt.turn_id == event.turn_id:
                     past.receipted(receipt.note_id)
             await show_past(past, event)
+            await show_files(past, files)
             if receipts:
                 await show_receipts(past, receipts)
         if shown:
@@ -329,15 +331,15 @@ class Conversation:
             if failed.code == "interrupted" and not failed.receipts:
                 await self._screen.line(_NOT_STORED, Style.FAILURE)
             else:
-                await self._show_receipts(failed.receipts)
+                await self._show_receipts(failed.receipts, files_of(event))
         elif event.HasField("incomplete"):
             ended = event.incomplete
             fix = ended.resolution if ended.reason in ("filtered", "repeated") else _RETRY
             await self._screen.line(self.failure(ended.message, fix), Style.FAILURE)
-            await self._show_receipts(ended.so_far.receipts)
+            await self._show_receipts(ended.so_far.receipts, files_of(event))
             await self._show_cost(ended.so_far)
         elif event.HasField("completed"):
-            await self._show_receipts(event.completed.receipts)
+            await self._show_receipts(event.completed.receipts, files_of(event))
             await self._show_cost(event.completed)
 
     async def _ask(self, approval: gateway_pb2.ApprovalRequested, *, own: bool) -> None:
@@ -378,8 +380,13 @@ class Conversation:
         }
         await self._screen.line(how.get(decided.by, "no longer asked"), Style.NOTICE)
 
-    async def _show_receipts(self, receipts: Sequence[gateway_pb2.MemoryReceipt]) -> None:
-        """End a turn with what memory did. A temporary conversation cannot have changed it."""
+    async def _show_receipts(
+        self,
+        receipts: Sequence[gateway_pb2.MemoryReceipt],
+        files: gateway_pb2.FileChanges | None,
+    ) -> None:
+        """End a turn with what it changed. A temporary conversation cannot have changed memory."""
+        await show_files(self._screen, files)
         if receipts or not self.temporary:
             await show_receipts(self._screen, receipts)
 

@@ -91,6 +91,10 @@ class Screen:
     async def aside(self, text: str) -> None:
         """Show whole lines that are not part of a transcript."""
 
+    async def diff(self, text: str) -> None:
+        """Show a unified diff."""
+        await self.line(text)
+
     async def table(self, table: RenderableType) -> None:
         """Show a rich renderable on its own lines."""
         console = plain_console(file=StringIO(), width=self.width, color_system=None)

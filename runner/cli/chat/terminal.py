@@ -45,6 +45,7 @@ _LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _AGAIN_S: Final = 5.0
 _PASTED_LINES: Final = 10
 _PASTED_CHARS: Final = 2_000
+_IN_DIFF: Final = {"+": "green", "-": "red", "@": "cyan"}
 _YES = frozenset({"y", "yes"})
 
 
@@ -145,6 +146,13 @@ class TerminalScreen(Screen):
 
     async def aside(self, text: str) -> None:
         await self.line(text, Style.NOTICE)
+
+    async def diff(self, text: str) -> None:
+        shown = Text()
+        for line in text.split("\n"):
+            of_head = line.startswith(("+++ ", "--- ", "diff "))
+            shown.append(f"{line}\n", "bold" if of_head else _IN_DIFF.get(line[:1], ""))
+        await self._print(shown)
 
     async def table(self, table: RenderableType) -> None:
         await self._print(table)

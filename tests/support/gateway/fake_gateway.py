@@ -27,8 +27,12 @@ def text(delta: str) -> Event:
     return Event(text=gateway_pb2.TextDelta(text=delta))
 
 
-def completed(whole: str = "", *receipts: gateway_pb2.MemoryReceipt) -> Event:
-    return Event(completed=gateway_pb2.TurnCompleted(text=whole, receipts=receipts))
+def completed(
+    whole: str = "",
+    *receipts: gateway_pb2.MemoryReceipt,
+    files: gateway_pb2.FileChanges | None = None,
+) -> Event:
+    return Event(completed=gateway_pb2.TurnCompleted(text=whole, receipts=receipts, files=files))
 
 
 def failed(message: str, resolution: str = "", code: str = "internal", details: str = "") -> Event:
@@ -113,6 +117,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.saved = gateway_pb2.SaveNoteReply()
         self.context: gateway_pb2.TurnContext | None = None
         self.temporary_is_over = False
+        self.changed_files: dict[str, gateway_pb2.TurnDiffReply] = {}
         self.reviewed = gateway_pb2.ReviewMemoryReply()
         self._server: Server | None = None
 
@@ -203,7 +208,13 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
             raise WireError(Code.NOT_FOUND, f"session not found: {request.session_id}")
         events = self.history.get(request.session_id, [])[-request.limit :]
         return gateway_pb2.SessionHistory(
-            session=self.sessions[request.session_id], events=events, receipts=self.receipts
+            session=self.sessions[request.session_id],
+            events=events,
+            receipts=self.receipts,
+            files=[
+                gateway_pb2.TurnFiles(turn_id=turn_id, files=each.files)
+                for turn_id, each in self.changed_files.items()
+            ],
         )
 
     async def ForgetSession(self, request: Any, context: Any) -> gateway_pb2.ForgetSessionReply:
@@ -296,6 +307,35 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         note.version += 1
         note.text = "as it was"
         return gateway_pb2.UndoChangeReply(done="restored", note=note)
+
+    async def TurnDiff(self, request: Any, context: Any) -> gateway_pb2.TurnDiffReply:
+        """Of one path, the lines of the diff that name it."""
+        self.seen.append(request)
+        if not self.changed_files:
+            raise WireError(Code.NOT_FOUND, "no turn of this session has changed files")
+        turn_id = request.turn_id or [*self.changed_files][-1]
+        found = gateway_pb2.TurnDiffReply()
+        found.CopyFrom(self.changed_files[turn_id])
+        found.turn_id = turn_id
+        if request.path:
+            lines = found.diff.splitlines(keepends=True)
+            found.diff = "".join(line for line in lines if request.path in line)
+        return found
+
+    async def UndoFiles(self, request: Any, context: Any) -> gateway_pb2.UndoFilesReply:
+        """Puts back what tools did and, when told to, the rest."""
+        self.seen.append(request)
+        reply = gateway_pb2.UndoFilesReply(turn_id="undo-1")
+        for each in self.changed_files[request.turn_id].files.changes:
+            if request.paths and each.path not in request.paths:
+                continue
+            if each.by_tool or request.not_only_tools:
+                kind = {"added": "deleted", "deleted": "added"}.get(each.kind, each.kind)
+                reply.restored.add(path=each.path, kind=kind)
+            else:
+                reply.asks.append(each)
+                reply.reasons.append("it changed during this turn, and by no file tool")
+        return reply
 
     async def ReviewMemory(self, request: Any, context: Any) -> gateway_pb2.ReviewMemoryReply:
         self.seen.append(request)

@@ -18,6 +18,7 @@
  * @property {number} events how many of the stream are in it
  * @property {Part[]} parts
  * @property {Message[]} receipts
+ * @property {Message | null} files what it changed in projects
  * @property {Message | null} usage of the answer: tokens, cost and model
  * @property {{message: string, details?: string, resolution?: string, code?: string, notSent?: boolean} | null} problem
  *   why there is no answer, or only a part of one
@@ -38,6 +39,7 @@ export const newTurn = (id, known = {}) => ({
   events: 0,
   parts: [],
   receipts: [],
+  files: null,
   usage: null,
   problem: null,
   ...known,
@@ -68,6 +70,10 @@ export function fromHistory(history) {
     else if (event.incomplete) turn.problem = { message: whyIncomplete(event.incomplete) };
   }
   for (const receipt of history.receipts || []) turns.get(receipt.turn_id)?.receipts.push(receipt);
+  for (const { turn_id, files } of history.files || []) {
+    const turn = turns.get(turn_id);
+    if (turn) turn.files = files;
+  }
   return [...turns.values()];
 }
 
@@ -125,10 +131,11 @@ export function withEvent(turn, event) {
     const { message, resolution, so_far: soFar } = event.incomplete;
     return { ...completed(next, soFar || {}), problem: { message, resolution } };
   } else if (event.failed) {
-    const { code = "", message = "", details = "", resolution = "", receipts } = event.failed;
+    const { code = "", message = "", details = "", resolution = "", receipts, files } = event.failed;
     const stopped = code.toLowerCase() === "cancelled";
     next.problem = stopped ? STOPPED : { message, details, resolution, code };
     next.receipts = receipts || next.receipts;
+    next.files = files || null;
     next.state = "ended";
   }
   return next;
@@ -146,6 +153,7 @@ function completed(turn, done) {
     state: "ended",
     parts: hasText || !done.text ? turn.parts : [...turn.parts, { kind: "text", text: done.text }],
     receipts: done.receipts || turn.receipts,
+    files: done.files || null,
     usage: done,
   };
 }

@@ -9,6 +9,7 @@ import { href } from "../../router.js";
 import { count, fullTime, money, shortTime } from "../../text.js";
 import { html, useState } from "../../view.js";
 import { Approval, ToolCall } from "./calls.js";
+import { ChangedFiles } from "./changed-files.js";
 import { answerOf, isWaiting } from "./turn-state.js";
 import { Why } from "./why.js";
 
@@ -50,6 +51,7 @@ export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
       html`<ul class="receipts" aria-label="What this turn did to memory">
         ${turn.receipts.map((each, index) => html`<${Receipt} key=${index} receipt=${each} />`)}
       </ul>`}
+      ${turn.files && html`<${ChangedFiles} user=${user} session=${session} turn=${turn.id} files=${turn.files} />`}
       ${over &&
       html`<p class="after">
         ${turn.usage && html`<span class="muted">${usageOf(turn.usage)}</span>`}
