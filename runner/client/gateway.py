@@ -260,6 +260,10 @@ class GatewayClient:
         )
         return await _call(self._stub.SetReminder, request)
 
+    async def add_notice(self, notice: gateway_pb2.AddNoticeRequest) -> None:
+        """Put what only the host knows into the person's outbox, once for its key."""
+        await _call(self._stub.AddNotice, notice)
+
     async def answer_call(self, request: gateway_pb2.AnswerCallRequest) -> bool:
         """Give a turn what a tool of this client gave back. False if it no longer waits for it."""
         return (await _call(self._stub.AnswerCall, request)).accepted

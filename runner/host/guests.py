@@ -7,6 +7,7 @@ only then.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 _Reply = TypeVar("_Reply")
 
+_FAILURES_MAX: Final = 20
+_REASON_CHARS: Final = 1_500
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value, *(role.value for role in SERVED))
 
 
@@ -87,6 +90,9 @@ class Guests:
         self._telling = asyncio.Lock()
         self._reports: dict[Role, control_pb2.BoundaryReport] = {}
         self._since = datetime.now(UTC)
+        self._failures: dict[str, gateway_pb2.AddNoticeRequest] = {}
+        """What the agent has not yet heard for the person's outbox, by its key."""
+        self._passing_on: asyncio.Task[None] | None = None
 
         def supervised(
             role: Role,
@@ -102,6 +108,7 @@ class Guests:
                 on_handle=partial(self._record, role),
                 adopt=partial(self._adopt, role),
                 guard=partial(self._guard, role),
+                on_end=partial(self._failed, role),
             )
 
         self.agent = supervised(Role.AGENT, self._prepare_agent, self._attend)
@@ -209,6 +216,27 @@ class Guests:
         await self._watcher.attend(self.agent.current.peer)
         if self._placement.addressed:
             await GatewayClient(channel, "host").set_peers(self._where())
+        await self._pass_failures_on(channel)
+
+    def _failed(self, role: Role, reason: str) -> None:
+        """Keep for the person that a guest has failed: once a day for the same reason."""
+        told = hashlib.blake2b(reason.encode(), digest_size=8).hexdigest()
+        key = f"guest:{role}:{datetime.now(UTC):%Y-%m-%d}:{told}"
+        if len(self._failures) < _FAILURES_MAX:
+            self._failures[key] = gateway_pb2.AddNoticeRequest(
+                kind="guest", text=reason[:_REASON_CHARS], key=key
+            )
+        if role is not Role.AGENT and (channel := self.agent.connection) is not None:
+            self._passing_on = asyncio.create_task(self._pass_failures_on(channel))
+
+    async def _pass_failures_on(self, channel: grpc.aio.Channel) -> None:
+        """Tell the agent what has failed. What it does not hear, it hears when it starts."""
+        try:
+            for key, notice in tuple(self._failures.items()):
+                await GatewayClient(channel, "host").add_notice(notice)
+                self._failures.pop(key, None)
+        except WireError as error:
+            log.info("the agent has not heard what failed: %s", error)
 
     def _require_passed(self, report: control_pb2.BoundaryReport, role: Role) -> None:
         """Raise what keeps a guest from being ready: `NeedsOperator` if its boundary does not hold,

@@ -131,6 +131,8 @@ class Supervisor:
     and no failure ends the supervision.
 
     `adopt` is asked before each start for an equal guest that an earlier runner has left running.
+    `on_end` is told why a guest has ended that was not to, once it had been ready.
+
     `guard` runs beside each guest that is ready, with a connection to it; once it raises, the guest
     is ended.
     """
@@ -144,6 +146,7 @@ class Supervisor:
     shared: Callable[[], AbstractAsyncContextManager[Handle | None]] | None = None
     adopt: Adopt | None = None
     guard: Callable[[grpc.aio.Channel], Awaitable[NoReturn]] | None = None
+    on_end: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self._policy = self.policy or Policy()
@@ -304,6 +307,9 @@ class Supervisor:
             self._note("failed" if fatal or done else "backing_off", reason)
             if first:
                 settled.set_exception(error)
+            else:
+                follows = f"to mend it: {error.resolution}" if done else "it is started again"
+                self.on_end(f"{error.brief}; {follows}")
             if done:
                 return
             await asyncio.sleep(delay)

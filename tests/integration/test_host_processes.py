@@ -14,6 +14,7 @@ import psutil
 import pytest
 from wire.settings import EmbedderSettings
 
+from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.supervisor import Policy
@@ -82,6 +83,17 @@ async def test_a_guest_that_is_frozen_is_replaced(root: Path) -> None:
         second = await until_replaced(running, first.pid)
         assert living(root) == [second.pid]
     assert living(root) == []
+
+
+async def test_an_agent_that_was_killed_tells_it_when_it_is_back(root: Path) -> None:
+    async with Host(config(root), "alice", policy=QUICK, working_directory=root) as running:
+        first = await agent(running)
+        os.kill(first.pid, signal.SIGKILL)
+        await until_replaced(running, first.pid)
+        async with await GatewayClient.open(await running.gateway(), channel_name="cli") as client:
+            (notice,) = (await client.notices(9)).notices
+    assert notice.kind == "guest"
+    assert notice.text == "the agent guest was killed by SIGKILL; it is started again"
 
 
 async def test_a_frozen_guest_does_not_hold_up_the_end(root: Path) -> None:
