@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wire.identity import Party
 from wire.settings import AgentSettings, TypedScope
-from wire.tools import MEMORY_TOOLS, TOOLS
+from wire.tools import FAMILIES, MEMORY_TOOLS, TOOLS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Limits
@@ -29,11 +30,13 @@ from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.notices.outbox import Outbox
 from guest.peers import PeerAddresses, PeerClient
+from guest.projects.changes import Changes
 from guest.projects.rules import ProjectRules
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
+from guest.tools.files.restore import Restorer
 from guest.tools.files.roots import Roots
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.reminders import reminder_tools
@@ -81,9 +84,10 @@ def gateway(
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
     watching = watch_of(roots)
+    changes = changes_of(roots, config.paths.internal, watching)
     delegation = Delegation(memory.conversations, memory.work)
     parts = (config, memory, roots, shell, servers, watching)
-    tools = registry(*parts, delegation=delegation)
+    tools = registry(*parts, changes, delegation=delegation)
     pipeline = offered(config, tools, scrubber, witness, roots)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
@@ -108,7 +112,7 @@ def gateway(
             agent, rest = chosen.agent, (chosen.memory.context_tokens, scrubber.scrub)
             end = watching.end if watching else None
             loops = (
-                TurnLoop(models, memory, own, agent, *rest, end),
+                TurnLoop(models, memory, own, agent, *rest, end, changes),
                 TurnLoop(models, passing, read, for_temporary(agent), *rest, end),
             )
             with suppress(GuestError):  # every turn reports it
@@ -147,6 +151,7 @@ def gateway(
         temporary=Temporary(conversations, reading),
         outbox=outbox,
         delegation=delegation,
+        restorer=Restorer(roots, changes),
     )
 
 
@@ -169,11 +174,12 @@ def registry(
     shell: ShellClient | None,
     servers: "McpServers | None" = None,
     watching: "Watch | None" = None,
+    changes: Changes | None = None,
     delegation: Delegation | None = None,
 ) -> Registry:
     """Every tool that this guest could offer; tools that run commands only with a `shell`, and
-    those of MCP `servers` while these offer them. `watching` watches those that change files.
-    `delegation` has the sub-agents."""
+    those of MCP `servers` while these offer them. `watching` watches those that change files, and
+    `changes` counts what they change. `delegation` has the sub-agents."""
     tools = [
         *tools_of_memory(memory, config.settings.memory.typed_scope),
         *file_tools(roots, roots.paths.told),
@@ -191,22 +197,30 @@ def registry(
     if watching is None:
         return Registry(tools, foreign=foreign)
     return Registry(
-        [watched(each, watching) for each in tools],
-        foreign=lambda: {name: watched(each, watching) for name, each in foreign().items()},
+        [watched(each, watching, changes) for each in tools],
+        foreign=lambda: {
+            name: watched(each, watching, changes) for name, each in foreign().items()
+        },
     )
 
 
-def watched(tool: Tool, watching: "Watch") -> Tool:
-    """`tool`; what its calls may run in a project is moved aside, and told with their answer."""
+def watched(tool: Tool, watching: "Watch", changes: Changes | None = None) -> Tool:
+    """`tool`; what its calls may run in a project is moved aside, and told with their answer. What
+    those of a turn change is counted."""
     reads = tool.name in TOOLS and tool.safety is Safety.READ_ONLY
     if reads or tool.name in MEMORY_TOOLS or tool.in_turn:
         return tool
 
     async def run(context: ToolContext, arguments: Any) -> ToolOutput:
         told: list[str] = []
+        turn = context.turn if context.reply else ""
         try:
-            async with watching.call(context.turn if context.reply else "", told):
+            async with watching.call(turn, told):
+                if changes is not None and turn:
+                    await changes.begin(turn)
                 output = await tool.run(context, arguments)
+                if changes is not None and tool.name in FAMILIES["files"]:
+                    changes.touched(turn, arguments.path)
         except ToolError as error:
             error.notes = (*told, *error.notes)
             raise
@@ -222,6 +236,14 @@ def watch_of(roots: Roots) -> "Watch | None":
     from guest.projects.watch import Watch
 
     return Watch(roots.open_projects)
+
+
+def changes_of(roots: Roots, directory: Path, watching: "Watch | None") -> Changes:
+    """What turns change in projects, kept in a file of this directory; it has begun to look."""
+    path = directory / "changed-files.db"
+    changes = Changes(roots.open_projects, path, watching.moved if watching else ())
+    changes.start()
+    return changes
 
 
 def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:

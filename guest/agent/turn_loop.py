@@ -55,6 +55,7 @@ from guest.agent.waiting import AwaitServer
 from guest.errors import BudgetError, GuestError
 from guest.memory.memory import Memory
 from guest.memory.models import Event, Receipt, SessionNotFound
+from guest.projects.changes import Changes
 from guest.tools.base import Approve, Tool
 from guest.tools.clock import Clock
 from guest.tools.pipeline import ToolPipeline
@@ -79,8 +80,10 @@ class TurnLoop:
         context_tokens: int,
         redact: Callable[[str], str],
         end: Callable[[str], Awaitable[list[str]]] | None = None,
+        changes: Changes | None = None,
     ) -> None:
         self._end = end
+        self._changes = changes
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
         self._models = models
         self._pipeline = pipeline
@@ -204,10 +207,16 @@ class TurnLoop:
             if self._end is not None:
                 for line in await self._end(context.turn):
                     await run.notice(line)
+            files = None
+            if self._changes is not None:
+                ids = (context.session_id, context.turn_id)
+                files = await self._changes.ended(context.turn, *ids)
         ended = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         for receipt in await self._settled(run):
             words = run.ledger.words_of(receipt)
             ended.receipts.append(to_message(receipt, context.turn_id, words))
+        if files is not None:
+            ended.files.CopyFrom(files)
         return outcome
 
     def tools(self, request: TurnRequest) -> list[Tool]:

@@ -24,8 +24,8 @@ from guest.agent.turn import Answer, TurnRequest
 from guest.egress_client import NO_KEY
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
-from guest.gateway.changes import FileReceipts
 from guest.gateway.delegation import Delegation
+from guest.gateway.file_receipts import FileReceipts
 from guest.gateway.files import Files, Transfer
 from guest.gateway.notes import Notes
 from guest.gateway.notices import Notices
@@ -41,6 +41,7 @@ from guest.notices.outbox import Outbox
 from guest.notices.reminders import ReminderLoop
 from guest.peers import PeerAddresses
 from guest.tools.base import ToolContext
+from guest.tools.files.restore import Restorer
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch import CallReporter
@@ -133,6 +134,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
         peers: PeerAddresses | None = None,
         temporary: Temporary,
+        restorer: Restorer,
         outbox: Outbox | None = None,
         delegation: Delegation | None = None,
     ) -> None:
@@ -151,10 +153,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._files = files
-        self._changed = FileReceipts()
+        self._changes = restorer.changes
+        self._changed = FileReceipts(restorer, self._require)
         self._usage = UsageReport(memory.usage, limits)
         self._approvals = Approvals(approval_wait_s)
-        records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
+        records = TurnRecords(
+            *(memory.conversations, memory.receipts, memory.state_of, self._changes)
+        )
         passing = temporary.conversations
         passing_records = TurnRecords(passing.conversations, passing.receipts, passing.state_of)
         self._turns = Turns(
@@ -172,7 +177,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self.reminders = ReminderLoop(memory, outbox)
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
-            *(memory.state_of, pipeline.paths.by_name),
+            *(memory.state_of, pipeline.paths.by_name, self._changes),
         )
         self.temporary = temporary
         self.temporary_sessions = TemporarySessions(
@@ -212,6 +217,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         await self.temporary_sessions.close()
         await self.temporary.conversations.close()
         self._files.close()
+        await asyncio.to_thread(self._changes.close)
         self._witness.close()
 
     async def _forget_session(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:

@@ -26,6 +26,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import TEMPORARY, Event, Session, at
 from guest.memory.notes.receipts import Receipts
 from guest.memory.storage.base import INTEGER_MAX
+from guest.projects.changes import Changes
 from guest.tools.base import ToolContext
 from guest.tools.pipeline import ToolPipeline
 
@@ -48,6 +49,7 @@ class Sessions:
     is_live: Callable[[str], bool]
     state: SessionState
     projects: Mapping[str, VirtualRoot]
+    changes: Changes | None = None
     _chosen: dict[str, str] = field(default_factory=dict)
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
@@ -113,6 +115,7 @@ class Sessions:
             events = found[-limit:]
             turn_ids = sorted({event.turn_id for event in events})
             receipts = await self.receipts.of_turns(session_id, turn_ids)
+            changed = await self.changes.receipts(session_id, turn_ids) if self.changes else {}
             interrupted = await self._interrupted(
                 session_id, [event for event in events if event.turn_id not in going_on]
             )
@@ -121,6 +124,7 @@ class Sessions:
                 events=[convert.event(event, interrupted) for event in events],
                 receipts=[to_message(receipt, turn_id) for turn_id, receipt in receipts],
                 before=events[0].sequence if len(found) > limit else 0,
+                files=[pb.TurnFiles(turn_id=each, files=files) for each, files in changed.items()],
             )
 
         session = await self.conversations.get(session_id)
@@ -144,6 +148,8 @@ class Sessions:
     async def forget(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
         with convert.checked():
             await self.admin.forget(request.session_id)
+        if self.changes is not None:
+            await self.changes.forget(request.session_id)
         self._chosen.pop(request.session_id, None)
         return pb.ForgetSessionReply()
 

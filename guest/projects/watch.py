@@ -129,7 +129,9 @@ class _Seen:
 class _Tree:
     """One project, open as `root`. `before` is what was there when the watch began."""
 
-    def __init__(self, root: int, project: Project, beneath: Beneath | None) -> None:
+    def __init__(
+        self, root: int, project: Project, beneath: Beneath | None, moved: set[str]
+    ) -> None:
         self.path = f"/projects/{project.name}"
         self._root, on_host = root, project.path != self.path
         self._roots = (self.path, project.path.rstrip("/"))
@@ -137,6 +139,7 @@ class _Tree:
         self._lifted = {plain(each) for each in project.lifted}
         self._beneath = beneath or best_beneath(links=False, one_mount=on_host)
         self.before = self._last = _Seen()
+        self.moved = moved
         self._astray = set[str]()
         self._left = set[str]()
         self._known: set[str] | None = None
@@ -479,6 +482,7 @@ class _Tree:
             reason = getattr(error, "strerror", "") or "a link is on the way"
             return f"{self._named(path)} could NOT be moved aside ({reason}): {why}", False, path
         now = _join(above, aside)
+        self.moved.add(_join(self.path, now))
         command = ["mv", "-T", "--", now] if to is None else ["ln", "-sfT", "--", to]
         back = visible_name(shlex.join([*command, path]))
         had = "what was there before is back"
@@ -576,7 +580,11 @@ class Watch:
     def __init__(
         self, projects: Iterable[tuple[int, Project]], beneath: Beneath | None = None
     ) -> None:
-        self._trees = [_Tree(root, each, beneath) for root, each in projects if each.writable]
+        self.moved = set[str]()
+        """Where what was moved aside lies, as virtual paths."""
+        self._trees = [
+            _Tree(root, each, beneath, self.moved) for root, each in projects if each.writable
+        ]
         self._told: dict[str, list[str]] = {}
         self._has_begun = False
         self._lock = threading.Lock()

@@ -23,6 +23,7 @@ from guest.memory.conversations.sessions import SessionState
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event
 from guest.memory.notes.receipts import Receipts
+from guest.projects.changes import Changes
 from guest.tools.base import ToolContext
 
 log = logging.getLogger(__name__)
@@ -113,8 +114,13 @@ class TurnRecords:
     """The turns in one user's store."""
 
     def __init__(
-        self, conversations: Conversations, receipts: Receipts, state: SessionState
+        self,
+        conversations: Conversations,
+        receipts: Receipts,
+        state: SessionState,
+        changes: Changes | None = None,
     ) -> None:
+        self._changes = changes
         self._conversations = conversations
         self._receipts = receipts
         self._state = state
@@ -158,6 +164,10 @@ class TurnRecords:
         outcome = record.outcome
         told = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         told.receipts.extend(receipts)
+        if self._changes is not None:
+            found = await self._changes.receipts(record.session_id, [record.turn_id])
+            for files in found.values():
+                told.files.CopyFrom(files)
         told_events: list[Progress | Outcome] = []
         if not after:
             told_events.append(pb.TurnStarted(session_id=record.session_id, model=record.model))

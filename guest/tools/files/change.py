@@ -62,7 +62,7 @@ def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
             ) from None
         before = roots.existing(location, directory, name)
         must_be_replaceable(location, before)
-        _replace(location, directory, name, content, before)
+        replace(location, directory, name, content, before)
     done = "created" if before is None else "replaced"
     return ToolOutput(
         {"path": location.virtual, "outcome": done, "bytes": len(content)},
@@ -104,7 +104,7 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
             new = new.replace(b"\n", _line_end(content, begin, end))
         changed = content[:begin] + new + content[end:]
         roots.require_room(location, len(changed))
-        _replace(location, directory, name, changed, before)
+        replace(location, directory, name, changed, before)
     line = content.count(b"\n", 0, begin) + 1
     return ToolOutput(
         {"path": location.virtual, "line": line, "bytes": len(changed)},
@@ -207,9 +207,16 @@ def dress(
             os.fchown(descriptor, of.st_uid, of.st_gid)
 
 
-def _replace(
-    location: Location, directory: int, name: str, content: bytes, before: os.stat_result | None
+def replace(
+    location: Location,
+    directory: int,
+    name: str,
+    content: bytes,
+    before: os.stat_result | None,
+    mode: int | None = None,
 ) -> None:
+    """Put a file with this content into its place, with the owner and the mode of what was there
+    `before`, or another `mode`."""
     temporary = f".{secrets.token_hex(8)}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
@@ -217,6 +224,8 @@ def _replace(
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             dress(location, directory, file.fileno(), before)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -34,11 +34,13 @@ from guest.gateway.sessions import Temporary
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.files.backup import Backups
+from guest.projects.changes import Changes
 from guest.projects.rules import ProjectRules
 from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
+from guest.tools.files.restore import Restorer
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
@@ -180,6 +182,7 @@ class Gateways:
     scrubber: Scrubber
     stack: AsyncExitStack
     roots: Roots
+    changes: Changes
     shell: ShellClient | None = None
     witness: CallReporter | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
@@ -214,6 +217,7 @@ class Gateways:
             limits=Limits(self.agent),
             shell_state=self.shell.state if self.shell else None,
             witness=self.witness,
+            restorer=Restorer(self.roots, self.changes),
             **limits,
         )
         self.services[user_id] = service
@@ -267,6 +271,8 @@ async def open_gateways(
         roots = Roots(directories, projects=projects)
         stack.callback(roots.close)
         watching = composition.watch_of(roots)
+        changes = composition.changes_of(roots, path, watching)
+        stack.callback(changes.close)
         models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
         def pipeline_of(memory: Memory, others: Sequence[Tool] = ()) -> ToolPipeline:
@@ -278,7 +284,7 @@ async def open_gateways(
                 *others,
             ]
             if watching is not None:
-                own = [composition.watched(each, watching) for each in own]
+                own = [composition.watched(each, watching, changes) for each in own]
             return ToolPipeline(
                 Registry(
                     own,
@@ -298,12 +304,15 @@ async def open_gateways(
         ) -> TurnLoop:
             tokens = config.settings.context_tokens
             end = watching.end if watching else None
-            return TurnLoop(models, memory, pipeline, settings, tokens, scrubber.scrub, end)
+            return TurnLoop(
+                models, memory, pipeline, settings, tokens, scrubber.scrub, end, changes
+            )
 
         temporary_loop_of = partial(loop_of, settings=composition.for_temporary(agent))
         loops = (loop_of, temporary_loop_of)
         yield Gateways(
-            path, memory, models, agent, pipeline_of, *loops, scrubber, stack, roots, shell
+            *(path, memory, models, agent, pipeline_of, *loops, scrubber, stack, roots),
+            *(changes, shell),
         )
 
 

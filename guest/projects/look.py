@@ -1,0 +1,279 @@
+"""What is in the files of a project, looked at again and again: only what its times say to be
+another one is read anew. Nothing of the project runs, and no link is followed."""
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
+from wire.v1.bootstrap_pb2 import Project
+
+from guest.projects import ignoring
+from guest.projects.git import plain
+from guest.projects.watch import RACY_NS
+
+FILES_MAX: Final = 300_000
+COPIED_MAX_BYTES: Final = 10 * 1024 * 1024
+"""A larger file is known by size and time alone."""
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_Stamp = tuple[int, int] | None
+
+
+class Version(NamedTuple):
+    """A file as it was: "f" with its mode, such as "f644", or "l" for a link; and a digest of what
+    it says, or where it leads. One that is not copied has a digest with a dash before it."""
+
+    kind: str
+    digest: bytes
+
+
+class UnfinishedError(Exception):
+    """A look took too long, or found too much. The message says which."""
+
+
+@dataclass
+class _Place:
+    """A directory: its own stamp, its files with their stamps, what is below, what is ignored."""
+
+    stamp: _Stamp
+    files: dict[str, tuple[_Stamp, Version]]
+    below: list[str]
+    ignored: frozenset[str]
+
+
+@dataclass
+class Differences:
+    """What a look found to be another one than before: each path with what was there. `made` are
+    directories that were not there."""
+
+    files: dict[str, Version | None] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+
+
+class Tree:
+    """The files of one project, open as `root`. `keep` takes the content of each version."""
+
+    def __init__(
+        self,
+        root: int,
+        project: Project,
+        keep: Callable[[bytes, bytes], None],
+        beneath: Beneath | None = None,
+    ) -> None:
+        self.name = project.name
+        self.root = root
+        on_host = project.path != f"/projects/{project.name}"
+        self._beneath = beneath or best_beneath(links=False, one_mount=on_host)
+        self._skipped = {plain(each) for each in (*project.walls, *project.hidden)}
+        self._keep = keep
+        self._places: dict[str, _Place] = {}
+        self._rules: dict[str, tuple[ignoring._Rule, ...]] = {}
+        self._first = True
+
+    @property
+    def ignores(self) -> bool:
+        """Whether something is ignored."""
+        return any(place.ignored for place in self._places.values())
+
+    def version(self, path: str) -> Version | None:
+        """What is at a path, as the last look has seen it."""
+        above, _, name = path.rpartition("/")
+        place = self._places.get(above)
+        return place.files[name][1] if place and name in place.files else None
+
+    def versions(self) -> Iterator[Version]:
+        """Of all files."""
+        return (each for place in self._places.values() for _, each in place.files.values())
+
+    def has_directory(self, path: str) -> bool:
+        return path in self._places
+
+    def stamp(self, path: str) -> _Stamp:
+        """Of what is at a path now; None if there is nothing."""
+        above, _, name = path.rpartition("/")
+        with suppress(OSError, PathEscapeError, ValueError):
+            directory = self._beneath.open(self.root, above or ".", os.O_PATH | os.O_DIRECTORY)
+            try:
+                status = os.lstat(name, dir_fd=directory)
+                return (status.st_ctime_ns, status.st_ino)
+            finally:
+                os.close(directory)
+        return None
+
+    def look(self, until: float | None = None) -> Differences:
+        """Look at all. Raises `UnfinishedError`, with nothing changed, if it is not done `until`
+        then, a time of the monotonic clock."""
+        found, places = Differences(), dict[str, _Place]()
+        if self._first:
+            self._rules.clear()
+            self._read_rules("", ".git/info", "exclude")
+        pending, count = [""], 0
+        while pending:
+            path = pending.pop()
+            if until is not None and time.monotonic() > until:
+                raise UnfinishedError("it took too long to look at all files")
+            try:
+                directory = self._beneath.open(
+                    self.root, path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+                )
+            except PermissionError:  # nobody knows what is there by now
+                if path in self._places:
+                    places[path] = self._places[path]
+                    pending += (_join(path, name) for name in places[path].below)
+                continue
+            except (OSError, PathEscapeError):
+                continue
+            try:
+                places[path] = place = self._look_in(directory, path, found)
+            except OSError:
+                continue
+            finally:
+                os.close(directory)
+            count += len(place.files)
+            if count > FILES_MAX:
+                raise UnfinishedError(f"the project has more than {FILES_MAX:,} files")
+            pending += (_join(path, name) for name in place.below)
+        for path, place in self._places.items():
+            now = places[path].files if path in places else {}
+            for name, (_, version) in place.files.items():
+                if name not in now:
+                    found.files[_join(path, name)] = version
+        found.made = places.keys() - self._places.keys()
+        self._places, self._first = places, False
+        return found
+
+    def _look_in(self, directory: int, path: str, found: Differences) -> _Place:
+        before = self._places.get(path)
+        stamp = _own(os.fstat(directory))
+        if before is None or stamp is None or stamp != before.stamp:
+            return self._listed(directory, path, stamp, before, found)
+        files = before.files
+        try:
+            for name, (was, _) in files.items():
+                status = os.lstat(name, dir_fd=directory)
+                if was != (status.st_ctime_ns, status.st_ino):
+                    break
+            else:
+                return before
+        except FileNotFoundError:
+            pass
+        return self._listed(directory, path, stamp, before, found)
+
+    def _listed(
+        self, directory: int, path: str, stamp: _Stamp, before: _Place | None, found: Differences
+    ) -> _Place:
+        place = _Place(stamp, {}, [], frozenset())
+        if self._first:
+            self._read_rules(path, "", ignoring.FILE, directory)
+        with os.scandir(directory) as entries:
+            listed = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
+        ignored = set()
+        for name, is_directory in listed:
+            whole = _join(path, name)
+            if plain(name) == ".git" or (self._skipped and plain(whole) in self._skipped):
+                continue
+            old = before.files.get(name) if before else None
+            known = old is not None or (before is not None and name in before.below)
+            if not known and self._is_ignored(whole, is_directory=is_directory):
+                ignored.add(name)
+            elif is_directory:
+                place.below.append(name)
+            else:
+                with suppress(OSError):
+                    self._look_at(directory, name, whole, place, old, found)
+        place.ignored = frozenset(ignored)
+        return place
+
+    def _look_at(
+        self,
+        directory: int,
+        name: str,
+        path: str,
+        place: _Place,
+        old: tuple[_Stamp, Version] | None,
+        found: Differences,
+    ) -> None:
+        status = os.lstat(name, dir_fd=directory)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+            return
+        stamp = _own(status)
+        if old is not None and stamp is not None and stamp == old[0]:
+            place.files[name] = old
+            return
+        version, data = version_of(directory, name, status)
+        place.files[name] = (stamp, version)
+        if old is not None and old[1] == version:
+            return
+        if data is not None:
+            self._keep(version.digest, data)
+        found.files[path] = old[1] if old is not None else None
+
+    def _read_rules(self, path: str, below: str, name: str, directory: int | None = None) -> None:
+        with suppress(OSError, PathEscapeError):
+            if directory is None:
+                at = self._beneath.open(self.root, _join(below, name), _FLAGS)
+            else:
+                at = os.open(name, _FLAGS, dir_fd=directory)
+            with os.fdopen(at, "rb") as file:
+                if stat.S_ISREG(os.fstat(at).st_mode):
+                    text = file.read(ignoring.MAX_BYTES).decode(errors="surrogateescape")
+                    self._rules[path] = (*ignoring.rules(text), *self._rules.get(path, ()))
+
+    def _is_ignored(self, path: str, *, is_directory: bool) -> bool:
+        if not self._rules:
+            return False
+        parts = path.split("/")
+        for depth in range(len(parts) - 1, -1, -1):
+            if rules := self._rules.get("/".join(parts[:depth])):
+                said = ignoring.decides(rules, parts[depth:], is_directory=is_directory)
+                if said is not None:
+                    return said
+        return False
+
+
+def version_of(directory: int, name: str, status: os.stat_result) -> tuple[Version, bytes | None]:
+    """What a file or a link is now, with what it says, if that is read."""
+    kind = "l" if stat.S_ISLNK(status.st_mode) else f"f{status.st_mode & 0o777:o}"
+    data = _content(directory, name, status)
+    if data is None:
+        return Version(kind, _unread(status)), None
+    return Version(kind, hashlib.blake2b(data, digest_size=20).digest()), data
+
+
+def _content(directory: int, name: str, status: os.stat_result) -> bytes | None:
+    """What a file says, or where a link leads; None of what is too large, or cannot be read."""
+    if stat.S_ISLNK(status.st_mode):
+        return os.fsencode(os.readlink(name, dir_fd=directory))
+    if status.st_size > COPIED_MAX_BYTES:
+        return None
+    try:
+        with os.fdopen(os.open(name, _FLAGS, dir_fd=directory), "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            data = file.read(COPIED_MAX_BYTES + 1) or b""
+            while len(data) <= COPIED_MAX_BYTES and (more := file.read(COPIED_MAX_BYTES)):
+                data += more
+    except PermissionError:
+        return None
+    return data if len(data) <= COPIED_MAX_BYTES else None
+
+
+def _unread(status: os.stat_result) -> bytes:
+    return f"-{status.st_size} {status.st_mtime_ns} {status.st_ino}".encode()
+
+
+def _own(status: os.stat_result) -> _Stamp:
+    """Is another one for whatever changed; None if it changed so recently that it may change again
+    and be the same."""
+    if status.st_ctime_ns > time.time_ns() - RACY_NS:
+        return None
+    return (status.st_ctime_ns, status.st_ino)
+
+
+def _join(above: str, name: str) -> str:
+    return f"{above}/{name}" if above and name else above or name

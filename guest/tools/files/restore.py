@@ -1,0 +1,181 @@
+"""Takes back what a turn changed in the files of projects: beneath the project, over no link, and
+nothing that has changed since, unless a person wants it."""
+
+import os
+import secrets
+import stat
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
+from typing import Final
+
+from wire.text import visible_name
+from wire.v1 import gateway_pb2 as pb
+
+from guest.errors import ToolError
+from guest.projects.changes import DIRECTORY, LISTED_MAX, Changes
+from guest.projects.file_versions import Changed
+from guest.projects.look import Version, version_of
+from guest.tools.files.change import replace
+from guest.tools.files.roots import Location, Roots
+
+_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SINCE: Final = "it has changed since that turn"
+_JUST_NOW: Final = "it has changed just now"
+_DURING: Final = "it changed during the turn, by a command or by somebody else"
+
+
+class _AsksError(Exception):
+    """A file is left as it is. The message says why."""
+
+
+class Restorer:
+    """Puts files back. Any thread may call."""
+
+    def __init__(self, roots: Roots, changes: Changes) -> None:
+        self._roots = roots
+        self.changes = self._changes = changes
+        self._tops = {project.name: (root, project) for root, project in roots.open_projects}
+
+    def take_back(
+        self,
+        session_id: str,
+        changed: Collection[Changed],
+        *,
+        not_only_tools: bool,
+        overwrite: bool,
+    ) -> pb.UndoFilesReply:
+        """Put back what these files were. Raises `GuestError` if a turn runs that changes files."""
+        reply, turn_id = pb.UndoFilesReply(), f"undo-{uuid.uuid4()}"
+        turn, removed = f"{session_id} {turn_id}", set[str]()
+        with self._roots.changing, self._changes.taking_back(turn):
+            for each in changed:
+                if DIRECTORY in (each.before, each.after):
+                    continue
+                try:
+                    self._put_back(each, not_only_tools=not_only_tools, overwrite=overwrite)
+                    self._changes.touched(turn, each.whole)
+                    removed |= {each.whole} if each.before is None else set()
+                except (_AsksError, ToolError, OSError) as error:
+                    if len(reply.asks) < LISTED_MAX:
+                        reply.asks.append(self._changes.change(each))
+                        reply.reasons.append(getattr(error, "strerror", "") or str(error))
+                        if not isinstance(error, _AsksError):
+                            reply.asks[-1].undoable = False
+            for each in sorted(changed, key=lambda each: -each.path.count("/")):
+                if each.after == DIRECTORY and any(
+                    path.startswith(f"{each.whole}/") for path in removed
+                ):
+                    self._remove_empty(each)
+            receipt = self._changes.end(turn, session_id, turn_id)
+        if receipt is not None and receipt.files:
+            reply.turn_id = turn_id
+            reply.restored.extend(receipt.changes)
+        return reply
+
+    def _put_back(self, each: Changed, *, not_only_tools: bool, overwrite: bool) -> None:
+        if each.project not in self._tops or not self._tops[each.project][1].writable:
+            raise ToolError(f"the project {each.project} is not open, or can only be read")
+        now = self._changes.version(each)
+        if now == each.before:
+            return
+        data = self._changes.versions.data(each.before)
+        if each.before is not None and data is None:
+            raise ToolError("what it was is not kept: too large, too old, or not readable")
+        if now != each.after and not overwrite:
+            raise _AsksError(_SINCE)
+        if not (each.by_tool or not_only_tools):
+            raise _AsksError(_DURING)
+        location = self._roots.paths.parse(each.whole)
+        with self._directory(each.project, location, create=each.before is not None) as directory:
+            name = location.parts[-1]
+            self._roots.must_be_changeable(location, directory, name)
+            status = self._as_seen(directory, name, now)
+            if each.before is None:
+                os.unlink(name, dir_fd=directory)
+            elif each.before.kind == "l":
+                self._link(directory, location, data or b"")
+            else:
+                self._roots.require_room(location, len(data or b""))
+                regular = status if status and stat.S_ISREG(status.st_mode) else None
+                mode = int(each.before.kind[1:], 8)
+                replace(location, directory, name, data or b"", regular, mode)
+
+    @staticmethod
+    def _as_seen(directory: int, name: str, now: Version | None) -> os.stat_result | None:
+        """What is there, which must be what the last look has seen."""
+        try:
+            status = os.lstat(name, dir_fd=directory)
+        except FileNotFoundError:
+            if now is not None:
+                raise _AsksError(_JUST_NOW) from None
+            return None
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+            raise ToolError("something else than a file is there now")
+        if version_of(directory, name, status)[0] != now:
+            raise _AsksError(_JUST_NOW)
+        return status
+
+    def _link(self, directory: int, location: Location, data: bytes) -> None:
+        target = os.fsdecode(data)
+        place = list(location.parts[:-1])
+        for part in target.split("/"):
+            if part == ".." and place:
+                place.pop()
+            elif part == ".." or target.startswith("/"):
+                raise ToolError(f"it was a link that leads out: {visible_name(target)}")
+            elif part not in ("", "."):
+                place.append(part)
+        temporary = f".{secrets.token_hex(8)}.partial"
+        os.symlink(target, temporary, dir_fd=directory)
+        try:
+            if os.geteuid() == 0:
+                of = os.fstat(directory)
+                with suppress(PermissionError):
+                    os.chown(
+                        *(temporary, of.st_uid, of.st_gid), dir_fd=directory, follow_symlinks=False
+                    )
+            os.rename(temporary, location.parts[-1], src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+
+    @contextmanager
+    def _directory(self, project: str, location: Location, *, create: bool) -> Iterator[int]:
+        """The directory that a file is in, opened over no link and into no other file system."""
+        top = self._tops[project][0]
+        device = os.fstat(top).st_dev
+        here = os.open(".", _FLAGS, dir_fd=top)
+        try:
+            for part in location.parts[:-1]:
+                try:
+                    below = os.open(part, _FLAGS, dir_fd=here)
+                except FileNotFoundError:
+                    if not create:
+                        raise
+                    self._roots.must_be_changeable(location, here, part)
+                    os.mkdir(part, 0o755, dir_fd=here)
+                    below = os.open(part, _FLAGS, dir_fd=here)
+                    if os.geteuid() == 0:
+                        of = os.fstat(here)
+                        with suppress(PermissionError):
+                            os.fchown(below, of.st_uid, of.st_gid)
+                except NotADirectoryError:
+                    raise ToolError("a link or a file is where its directory was") from None
+                os.close(here)
+                here = below
+                if os.fstat(here).st_dev != device:
+                    raise ToolError("another file system is mounted where its directory was")
+            yield here
+        finally:
+            os.close(here)
+
+    def _remove_empty(self, each: Changed) -> None:
+        with suppress(OSError, ToolError):
+            location = self._roots.paths.parse(each.whole)
+            with self._directory(each.project, location, create=False) as directory:
+                name = PurePosixPath(each.path).name
+                self._roots.must_be_changeable(location, directory, name)
+                os.rmdir(name, dir_fd=directory)
