@@ -38,6 +38,7 @@ from guest.tools.files import file_tools
 from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.restore import Restorer
 from guest.tools.files.roots import Roots
+from guest.tools.grants import Grants
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.reminders import reminder_tools
 from guest.tools.memory.typed import typed_memory_tools
@@ -280,4 +281,5 @@ def offered(
         witness=witness,
         paths=roots.paths if roots else None,
         rules=rules,
+        grants=Grants(config.paths.internal / "grants.json", witness),
     )

@@ -246,6 +246,7 @@ class Recording:
         self._told: bool | None = None
         self.outcome = ""
         self.asked = False  # whether a person was asked before it ran
+        self.granted = ""  # what a person has allowed before, if that allowed it
 
     async def begin(self, about: str) -> None:
         """Tell that the call is about to run. Raises like `CallReporter.begin`."""
@@ -267,6 +268,7 @@ class Recording:
                     duration_ms=duration_ms,
                     note_ids=note_ids,
                     asked=self.asked,
+                    granted=self.granted,
                 )
             )
 

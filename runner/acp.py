@@ -7,7 +7,7 @@ workspace, or in the folder that the editor has open, where that is a project.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from importlib.metadata import version
 from typing import Any, Final
@@ -311,7 +311,7 @@ class EditorAgent:
                 status="pending",
                 content=[acp.tool_content(acp.text_block(_verbatim(question)))],
             )
-            return await self._allowed(session_id, call)
+            return await self._answer(session_id, call) > 0
 
         try:
             lines = await take_back(self._gateway, session_id, ask)
@@ -392,16 +392,30 @@ class EditorAgent:
             diff = acp.tool_diff_content(path, found.after, old)
             await self._editor.session_update(session_id, updates.changed(change.path, diff))
 
-    async def _allowed(self, session_id: str, call: schema.ToolCallUpdate) -> bool:
-        answer = await self._editor.request_permission(session_id, call, _OPTIONS)
-        return getattr(answer.outcome, "option_id", None) == _ALLOW
+    async def _answer(
+        self, session_id: str, call: schema.ToolCallUpdate, offers: Sequence[str] = ()
+    ) -> int:
+        """0 for a no, 1 for a yes; more for a yes with an offer, the first of which is 2."""
+        always = [
+            schema.PermissionOption(
+                option_id=f"{_ALLOW}-{number}", name=f"From now on: {offer}", kind="allow_always"
+            )
+            for number, offer in enumerate(offers, 1)
+        ]
+        options = [_OPTIONS[0], *always, *_OPTIONS[1:]]
+        answer = await self._editor.request_permission(session_id, call, options)
+        yes = [_ALLOW, *(each.option_id for each in always)]
+        chosen = getattr(answer.outcome, "option_id", None)
+        return yes.index(chosen) + 1 if chosen in yes else 0
 
     async def _ask(
         self, session_id: str, approval: pb.ApprovalRequested, call: schema.ToolCallUpdate
     ) -> None:
         """Ask in the editor; whoever decides elsewhere first has decided."""
-        approved = await self._allowed(session_id, call)
-        await self._gateway.decide(approval.approval_id, approved=approved)
+        answer = await self._answer(session_id, call, approval.offers)
+        await self._gateway.decide(
+            approval.approval_id, approved=answer > 0, offer=max(answer - 1, 0)
+        )
 
 
 def _read(prompt: list[Block]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.calls import Call
-from runner.cli import notices
+from runner.cli import approvals, notices
 from runner.cli.memory import output as memory
 from runner.cli.operation import audit, credentials, doctor, egress, status, users
 from runner.cli.output import HIT, SHAPES, SIMILAR, Shape, as_json, session_shape
@@ -25,6 +25,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SNAPSHOT: Final = ROOT / "tests" / "contract" / "commands.json"
 
 LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
+    "approvals": (approvals.GRANTS, gateway_pb2.Grant),
     "access keys": (egress.KEYS, egress_pb2.EgressCredential),
     "checks": (doctor.CHECKS, control_pb2.BoundaryCheck),
     "calls": (audit.CALLS, Call),

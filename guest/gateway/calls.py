@@ -10,7 +10,7 @@ from guest.errors import ToolError
 from guest.gateway.sessions import Sessions
 from guest.gateway.turns.approvals import OPEN_MAX, Approval, Approvals
 from guest.memory.models import now
-from guest.tools.base import Approve, Tool, ToolContext
+from guest.tools.base import Approve, Offer, Tool, ToolContext
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.results import result_schema
 
@@ -67,8 +67,8 @@ class ToolCalls:
         caller = await self._sessions.within(caller)
         waiting: list[pb.ApprovalRequested] = []
 
-        async def ask(_: ToolContext, tool: Tool, question: str) -> bool:
-            waiting.append(self._ask(caller, tool.name, question))
+        async def ask(context: ToolContext, tool: Tool, question: str) -> bool:
+            waiting.append(self._ask(caller, tool.name, question, context.offers))
             raise ToolError(f"{tool.name} waits for a person")
 
         async def use(_: ToolContext, tool: Tool, question: str) -> bool:
@@ -85,9 +85,11 @@ class ToolCalls:
             approval=waiting[0] if waiting else None,
         )
 
-    def _ask(self, caller: ToolContext, tool: str, question: str) -> pb.ApprovalRequested:
+    def _ask(
+        self, caller: ToolContext, tool: str, question: str, offers: tuple[Offer, ...]
+    ) -> pb.ApprovalRequested:
         approval = self._approvals.ask(
-            tool, question, session_id=caller.session_id, channel=caller.channel
+            tool, question, session_id=caller.session_id, channel=caller.channel, offers=offers
         )
         for approval_id, asked in tuple(self._asked.items()):
             if now() >= asked.approval.request.expires_at or len(self._asked) >= OPEN_MAX:

@@ -42,6 +42,7 @@ from guest.notices.reminders import ReminderLoop
 from guest.peers import PeerAddresses
 from guest.tools.base import ToolContext
 from guest.tools.files.restore import Restorer
+from guest.tools.grants import session
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.watch import CallReporter
@@ -156,7 +157,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._changes = restorer.changes
         self._changed = FileReceipts(restorer, self._require)
         self._usage = UsageReport(memory.usage, limits)
-        self._approvals = Approvals(approval_wait_s)
+        self._approvals = Approvals(approval_wait_s, pipeline.grants)
         records = TurnRecords(
             *(memory.conversations, memory.receipts, memory.state_of, self._changes)
         )
@@ -234,6 +235,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         await _stop_summaries(self._loops.values(), session_id)
         reply = await self._sessions_with(session_id).forget(request)
         self._turns.forget(session_id)
+        self._pipeline.grants.drop(session(session_id))
         for pipeline in (self._pipeline, self.temporary.pipeline):
             pipeline.forget(self._user_id, session_id)
         return reply
@@ -367,7 +369,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             )
             session_id = (await self._sessions.create(wanted)).session_id
         project = context.project or await self._sessions.project_of(session_id)
-        context = replace(context, user_id=self._user_id, session_id=session_id, project=project)
+        context = replace(
+            context,
+            user_id=self._user_id,
+            session_id=session_id,
+            project=project,
+            schedule=request.origin.schedule_id if request.origin else "",
+        )
         return await self._turns.start(replace(request, context=context, model=model), loop)
 
     async def _require(self, session_id: str) -> str:
@@ -393,10 +401,21 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     @_rpc
     async def Decide(self, request: pb.DecideRequest) -> pb.DecideReply:
         channel = request.channel or validation.CHANNEL
-        accepted = self._approvals.decide(
-            request.approval_id, approved=request.approved, channel=channel
+        accepted = await self._approvals.decide(
+            request.approval_id, approved=request.approved, channel=channel, offer=request.offer
         )
         return pb.DecideReply(accepted=accepted)
+
+    @_rpc
+    async def ListGrants(self, request: pb.ListGrantsRequest) -> pb.ListGrantsReply:
+        found = self._pipeline.grants.list(request.session_id and session(request.session_id))
+        return pb.ListGrantsReply(grants=[convert.message(pb.Grant, each) for each in found])
+
+    @_rpc
+    async def WithdrawGrant(self, request: pb.WithdrawGrantRequest) -> pb.WithdrawGrantReply:
+        channel = request.channel or validation.CHANNEL
+        withdrawn = await self._pipeline.grants.withdraw(request.grant_id, channel)
+        return pb.WithdrawGrantReply(withdrawn=withdrawn)
 
     @_rpc
     async def CancelTurn(self, request: pb.CancelTurnRequest) -> pb.CancelTurnReply:

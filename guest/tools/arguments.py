@@ -318,7 +318,7 @@ _TOLD_CHARS: Final = 500
 
 def asked_text(tool: str, arguments_json: str, question: str = "") -> str:
     """What a person decides on: a question in one line, and below it `arguments_text`."""
-    asked = _exact(question or f"allow {tool}?").replace("\n", "<U+000A>")
+    asked = exact(question or f"allow {tool}?").replace("\n", "<U+000A>")
     return "\n".join([asked, *_lines(arguments_json)])
 
 
@@ -336,7 +336,7 @@ def told(arguments_json: str, name: str) -> str:
     value = _read(arguments_json).get(name)
     if not isinstance(value, str):
         return ""
-    lines = (_exact(" ".join(each.split())) for each in value.splitlines())
+    lines = (exact(" ".join(each.split())) for each in value.splitlines())
     line = " ⏎ ".join(filter(None, lines))
     return shortened(line, _TOLD_CHARS)
 
@@ -346,12 +346,12 @@ def _lines(arguments_json: str) -> Iterator[str]:
     if not given and arguments_json.strip() not in ("", "{}"):
         given = {"arguments": arguments_json}
     for name, value in given.items():
-        shown = name if _PLAIN_NAME.fullmatch(name) else _exact(_json(name))
+        shown = name if _PLAIN_NAME.fullmatch(name) else exact(_json(name))
         if isinstance(value, str):
             yield f"  {shown}"
-            yield from (f"  │ {line}" for line in _exact(value).split("\n"))
+            yield from (f"  │ {line}" for line in exact(value).split("\n"))
         else:
-            yield f"  {shown} {_exact(_json(value))}"
+            yield f"  {shown} {exact(_json(value))}"
 
 
 def _read(arguments_json: str) -> dict[str, Any]:
@@ -366,6 +366,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _exact(text: str) -> str:
+def exact(text: str) -> str:
+    """`text` with names for what cannot be seen."""
     shown = _UNCLEAR.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
     return _BLANKS_AT_END.sub(lambda found: "␠" * len(found[0]), shown)

@@ -42,6 +42,15 @@ class Reply:
     deletes: tuple[str, ...] = ()
 
 
+class Offer(NamedTuple):
+    """What a person can allow besides the call that they are asked about, in their words. `mark`
+    stands for it; `command` is what the command policy must permit, if it is one."""
+
+    text: str
+    mark: str
+    command: str
+
+
 @dataclass(frozen=True)
 class ToolContext:
     """The caller of a tool, passed to every call.
@@ -56,6 +65,8 @@ class ToolContext:
     meanwhile. `reply` is None for a call from outside of a turn. With `local` the model has read
     what stays on this machine. `project_tag` is that of notes of the session's project, and with
     `keeps_notes` all new ones get it.
+    `schedule` is the one for which the turn runs. `offers` is what a
+    person who is asked about the call can allow with it.
     """
 
     user_id: str
@@ -74,6 +85,8 @@ class ToolContext:
     project: str = ""
     project_tag: str = ""
     keeps_notes: bool = False
+    schedule: str = ""
+    offers: tuple[Offer, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def turn(self) -> str:

@@ -232,6 +232,23 @@ class CommandPolicy:
                     self._check_denied(simple.assignments, simple.words, depth)
 
 
+def plain_words(command: str) -> tuple[str, ...]:
+    """The words of a command that says all it does; none where it does not: where a shell would
+    fill something in or send it elsewhere, where there are several, where it sets a variable, or
+    where its program starts another one or is another one by now."""
+    try:
+        parsed = parse(command)
+        [_] = parsed.commands
+        words = _executable(parsed)
+        _check_what_the_shell_evaluates((), words)
+    except (ToolError, UncertainError, ValueError):
+        return ()
+    hides = _RUNNERS | _OPAQUE | _READERS | _RENAMERS | {".", "source", "command"}
+    if parsed.operator or parsed.keyword or basename(words[0]) in hides:
+        return ()
+    return words
+
+
 def _executable(parsed: Parsed) -> tuple[str, ...]:
     """The words of a command that needs no shell. Raises `ToolError` for one that does."""
     needed = ""

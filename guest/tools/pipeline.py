@@ -24,10 +24,20 @@ from guest.errors import GuestError, ToolError
 from guest.memory.models import READ
 from guest.projects.rules import ProjectRules
 from guest.tools.arguments import check
-from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
+from guest.tools.base import (
+    Approve,
+    Arguments,
+    Offer,
+    Safety,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    ToolResult,
+)
 from guest.tools.clock import Clock
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files.roots import VirtualPaths
+from guest.tools.grants import Grants, offers
 from guest.tools.output import HostPaths, Reader, Renderer, first_words
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
@@ -135,7 +145,7 @@ class Gate:
         arguments_json: str,
         approve: Approve | None,
         *,
-        must_ask: bool = False,
+        must_ask: bool,
     ) -> None:
         """Return if the call may run; otherwise raise `ToolError` with the reason."""
         if tool.name in self._disabled:
@@ -148,7 +158,7 @@ class Gate:
             raise ToolError(f"{tool.name} could change something, and this conversation only reads")
         if tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny":
             raise ToolError(f"{tool.name} is not permitted by the operator")
-        if not must_ask and not self.asks(tool):
+        if not must_ask:
             return
         if approve is None:
             raise ToolError(f"{tool.name} needs approval, and nobody is here to give it")
@@ -220,6 +230,7 @@ class ToolPipeline:
         witness: CallReporter | None = None,
         paths: VirtualPaths | None = None,
         rules: ProjectRules | None = None,
+        grants: Grants | None = None,
     ) -> None:
         self.paths = paths or VirtualPaths()
         self.rules = rules
@@ -229,6 +240,8 @@ class ToolPipeline:
             log.warning("tools.disabled names no tool: %s", ", ".join(sorted(unknown)))
         self._gate = Gate(disabled, approval)
         self._commands = commands or CommandPolicy()
+        self.grants = grants or Grants()
+        self.grants.restrict(lambda grant: self._permits(grant.command))
         self._scrubber = scrubber
         self._placeholders = Placeholders()
         self._render = Renderer(
@@ -318,6 +331,7 @@ class ToolPipeline:
             text = self._render.error(error, self._reader(ctx))
             summary = self._render.line(str(error))
             material = tuple(map(self._render.line, error.material))
+            summary = f"{summary}; {record.granted}" if record.granted else summary
             return ToolResult(text, True, summary, _ms(began), material, error.code, tuple(read))
         except WireError as error:
             log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))
@@ -338,6 +352,7 @@ class ToolPipeline:
         finally:
             self._log_call(ctx, tool, began, outcome, record, output)
         summary = self._render.line(output.summary or "done")
+        summary = f"{summary}; {record.granted}" if record.granted else summary
         material = tuple(map(self._render.line, output.material))
         return ToolResult(
             *(rendered.text, False, summary, _ms(began), material),
@@ -367,9 +382,14 @@ class ToolPipeline:
         checked = check(tool, arguments, shown, remarks, self.paths.of_session(ctx.project))
         await record.begin(self._audit_subject(tool, checked))
         asked = await tool.asks(ctx, checked) if tool.asks and ctx.reply is not None else {}
-        record.asked = (bool(asked) or self._gate.asks(tool)) and approve is not None
+        offered = () if asked or not self._gate.asks(tool) else self._offers(ctx, tool, checked)
+        if grant := self.grants.allowing(ctx, offered):
+            record.granted = grant.told(ctx.time_zone)
+        must_ask = bool(asked) or (self._gate.asks(tool) and grant is None)
+        record.asked = must_ask and approve is not None
         question = self._named(asked) if asked else self._question(checked)
-        await self._gate.admit(ctx, tool, question, approve, must_ask=bool(asked))
+        asking = replace(ctx, offers=offered if ctx.session_id else ())
+        await self._gate.admit(asking, tool, question, approve, must_ask=must_ask)
         in_files = check_paths(tool, checked, self.paths)
         if tool.command:
             self._commands.check(getattr(checked, tool.command))
@@ -381,6 +401,18 @@ class ToolPipeline:
             remarks = [*(remarks or ()), *await asyncio.to_thread(list, nearer)]
         output = replace(output, notes=(*output.notes, *(remarks or ())))
         return output, in_files
+
+    def _offers(self, ctx: ToolContext, tool: Tool, checked: Arguments) -> tuple[Offer, ...]:
+        """What a person can allow besides this call, of what the policy permits."""
+        found = offers(tool, checked, partial(self._render.text, reader=self._reader(ctx)))
+        return tuple(each for each in found if self._permits(each.command))
+
+    def _permits(self, command: str) -> bool:
+        try:
+            self._commands.check(command)
+        except ToolError:
+            return not command
+        return True
 
     def _with_secrets(self, ctx: ToolContext, tool: Tool, checked: Arguments) -> Arguments:
         """The arguments with the secrets in place of their placeholders, where they are stored.

@@ -49,7 +49,7 @@ class Call:
 
     `about` is the command, the path or the note's id that it was made with, without secrets; empty
     where that would tell the text of a note. `notes` are the ids of notes that it changed. `asked`:
-    a person was asked before it ran.
+    a person was asked before it ran; `granted`: what one had allowed before, which allowed it.
     `number` is its line in the log, and what a cursor of `Calls.list` means.
     """
 
@@ -68,6 +68,7 @@ class Call:
     duration_ms: int = 0
     notes: tuple[str, ...] = ()
     asked: bool = False
+    granted: str = ""
 
     @classmethod
     def of(cls, begin: LogLine, end: LogLine | None = None) -> Self:
@@ -95,6 +96,7 @@ class Call:
             duration_ms=ended.get("duration_ms", 0),
             notes=tuple(ended.get("notes", ())),
             asked=ended.get("asked") is True,
+            granted=ended.get("granted", ""),
         )
 
 

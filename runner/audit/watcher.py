@@ -43,7 +43,7 @@ _DURATION_MAX_MS: Final = 2**31
 _ID: Final = re.compile(ID_PATTERN, re.ASCII)
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}", re.ASCII)
 _SAFETIES: Final = ("read_only", "side_effecting", "privileged", "")
-_ACTORS: Final = ("agent", "automatic")
+_ACTORS: Final = ("agent", "automatic", "person")
 _OUTCOMES: Final = ("ok", "refused", "failed", "cancelled")
 
 
@@ -233,6 +233,7 @@ class CallRecorder(GuestWatcher):
             duration_ms=min(ended.duration_ms, _DURATION_MAX_MS),
             notes=[fitting(_ID, each) for each in ended.note_ids[:_NOTES_MAX]],
             **({"asked": True} if ended.asked else {}),
+            **({"granted": visible_name(ended.granted[:_ABOUT_CHARS])} if ended.granted else {}),
         )
 
     def close_open(self) -> None:

@@ -74,6 +74,7 @@ _GROUPS: Final = {
         "Find, write, correct and forget what an agent remembers; back it up and move it.",
     ),
     "access": ("operation.access", "Manage access for people without this account."),
+    "approvals": ("approvals", "List and withdraw what you allowed for more than one call."),
     "audit": (
         "operation.audit",
         "Show every call of a tool, and check that nobody has changed the record.",

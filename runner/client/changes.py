@@ -44,7 +44,7 @@ def short(path: str) -> str:
 
 
 async def take_back(
-    agent: GatewayClient, session_id: str, ask: Callable[[str], Awaitable[bool]]
+    agent: GatewayClient, session_id: str, ask: Callable[[str], Awaitable[int]]
 ) -> list[str]:
     """Put back what the session's last turn that changed files has changed by tools, and the rest
     if a person agrees, whom `ask` asks. Returns a line for each file. Raises `WireError`."""

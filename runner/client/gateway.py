@@ -214,10 +214,11 @@ class GatewayClient:
         reply = await _call(self._stub.ListApprovals, gateway_pb2.ListApprovalsRequest())
         return list(reply.approvals)
 
-    async def decide(self, approval_id: str, *, approved: bool) -> bool:
-        """Decide on a call that waits. False if nobody waits for it any more."""
+    async def decide(self, approval_id: str, *, approved: bool, offer: int = 0) -> bool:
+        """Decide on a call that waits, with `offer` also for others of the session. False if nobody
+        waits for it any more."""
         request = gateway_pb2.DecideRequest(
-            approval_id=approval_id, approved=approved, channel=self._name
+            approval_id=approval_id, approved=approved, channel=self._name, offer=offer
         )
         return (await _call(self._stub.Decide, request)).accepted
 
@@ -263,6 +264,16 @@ class GatewayClient:
     async def add_notice(self, notice: gateway_pb2.AddNoticeRequest) -> None:
         """Put what only the host knows into the person's outbox, once for its key."""
         await _call(self._stub.AddNotice, notice)
+
+    async def list_grants(self, session_id: str = "") -> list[gateway_pb2.Grant]:
+        """What was allowed for more than one call, oldest first."""
+        request = gateway_pb2.ListGrantsRequest(session_id=session_id)
+        return list((await _call(self._stub.ListGrants, request)).grants)
+
+    async def withdraw_grant(self, grant_id: str) -> bool:
+        """Take back what was allowed. False if it did not stand any more."""
+        request = gateway_pb2.WithdrawGrantRequest(grant_id=grant_id, channel=self._name)
+        return (await _call(self._stub.WithdrawGrant, request)).withdrawn
 
     async def answer_call(self, request: gateway_pb2.AnswerCallRequest) -> bool:
         """Give a turn what a tool of this client gave back. False if it no longer waits for it."""

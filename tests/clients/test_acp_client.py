@@ -27,6 +27,7 @@ class Editor:
     """What an editor shows, and what its person answers."""
 
     allow: bool = True
+    always: str = ""
     updates: list[Any] = field(default_factory=list)
     asked: list[schema.ToolCallUpdate] = field(default_factory=list)
     asking: asyncio.Event = field(default_factory=asyncio.Event)
@@ -49,7 +50,8 @@ class Editor:
         if not self.answers:
             await asyncio.sleep(60)
         kind = "allow_once" if self.allow else "reject_once"
-        chosen = next(each.option_id for each in options if each.kind == kind)
+        kind = "allow_always" if self.always else kind
+        chosen = next(e.option_id for e in options if e.kind == kind and self.always in e.name)
         outcome = schema.AllowedOutcome(option_id=chosen, outcome="selected")
         return schema.RequestPermissionResponse(outcome=outcome)
 
@@ -140,6 +142,20 @@ async def test_a_command_waits_for_the_person_at_the_editor(house: Household, al
         assert title == "echo one && echo two"
         assert status == ("completed" if allow else "failed")
         assert ("one\ntwo" in editor.said()) == allow
+
+
+@pytest.mark.client(EDITOR, "allows commands that begin alike for a session, once")
+async def test_an_editor_allows_more_than_one_command(house: Household) -> None:
+    editor = Editor(always="commands that begin with `ls` in /shared")
+    async with opened(house, editor) as agent:
+        session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+        await say(agent, session, "run ls -l")
+        await say(agent, session, "run ls -a")
+        assert len(editor.asked) == 1
+        assert [status for _, status in editor.calls()] == ["completed"] * 2
+        elsewhere = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+        await say(agent, elsewhere, "run ls -a")
+        assert len(editor.asked) == 2
 
 
 @pytest.mark.client(EDITOR, "stops what it asked for")

@@ -258,6 +258,9 @@ _INSTALLS: Final = "installs gigabytes from an index"
 
 _PROJECTS: Final = "tests/e2e/test_projects.py"
 NOT_HERE: Final[Mapping[str, str]] = {
+    "runner approvals list": "tests/e2e/test_asked_once.py",
+    "runner approvals withdraw ID": "tests/e2e/test_asked_once.py",
+    "runner audit list --json": "tests/e2e/test_asked_once.py",
     "make setup-dev": _CI,
     "make serve": "what it runs is played in AN_OPERATOR",
     "make test": _CI,

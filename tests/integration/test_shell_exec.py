@@ -55,7 +55,7 @@ class Watcher(Screen):
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
         self.lines.append(text)
 
-    async def ask(self, question: str) -> bool:
+    async def ask(self, question: str, offers: int = 0) -> int:
         self.questions.append(question)
         return self.answer
 

@@ -17,6 +17,8 @@ from guest.agent.turn import Answer, Emit
 from guest.errors import GuestError
 from guest.memory.models import at, now
 from guest.tools.arguments import asked_text
+from guest.tools.base import Offer
+from guest.tools.grants import Grants, session
 
 OPEN_MAX: Final = 256
 """How many calls may wait at once."""
@@ -25,16 +27,19 @@ OPEN_MAX: Final = 256
 @dataclass(eq=False)
 class Approval:
     """A call that waits. `request` is what a person is shown, `decided` what came of it, and what
-    those who follow are shown then."""
+    those who follow are shown then. `offers` is what they can allow besides."""
 
     request: pb.ApprovalRequested
+    offers: tuple[Offer, ...] = ()
     decided: "asyncio.Future[pb.ApprovalDecided]" = field(default_factory=asyncio.Future)
 
 
 class Approvals:
-    """The open approvals of one user; each is refused after `wait_s` seconds without an answer."""
+    """The open approvals of one user; each is refused after `wait_s` seconds without an answer.
+    What a person allows for a session is kept in `grants`."""
 
-    def __init__(self, wait_s: float) -> None:
+    def __init__(self, wait_s: float, grants: Grants | None = None) -> None:
+        self.grants: Final = grants or Grants()
         self._open: dict[str, Approval] = {}
         self.wait_s: Final = wait_s
         self.on_ask: Callable[[Approval], None] = lambda _: None
@@ -48,6 +53,7 @@ class Approvals:
         session_id: str = "",
         channel: str = "",
         question: str = "",
+        offers: tuple[Offer, ...] = (),
     ) -> Approval:
         """Begin to wait for a decision. Raises RESOURCE_EXHAUSTED where `OPEN_MAX` wait."""
         if len(self._open) >= OPEN_MAX:
@@ -69,7 +75,9 @@ class Approvals:
                 text=asked_text(tool, arguments_json, question),
                 requested_at=now(),
                 expires_at=at(expires),
-            )
+                offers=[each.text for each in offers],
+            ),
+            offers,
         )
         self._open[approval.request.approval_id] = approval
         loop = asyncio.get_running_loop()
@@ -78,15 +86,36 @@ class Approvals:
         self.on_ask(approval)
         return approval
 
-    def decide(self, approval_id: str, *, approved: bool, channel: str = "") -> bool:
-        """Decide for a person; false if nobody waits for this any more."""
+    async def decide(
+        self, approval_id: str, *, approved: bool, channel: str = "", offer: int = 0
+    ) -> bool:
+        """Decide for a person; false if nobody waits for this any more. With `offer` they allow
+        that one of the offers, from 1 on, for the session; it is kept before the call runs.
+
+        Raises `GuestError`: INVALID_ARGUMENT for what is not offered, or else as `Grants.give`.
+        """
         approval = self._open.get(approval_id)
         if approval is None:
             return False
+        if offer and not (approved and offer <= len(approval.offers)):
+            raise GuestError(
+                Code.INVALID_ARGUMENT,
+                f"bad offer: {offer}" if approved else "who refuses a call allows nothing",
+                details=f"of this call {len(approval.offers)} are offered",
+            )
         if now() >= approval.request.expires_at:  # timers stand while a machine sleeps
             self._settle(approval, "expiry")
             return False
-        self._settle(approval, "person", approved=approved, channel=channel)
+        granted = ""
+        if offer:
+            chosen = approval.offers[offer - 1]
+            scope = session(approval.request.session_id)
+            given = await self.grants.give(scope, [chosen], channel=channel)
+            granted = chosen.text
+            if approval.decided.done():  # meanwhile
+                await self.grants.withdraw(given[0].grant_id, channel)
+                return False
+        self._settle(approval, "person", approved=approved, channel=channel, granted=granted)
         return True
 
     def withdraw(self, approval: Approval) -> None:
@@ -98,14 +127,24 @@ class Approvals:
         return [approval.request for approval in self._open.values()]
 
     def _settle(
-        self, approval: Approval, by: str, *, approved: bool = False, channel: str = ""
+        self,
+        approval: Approval,
+        by: str,
+        *,
+        approved: bool = False,
+        channel: str = "",
+        granted: str = "",
     ) -> None:
         approval_id = approval.request.approval_id
         self._open.pop(approval_id, None)
         if not approval.decided.done():
             approval.decided.set_result(
                 pb.ApprovalDecided(
-                    approval_id=approval_id, approved=approved, by=by, channel=channel
+                    approval_id=approval_id,
+                    approved=approved,
+                    by=by,
+                    channel=channel,
+                    granted=granted,
                 )
             )
 

@@ -460,6 +460,7 @@ class Turns:
                 session_id=asking.request.context.session_id,
                 channel=context.channel,
                 question=question,
+                offers=context.offers if asking is turn else (),
             )
             if asking is not turn:
                 asking.asked.add(approval)

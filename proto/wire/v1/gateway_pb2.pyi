@@ -977,6 +977,7 @@ class ApprovalRequested(_message.Message):
     CHANNEL_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     tool: _builtins.str
     arguments_json: _builtins.str
@@ -993,6 +994,10 @@ class ApprovalRequested(_message.Message):
     """what to ask the person; empty: whether the tool may run so"""
     text: _builtins.str
     """what the person is shown: the question and all arguments, exactly"""
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what they may allow besides, for the session, in words"""
+
     def __init__(
         self,
         *,
@@ -1006,10 +1011,11 @@ class ApprovalRequested(_message.Message):
         channel: _builtins.str = ...,
         question: _builtins.str = ...,
         text: _builtins.str = ...,
+        offers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "expires_at", b"expires_at", "question", b"question", "requested_at", b"requested_at", "session_id", b"session_id", "text", b"text", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "expires_at", b"expires_at", "offers", b"offers", "question", b"question", "requested_at", b"requested_at", "session_id", b"session_id", "text", b"text", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1023,12 +1029,15 @@ class ApprovalDecided(_message.Message):
     APPROVED_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     approved: _builtins.bool
     by: _builtins.str
     """"person", "expiry" or "cancelled": nobody waits for it any more"""
     channel: _builtins.str
     """through which a person decided"""
+    granted: _builtins.str
+    """what they allowed for the session"""
     def __init__(
         self,
         *,
@@ -1036,10 +1045,11 @@ class ApprovalDecided(_message.Message):
         approved: _builtins.bool = ...,
         by: _builtins.str = ...,
         channel: _builtins.str = ...,
+        granted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "by", b"by", "channel", b"channel"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "by", b"by", "channel", b"channel", "granted", b"granted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1294,20 +1304,24 @@ class DecideRequest(_message.Message):
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
     APPROVED_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     approved: _builtins.bool
     channel: _builtins.str
     """through which a person acts; empty: "gateway" """
+    offer: _builtins.int
+    """which of the offers is allowed, from 1 on; 0: none, this call alone"""
     def __init__(
         self,
         *,
         approval_id: _builtins.str = ...,
         approved: _builtins.bool = ...,
         channel: _builtins.str = ...,
+        offer: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "channel", b"channel"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "channel", b"channel", "offer", b"offer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1332,6 +1346,128 @@ class DecideReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecideReply: _TypeAlias = DecideReply  # noqa: Y015
+
+@_typing.final
+class ListGrantsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """empty: all of the user's"""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGrantsRequest: _TypeAlias = ListGrantsRequest  # noqa: Y015
+
+@_typing.final
+class ListGrantsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+        """oldest first"""
+
+    def __init__(
+        self,
+        *,
+        grants: _abc.Iterable[Global___Grant] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGrantsReply: _TypeAlias = ListGrantsReply  # noqa: Y015
+
+@_typing.final
+class Grant(_message.Message):
+    """What a person has allowed. It holds for this user, in its scope, until that ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    GIVEN_AT_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    scope: _builtins.str
+    """"session:ID" or "schedule:ID" """
+    text: _builtins.str
+    """what is allowed, in the words in which it was offered"""
+    given_at: _builtins.str
+    """RFC 3339, UTC"""
+    channel: _builtins.str
+    """through which it was given"""
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        text: _builtins.str = ...,
+        given_at: _builtins.str = ...,
+        channel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "given_at", b"given_at", "grant_id", b"grant_id", "scope", b"scope", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Grant: _TypeAlias = Grant  # noqa: Y015
+
+@_typing.final
+class WithdrawGrantRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    channel: _builtins.str
+    """through which a person acts; empty: "gateway" """
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+        channel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "grant_id", b"grant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithdrawGrantRequest: _TypeAlias = WithdrawGrantRequest  # noqa: Y015
+
+@_typing.final
+class WithdrawGrantReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
+    withdrawn: _builtins.bool
+    """false: it did not stand any more"""
+    def __init__(
+        self,
+        *,
+        withdrawn: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["withdrawn", b"withdrawn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithdrawGrantReply: _TypeAlias = WithdrawGrantReply  # noqa: Y015
 
 @_typing.final
 class AnswerCallRequest(_message.Message):
@@ -3520,12 +3656,15 @@ class CallEnded(_message.Message):
     DURATION_MS_FIELD_NUMBER: _builtins.int
     NOTE_IDS_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     outcome: _builtins.str
     """"ok", "refused", "failed" or "cancelled" """
     duration_ms: _builtins.int
     asked: _builtins.bool
     """a person was asked before it ran"""
+    granted: _builtins.str
+    """what a person had allowed before, and when; empty: that did not allow it"""
     @_builtins.property
     def note_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of notes that it changed"""
@@ -3538,10 +3677,11 @@ class CallEnded(_message.Message):
         duration_ms: _builtins.int = ...,
         note_ids: _abc.Iterable[_builtins.str] | None = ...,
         asked: _builtins.bool = ...,
+        granted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "call_id", b"call_id", "duration_ms", b"duration_ms", "note_ids", b"note_ids", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "call_id", b"call_id", "duration_ms", b"duration_ms", "granted", b"granted", "note_ids", b"note_ids", "outcome", b"outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

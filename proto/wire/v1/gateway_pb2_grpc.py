@@ -101,6 +101,16 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.DecideRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.DecideReply.FromString,
                 _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/wire.v1.Gateway/ListGrants',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListGrantsReply.FromString,
+                _registered_method=True)
+        self.WithdrawGrant = channel.unary_unary(
+                '/wire.v1.Gateway/WithdrawGrant',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.WithdrawGrantRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.WithdrawGrantReply.FromString,
+                _registered_method=True)
         self.AnswerCall = channel.unary_unary(
                 '/wire.v1.Gateway/AnswerCall',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.AnswerCallRequest.SerializeToString,
@@ -385,6 +395,19 @@ class GatewayServicer:
     def Decide(self, request, context):
         """Allows or refuses a call that waits. Any client of this user may; the first one decides.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGrants(self, request, context):
+        """What a person has allowed for more than one call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WithdrawGrant(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -725,6 +748,16 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.Decide,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.DecideRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.DecideReply.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListGrantsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListGrantsReply.SerializeToString,
+            ),
+            'WithdrawGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawGrant,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.WithdrawGrantRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.WithdrawGrantReply.SerializeToString,
             ),
             'AnswerCall': grpc.unary_unary_rpc_method_handler(
                     servicer.AnswerCall,
@@ -1275,6 +1308,60 @@ class Gateway:
             '/wire.v1.Gateway/Decide',
             wire_dot_v1_dot_gateway__pb2.DecideRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.DecideReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListGrants',
+            wire_dot_v1_dot_gateway__pb2.ListGrantsRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListGrantsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/WithdrawGrant',
+            wire_dot_v1_dot_gateway__pb2.WithdrawGrantRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.WithdrawGrantReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,9 @@ class GatewayStub:
     """Calls that wait for a person, of all turns and clients of this user, oldest first."""
     Decide: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DecideRequest, _gateway_pb2.DecideReply]
     """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
+    ListGrants: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListGrantsRequest, _gateway_pb2.ListGrantsReply]
+    """What a person has allowed for more than one call."""
+    WithdrawGrant: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.WithdrawGrantRequest, _gateway_pb2.WithdrawGrantReply]
     AnswerCall: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AnswerCallRequest, _gateway_pb2.AnswerCallReply]
     """What the client's own tool gave back for a call that a turn waits for."""
     ResolveModel: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]
@@ -169,6 +172,9 @@ class GatewayAsyncStub(GatewayStub):
     """Calls that wait for a person, of all turns and clients of this user, oldest first."""
     Decide: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DecideRequest, _gateway_pb2.DecideReply]  # type: ignore[assignment]
     """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
+    ListGrants: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListGrantsRequest, _gateway_pb2.ListGrantsReply]  # type: ignore[assignment]
+    """What a person has allowed for more than one call."""
+    WithdrawGrant: _aio.UnaryUnaryMultiCallable[_gateway_pb2.WithdrawGrantRequest, _gateway_pb2.WithdrawGrantReply]  # type: ignore[assignment]
     AnswerCall: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AnswerCallRequest, _gateway_pb2.AnswerCallReply]  # type: ignore[assignment]
     """What the client's own tool gave back for a call that a turn waits for."""
     ResolveModel: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]  # type: ignore[assignment]
@@ -355,6 +361,21 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.DecideReply, _abc.Awaitable[_gateway_pb2.DecideReply]]:
         """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
+
+    @_abc_1.abstractmethod
+    def ListGrants(
+        self,
+        request: _gateway_pb2.ListGrantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListGrantsReply, _abc.Awaitable[_gateway_pb2.ListGrantsReply]]:
+        """What a person has allowed for more than one call."""
+
+    @_abc_1.abstractmethod
+    def WithdrawGrant(
+        self,
+        request: _gateway_pb2.WithdrawGrantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.WithdrawGrantReply, _abc.Awaitable[_gateway_pb2.WithdrawGrantReply]]: ...
 
     @_abc_1.abstractmethod
     def AnswerCall(

@@ -14,7 +14,14 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import connecting, session_to_use
 from runner.cli.chat.answer import ModelText
-from runner.cli.chat.calls import call_line, files_line, question, receipt_line
+from runner.cli.chat.calls import (
+    answered,
+    call_line,
+    choices,
+    files_line,
+    question,
+    receipt_line,
+)
 from runner.cli.chat.conversation import GOES_ON, INTERRUPT
 from runner.cli.chat.hosting import (
     Streams,
@@ -173,21 +180,26 @@ async def _shown(
             show(event)
             done = event.HasField("completed")
             if event.HasField("approval"):
-                approved = await _approved(event.approval, streams)
-                await connection.client.decide(event.approval.approval_id, approved=approved)
+                answer = await _answer_of(event.approval, streams)
+                await connection.client.decide(
+                    event.approval.approval_id, approved=answer > 0, offer=max(answer - 1, 0)
+                )
     return 0 if done else 1
 
 
-async def _approved(approval: gateway_pb2.ApprovalRequested, streams: Streams) -> bool:
-    """What the person at the terminal says; no if there is none."""
+async def _answer_of(approval: gateway_pb2.ApprovalRequested, streams: Streams) -> int:
+    """What the person at the terminal says, as `answered` has it; no if there is none."""
+    offers = len(approval.offers)
     say(streams.stderr, question(approval, shutil.get_terminal_size().columns))
     if not (streams.stdin.isatty() and streams.stderr.isatty()):
         say(streams.stderr, "[y/N] no: standard input is not a terminal")
-        return False
+        return 0
+    asked = partial(typer.prompt, default="n", show_default=False, err=True)
     try:
-        return await asyncio.to_thread(typer.confirm, "allow it?", err=True)
+        typed = await asyncio.to_thread(asked, f"allow it? {choices(offers)}")
     except typer.Abort:
-        return False
+        return 0
+    return answered(str(typed), offers)
 
 
 def _with_context(question: str, stdin: TextIO) -> str:

@@ -75,8 +75,24 @@ def in_full(call: ToolCall, width: int) -> str:
 
 
 def question(approval: gateway_pb2.ApprovalRequested, width: int) -> str:
-    """What a person decides on, as the gateway words it."""
-    return "\n".join(_fitted(wording(approval), width))
+    """What a person decides on, as the gateway words it, and what they can allow besides."""
+    lines = [wording(approval)]
+    for number, offer in enumerate(approval.offers, 1):
+        lines.append(f"  {number} yes, and in this session: {one_line(offer)}")
+    return "\n".join(_fitted("\n".join(lines), width))
+
+
+def choices(offers: int) -> str:
+    """What may be answered to a question with so many offers."""
+    return f"[{'/'.join(['y', 'N', *map(str, range(1, offers + 1))])}]"
+
+
+def answered(typed: str, offers: int) -> int:
+    """0 for a no, 1 for a yes; more for a yes with an offer, the first of which is 2."""
+    word = typed.strip().lower()
+    if word in map(str, range(1, offers + 1)):
+        return int(word) + 1
+    return int(word in ("y", "yes"))
 
 
 def _telling(started: gateway_pb2.ToolCallStarted) -> str:

@@ -12,6 +12,8 @@ from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import find_session
+from runner.cli.approvals import NONE as NOTHING
+from runner.cli.approvals import withdrawn
 from runner.cli.chat.calls import files_line, in_full, show_receipts
 from runner.cli.chat.context import context, why
 from runner.cli.chat.conversation import Conversation
@@ -354,6 +356,22 @@ async def _notices(chat: Chat, _: str) -> None:
     await chat.conversation.client.mark_notices(read_up_to=found[0].number)
 
 
+async def _approvals(chat: Chat, grant: str) -> None:
+    conversation = chat.conversation
+    if grant:
+        done = await withdrawn(conversation.client, grant)
+        await chat.screen.line(f"withdrawn: {one_line(done.text)}", Style.NOTICE)
+    elif conversation.session_id and (
+        found := await conversation.client.list_grants(conversation.session_id)
+    ):
+        for each in found:
+            given = f"{one_line(each.grant_id)}  {lately(each.given_at)}  {one_line(each.text)}"
+            await chat.screen.line(given)
+        await chat.screen.line("to withdraw one: /approvals ID", Style.NOTICE)
+    else:
+        await chat.screen.line(f"{NOTHING} in this session", Style.NOTICE)
+
+
 async def _usage(chat: Chat, _: str) -> None:
     table, notes = await overview(chat.conversation.client, chat.conversation.session_id)
     await chat.screen.table(table)
@@ -400,6 +418,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
     "projects": Command("/projects", "list the directories of yours that it sees", _projects),
+    "approvals": Command("/approvals [ID]", "what you allowed here, or withdraw it", _approvals),
     "model": Command("/model [NAME]", "show which model answers, or choose another", _model),
     "notices": Command("/notices", "what is to be told, and is read now", _notices),
     "usage": Command("/usage", "what your requests took, and budgets", _usage),

@@ -361,9 +361,12 @@ class Conversation:
                 return
 
     async def _decide(self, approval: gateway_pb2.ApprovalRequested) -> None:
-        approved = await self._screen.ask(question(approval, self._screen.width))
+        asked = question(approval, self._screen.width)
+        answer = await self._screen.ask(asked, len(approval.offers))
         self._questions.pop(approval.approval_id, None)
-        if not await self.client.decide(approval.approval_id, approved=approved):
+        if not await self.client.decide(
+            approval.approval_id, approved=answer > 0, offer=max(answer - 1, 0)
+        ):
             await self._screen.line("nobody waits for this answer any more", Style.NOTICE)
 
     async def _show_decision(self, decided: gateway_pb2.ApprovalDecided) -> None:
@@ -374,8 +377,9 @@ class Conversation:
         asking.cancel()
         await asyncio.wait([asking])
         done = "allowed" if decided.approved else "refused"
+        granted = f", and in this session: {one_line(decided.granted)}" if decided.granted else ""
         how = {
-            "person": f"{done} elsewhere ({one_line(decided.channel)})",
+            "person": f"{done} elsewhere ({one_line(decided.channel)}){granted}",
             "expiry": "refused: nobody has answered in time",
         }
         await self._screen.line(how.get(decided.by, "no longer asked"), Style.NOTICE)

@@ -104,10 +104,11 @@ class Screen:
         """Show something about the conversation that is not part of its transcript."""
         say(self._stderr, text)
 
-    async def ask(self, question: str) -> bool:
-        """Ask a yes-or-no question. No if nobody can answer."""
+    async def ask(self, question: str, offers: int = 0) -> int:  # noqa: ARG002 - nobody answers
+        """Ask a yes-or-no question, to which an offer may be taken; the answer is as `answered` of
+        `runner.cli.chat.calls` has it. No if nobody can answer."""
         await self.line(f"{question}\n[y/N] no: standard input is not a terminal")
-        return False
+        return 0
 
     async def offer(self, text: str) -> bool:  # noqa: ARG002 - nobody can edit it
         """Put `text` before the user, to change and send. False if nobody can."""

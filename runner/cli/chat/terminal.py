@@ -31,6 +31,7 @@ from rich.text import Text
 from wire.errors import WireError
 
 from runner.cli.chat.answer import Blocks, ModelText, rows
+from runner.cli.chat.calls import answered, choices
 from runner.cli.chat.commands import EndOfChat, SlashCommands
 from runner.cli.chat.conversation import AgentGoneError, Conversation
 from runner.cli.chat.screen import UNCHANGED, Screen, Style
@@ -46,7 +47,6 @@ _AGAIN_S: Final = 5.0
 _PASTED_LINES: Final = 10
 _PASTED_CHARS: Final = 2_000
 _IN_DIFF: Final = {"+": "green", "-": "red", "@": "cyan"}
-_YES = frozenset({"y", "yes"})
 
 
 class TypedAhead(Vt100Input):
@@ -76,7 +76,8 @@ class TerminalScreen(Screen):
         self._receipted: set[str] = set()
         self._activity = ""
         self._active_since = 0.0
-        self._answer: asyncio.Future[bool] | None = None
+        self._answer: asyncio.Future[int] | None = None
+        self._offers = 0
         self.waiting: list[str] = []
         self.prompt: Callable[[], str] = lambda: "> "
         self.shown: Callable[[str], str] = lambda text: text
@@ -106,7 +107,7 @@ class TerminalScreen(Screen):
             lines = " · ".join(one_line(self.shown(line)) for line in self.waiting)
             waiting = clip(f"waiting: {lines}", self.width)
             above.append(("ansibrightblack", waiting + "\n"))
-        prompt = "[y/N] " if self._answer else self.prompt()
+        prompt = f"{choices(self._offers)} " if self._answer else self.prompt()
         return [*above, ("bold", prompt)]
 
     @property
@@ -159,16 +160,18 @@ class TerminalScreen(Screen):
 
     status = aside
 
-    async def ask(self, question: str) -> bool:
+    async def ask(self, question: str, offers: int = 0) -> int:
         await self.line(question, Style.PROMPT)
+        self._offers = offers
         self._answer = asyncio.get_running_loop().create_future()
         self.redraw()
         try:
-            approved = await self._answer
+            answer = await self._answer
         finally:
             self._answer = None
-        await self.line("[y/N] yes" if approved else "[y/N] no", Style.NOTICE)
-        return approved
+        said = ("no", "yes", *map(str, range(1, offers + 1)))[answer]
+        await self.line(f"{choices(offers)} {said}", Style.NOTICE)
+        return answer
 
     async def offer(self, text: str) -> bool:
         self.offered(neutralise(text))
@@ -178,7 +181,7 @@ class TerminalScreen(Screen):
         """Take `typed` as the answer to an open question. False if there is none."""
         if self._answer is None or self._answer.done():
             return False
-        self._answer.set_result(typed.strip().lower() in _YES)
+        self._answer.set_result(answered(typed, self._offers))
         return True
 
     def _working(self) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 
 import pytest
@@ -144,6 +145,32 @@ def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
     expect(receipt).to_contain_text("“tea is at five”")
     receipt.get_by_role("link", name="undo or forget").click()
     expect(page.get_by_text("tea is at five").first).to_be_visible()
+
+
+def test_what_is_allowed_for_a_conversation_is_not_asked_again(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(
+        calls("shell_exec", command="ls -l"),
+        calls("shell_exec", command="ls -a"),
+        says("Both ran."),
+        calls("shell_exec", command="ls -a"),
+        says("Not again."),
+    )
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "Look")
+    beginning = "commands that begin with `ls` in /shared"
+    asked = page.get_by_role("region", name="Call that needs your approval")
+    asked.get_by_role("button", name=beginning).click()
+    expect(answered(page, "Both ran.")).to_be_visible()
+    expect(page.get_by_text(f"; in this conversation also {beginning}")).to_be_visible()
+    expect(page.get_by_text(re.compile("exit code 0; allowed by your word of "))).to_be_visible()
+    page.get_by_text("Allowed in this conversation: 1").click()
+    page.get_by_role("button", name="Withdraw").click()
+    expect(page.get_by_text("Allowed in this conversation")).to_be_hidden()
+    ask(page, "Again")
+    asked.get_by_role("button", name="Refuse").click()
+    expect(answered(page, "Not again.")).to_be_visible()
 
 
 def test_an_answer_that_is_made_of_marks_does_not_freeze_its_conversation(

@@ -12,7 +12,7 @@ import { html } from "../view.js";
  * @type {Record<string, string>}
  */
 const COMMANDS = {
-  access: "users", acp: "", ask: "chat", audit: "activity", chat: "chat", completion: "", config: "settings",
+  access: "users", acp: "", approvals: "chat", ask: "chat", audit: "activity", chat: "chat", completion: "", config: "settings",
   credentials: "settings", doctor: "doctor", egress: "", images: "", init: "settings", logs: "", mcp: "", memory: "", notices: "",
   projects: "", restart: "users", serve: "", sessions: "chat", start: "users", status: "users", stop: "users", upgrade: "",
   usage: "usage", users: "users",

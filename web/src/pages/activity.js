@@ -99,6 +99,7 @@ const Row = ({ call }) => {
     <div class="muted"><time datetime=${call.began_at}>${fullTime(call.began_at)}</time>
       ${call.outcome !== "running" && ` · took ${duration(call.duration_ms)}`}
       ${call.channel && ` · through ${call.channel}`} · ${call.actor === "agent" ? "the agent" : call.actor}
+      ${call.granted && ` · ${call.granted}`}
       ${call.session_id && html` · <a href=${href("chat", call.session_id)}>conversation</a>`}
       ${call.notes.map((/** @type {string} */ note) => html` · <a href=${href("memory", note)}>note</a>`)}</div>
   </div>`;

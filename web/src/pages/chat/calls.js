@@ -58,11 +58,11 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
     return () => clearTimeout(timer);
   }, [until, Boolean(decided)]);
 
-  const decide = async (/** @type {boolean} */ approved) => {
+  const decide = async (/** @type {boolean} */ approved, offer = 0) => {
     setSent(approved);
     setProblem(null);
     try {
-      const request = { approval_id: approval.approval_id, approved, channel: "web" };
+      const request = { approval_id: approval.approval_id, approved, channel: "web", offer };
       const reply = await callGateway(user, "Decide", request);
       setLate(!reply.accepted);
       onDecided?.();
@@ -101,6 +101,12 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
       <button type="button" class="primary" disabled=${sent !== null} onClick=${() => decide(true)}>Allow</button>
       <button type="button" class="danger" disabled=${sent !== null} onClick=${() => decide(false)}>Refuse</button>
     </p>
+    ${approval.offers?.length > 0 &&
+    html`<p class="muted">Or yes, and from now on in this conversation:</p>
+      <p class="actions">${approval.offers.map(
+        (/** @type {string} */ offer, /** @type {number} */ index) => html`<button type="button" key=${offer}
+          disabled=${sent !== null} onClick=${() => decide(true, index + 1)}><${ForeignText} text=${offer} /></button>`,
+      )}</p>`}
   </section>`;
 }
 
@@ -109,5 +115,6 @@ function outcomeOf(decided) {
   if (decided.by === "expiry") return "Refused: nobody decided in time.";
   if (decided.by === "cancelled") return "Nobody waits for it any more.";
   const where = decided.channel ? ` (${decided.channel})` : "";
-  return `${decided.approved ? "Allowed" : "Refused"}${where}.`;
+  const granted = decided.granted ? `; in this conversation also ${decided.granted}` : "";
+  return `${decided.approved ? "Allowed" : "Refused"}${where}${granted}.`;
 }

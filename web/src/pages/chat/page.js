@@ -7,6 +7,7 @@ import { go, href } from "../../router.js";
 import { Store, useStore } from "../../store.js";
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useState } from "../../view.js";
 import { Attention } from "./attention.js";
+import { Allowed } from "./allowed.js";
 import { Approval } from "./calls.js";
 import { Composer } from "./composer.js";
 import { Conversation, newId } from "./conversation.js";
@@ -129,6 +130,7 @@ export default function Chat({ user, route, me }) {
         <//>`,
       )}
       ${erased && html`<p class="notice good" role="status">${erased}</p>`}
+      ${session && html`<${Allowed} key=${session} user=${user} session=${session} waits=${Boolean(waits)} />`}
       ${isTemporary(session) &&
       html`<${Temporary} user=${user} session=${session} turns=${turns.length} onEnded=${setErased} />`}
       ${conversation

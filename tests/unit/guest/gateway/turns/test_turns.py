@@ -238,7 +238,7 @@ async def test_an_approval_is_withdrawn_with_its_turn() -> None:
     assert (decided.decided.by, decided.decided.approved) == ("cancelled", False)
     assert failed.failed.code == "cancelled"
     assert not approvals.list()
-    assert not approvals.decide(approval.approval_id, approved=True)
+    assert not await approvals.decide(approval.approval_id, approved=True)
 
 
 async def test_of_two_who_decide_at_once_the_first_does_and_all_are_told() -> None:
@@ -246,8 +246,8 @@ async def test_of_two_who_decide_at_once_the_first_does_and_all_are_told() -> No
     turns = TurnsOfAlice(asks, approvals)
     turn, approval = await asked(turns)
     assert turn.state == "waiting"
-    assert approvals.decide(approval.approval_id, approved=False, channel="web")
-    assert not approvals.decide(approval.approval_id, approved=True, channel="cli")
+    assert await approvals.decide(approval.approval_id, approved=False, channel="web")
+    assert not await approvals.decide(approval.approval_id, approved=True, channel="cli")
     events = await read(turn)
     assert events[-1].completed.text == "refused"
     (told,) = [event.decided for event in events if event.HasField("decided")]
