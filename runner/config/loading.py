@@ -125,7 +125,7 @@ def _load(
         key = (option.removeprefix("--").replace("-", "_"),)
         layers.put(key, _from_text(key, text), f"command line option {option}")
     try:
-        config = Config.model_validate(layers.values)
+        config = Config.model_validate(layers.values).read_from(path and path.absolute())
     except ValidationError as error:
         raise _explained(error, layers.sources) from None
     if path is not None:

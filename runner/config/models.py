@@ -1,10 +1,18 @@
 """All settings of one runner: the sections of `wire.settings`, where it keeps its files, and the
 settings of each user."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import platformdirs
-from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from wire.providers import PROVIDERS
 from wire.settings import (
@@ -77,6 +85,18 @@ class Config(_Settings):
     users: dict[Annotated[str, AfterValidator(_known_user)], UserSettings] = Field(
         default_factory=dict
     )
+
+    _file: Path | None = PrivateAttr(None)
+
+    @property
+    def file(self) -> Path | None:
+        """From which these settings were read, if from one."""
+        return self._file
+
+    def read_from(self, file: Path | None) -> Self:
+        """Note the file. Returns the same settings."""
+        self._file = file
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -27,7 +27,7 @@ from wire.text import visible_name
 from wire.tools import PROJECT_TAG, PROJECTS
 from wire.v1 import bootstrap_pb2
 
-from runner.config.loading import ENV_CONFIG, own_file
+from runner.config.loading import own_file
 from runner.config.models import Config
 from runner.config.trust import own_accounts
 from runner.errors import WorkspaceError
@@ -75,7 +75,7 @@ class Surroundings:
             platformdirs.user_cache_path("oxydra"),
         )
         files = [Path.cwd() / own_file().name, *_paths_in(config)]
-        files += [Path(environ[ENV_CONFIG])] if environ.get(ENV_CONFIG) else []
+        files += [config.file] if config.file else []
         system = {f"/run/user/{os.getuid()}", *_OF_SYSTEM}
         return cls(
             apart={

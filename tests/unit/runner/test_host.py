@@ -22,7 +22,9 @@ from wire.settings import (
     ContainerSettings,
     EmbedderSettings,
     MemorySettings,
+    ProjectSettings,
     TelemetrySettings,
+    WorkspaceSettings,
     from_json,
 )
 from wire.status import from_rpc_error
@@ -569,3 +571,26 @@ async def test_what_holds_until_the_end_is_not_taken_up_by_a_restart(
     async with house.host(reload=lambda: other) as host:
         with pytest.raises(WireError, match=f"{next(iter(changed))} has changed"):
             await host.restart("agent")
+
+
+async def test_in_a_cluster_there_are_no_projects_and_the_reason_is_told(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspace, "here", False)  # as that of a volume
+    code, told = house.root / "code", "there are no projects here: the guests of a cluster see"
+    code.mkdir()
+    of_settings = WorkspaceSettings(projects={"code": ProjectSettings(path=code)})
+    config = house.config.model_copy(update={"workspace": of_settings})
+    fields: dict[str, Any] = {"name": "", "write": True, "hide": (), "lift": ()}
+    async with house.host(config=config) as host:
+        assert sum(told in each for each in host.notices) == 1
+        with pytest.raises(HostError, match=told) as refused:
+            await host.open_project(path=str(house.root), **fields)
+        assert refused.value.code is Code.FAILED_PRECONDITION
+        assert not host.opened
+        assert house.driver.launched[-1].running
+        mounts = [bound.host_path for each in house.driver.launched for bound in each.spec.mounts]
+        assert mounts
+        assert code not in mounts
+    with pytest.raises(HostError, match=told):
+        await house.host(opened={"code": ProjectSettings(path=code)}).__aenter__()

@@ -12,6 +12,7 @@ import pytest
 from wire.limits import TAG_MAX_CHARS
 from wire.settings import ProjectSettings
 
+from runner.config.loading import load_settings
 from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.projects import project as module
@@ -287,6 +288,23 @@ def test_one_that_is_refused(
         opening(places[kind])
     assert found.value.details
     assert REFUSED[kind].replace("{root}", str(root)) in found.value.resolution
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_one_that_holds_the_configuration_file(
+    root: Path, code: Path, by: str, *, linked: bool
+) -> None:
+    file = named = code / "src/settings.toml"
+    file.touch()
+    if linked:
+        (named := root / "settings.toml").symlink_to(file)
+    environ = {"OXYDRA_CONFIG": str(named)} if by == "environment" else {}
+    config = load_settings(named if by == "option" else None, environ=environ).config
+    around = Surroundings.of(config, {}, root / "rt")
+    with pytest.raises(WorkspaceError, match="as a project") as found:
+        open_project("code", ProjectSettings(path=code), around, mounts_below=True)
+    assert f"it is or holds {named}: a file that Oxydra's settings name" in found.value.details
 
 
 @pytest.mark.parametrize("place", ["", "src", ".."])
