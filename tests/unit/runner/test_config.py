@@ -337,7 +337,7 @@ def test_broken_toml_is_told_with_file_line_and_column(
             "[users.bob.tools]\nenabled = ['typed']",
             "users.bob.tools.enabled",
             "'typed'",
-            "typed_memory, working_memory",
+            "families (memory, files, shell, typed_memory, ",
         ),
         ("memory = 3", "memory", "3", "a table of settings"),
         ("users = 3", "users", "3", "a table of settings"),
