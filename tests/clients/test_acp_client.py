@@ -63,6 +63,11 @@ class Editor:
             each.content.text for each in self.updates if isinstance(each, schema.AgentMessageChunk)
         )
 
+    def differences(self) -> list[tuple[str, str | None, str]]:
+        """Path, old and new text of each."""
+        content = [part for e in self.updates if _is_call(e) for part in e.content or ()]
+        return [(d.path, d.old_text, d.new_text) for d in content if d.type == "diff"]
+
     def calls(self) -> list[tuple[str, str]]:
         """The calls with their last status."""
         titles = {e.tool_call_id: e.title for e in self.updates if _is_call(e) and e.title}
@@ -242,3 +247,65 @@ async def test_an_editor_opens_its_folder(house: Household) -> None:
             await agent.new_session(cwd=NOWHERE, mcp_servers=[])
     house.works("projects", "close", "opened")
     shutil.rmtree(place)
+
+
+@pytest.mark.client(EDITOR, "shows what a turn changed as differences, and takes it back")
+async def test_an_editor_shows_differences_and_takes_them_back(house: Household) -> None:
+    await changed_and_taken_back(house)
+
+
+@pytest.mark.docker
+async def test_an_editor_takes_changes_of_containers_back() -> None:
+    made = Household(containers=True)
+    made.environment |= {"OXYDRA_EMBEDDER__BACKEND": "none", "OXYDRA_TOOLS__APPROVAL": "ask"}
+    try:
+        made.works("start", "--detach")
+        await changed_and_taken_back(made)
+    finally:
+        made.stop()
+        made.remove()
+
+
+async def changed_and_taken_back(house: Household) -> None:
+    """An editor's real flow: open a folder, ask for changes, see them, take them back."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        folder = Path(place) / "opened"
+        folder.mkdir(mode=0o755)
+        for name, mode in (("a.txt", 0o640), ("run.sh", 0o755)):
+            (folder / name).write_text("one\n")
+            (folder / name).chmod(mode)
+        before = standing(folder)
+        editor = Editor()
+        async with opened(house, editor, after=("--with-folder",)) as agent:
+            session = (await agent.new_session(cwd=str(folder), mcp_servers=[])).session_id
+            await say(agent, session, "write /projects/opened/a.txt: two")
+            assert editor.differences() == [(f"{folder}/a.txt", "one\n", "two")]
+            assert len(editor.calls()) == 1
+            offered = [e for e in editor.updates if isinstance(e, schema.AvailableCommandsUpdate)]
+            assert [each.name for each in offered[0].available_commands] == ["undo"]
+            editor.allow = False
+            assert (await say(agent, session, "/undo files")).stop_reason == "end_turn"
+            assert "a.txt put back" in editor.said()
+            assert standing(folder) == before
+            editor.allow = True
+            editor.updates.clear()
+            command = "cd /projects/opened && echo new > new.txt && echo two >> run.sh && rm a.txt"
+            await say(agent, session, f"run {command}")
+            assert editor.differences() == [
+                (f"{folder}/a.txt", "one\n", ""),
+                (f"{folder}/new.txt", None, "new\n"),
+                (f"{folder}/run.sh", "one\n", "one\ntwo\n"),
+            ]
+            editor.asked.clear()
+            await say(agent, session, "/undo files")
+            assert "opened/run.sh" in str(editor.asked[0].content)
+            assert standing(folder) == before
+
+
+def standing(folder: Path) -> dict[str, tuple[int, int, int, str]]:
+    """Owner, group, mode and content of each file."""
+    found = {}
+    for path in folder.iterdir():
+        its = path.stat()
+        found[path.name] = (its.st_uid, its.st_gid, its.st_mode, path.read_text())
+    return found

@@ -189,8 +189,8 @@ async def _undo_files(chat: Chat) -> None:
     restored = await take_back(chat.conversation.client, _begun(chat), chat.screen.ask)
     for line in restored:
         await chat.screen.line(f"✓ {line}", Style.RECEIPT)
-    if not restored:
-        await chat.screen.line("○ no file was put back", Style.NOTICE)
+    told = "/undo files once more takes that back" if restored else "○ no file was put back"
+    await chat.screen.line(told, Style.NOTICE)
 
 
 def _begun(chat: Chat) -> str:
@@ -203,7 +203,8 @@ async def _of_turn(chat: Chat, turn_id: str) -> None:
     """Say of which turn something is shown."""
     past = await chat.conversation.client.get_session(chat.conversation.session_id, _EVENTS)
     said = [one_line(e.text) for e in past.events if (e.turn_id, e.role) == (turn_id, "user")]
-    await chat.screen.status(f"of the turn {clip('> ' + ''.join(said), _SAID_CELLS)}")
+    turn = f"the turn {clip('> ' + ''.join(said), _SAID_CELLS)}" if said else "what /undo files did"
+    await chat.screen.status(f"of {turn}")
 
 
 async def _undo(chat: Chat, what: str) -> None:

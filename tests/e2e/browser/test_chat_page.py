@@ -3,7 +3,9 @@
 import base64
 import json
 import re
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import JSHandle, Locator, Page, Route, expect
@@ -489,3 +491,36 @@ def test_a_conversation_of_five_thousand_turns_is_read_with_few_of_them_drawn(
     expect(first).to_be_visible()
     assert most < 100
     assert page.evaluate("document.querySelectorAll('*').length") < 3_000
+
+
+@pytest.mark.bubblewrap
+def test_what_a_turn_changed_is_shown_and_taken_back(
+    new_window: NewWindow, console: Console
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as made:
+        place = Path(made)
+        (place / "plan.txt").write_text("one\n")
+        console.household.works("--user", "bob", "projects", "open", made, "--name", "plans")
+        page = new_window().enter("bob", "#/chat")
+        ask(page, "write /projects/plans/plan.txt: two")
+        receipt = page.get_by_role("list", name="What this turn did to files")
+        expect(receipt).to_contain_text("Changed 1 file, +1 −1: plans/plan.txt")
+        page.reload()
+        expect(receipt).to_contain_text("plans/plan.txt")
+        receipt.get_by_role("button", name="Show changes").click()
+        shown = page.get_by_role("dialog")
+        expect(shown.locator("del", has_text="one")).to_be_visible()
+        expect(shown.locator("ins", has_text="two")).to_be_visible()
+        shown.get_by_label("File").select_option("plans/plan.txt")
+        expect(shown.locator("ins", has_text="two")).to_be_visible()
+        page.keyboard.press("Escape")
+        (place / "plan.txt").write_text("mine\n")
+        receipt.get_by_role("button", name="Take back").click()
+        shown.get_by_role("button", name="Take back").click()
+        expect(shown.get_by_role("heading", name="Put these back, too?")).to_be_visible()
+        expect(shown).to_contain_text("plans/plan.txt")
+        assert (place / "plan.txt").read_text() == "mine\n"
+        shown.get_by_role("button", name="Put back").click()
+        expect(shown).to_have_count(0)
+        assert (place / "plan.txt").read_text() == "one\n"
+        console.household.works("--user", "bob", "projects", "close", "plans")
