@@ -22,6 +22,7 @@
 export const PAGES = [
   { name: "chat", title: "Chat", scope: "chat", load: () => import("./pages/chat/page.js") },
   { name: "memory", title: "Memory", scope: "memory", load: () => import("./pages/memory/page.js") },
+  { name: "notices", title: "Notices", scope: "chat", load: () => import("./pages/notices.js") },
   { name: "usage", title: "Usage", key: "u", scope: "chat", load: () => import("./pages/usage.js") },
   { name: "activity", title: "Activity", operator: true, load: () => import("./pages/activity.js") },
   { name: "users", title: "Users and guests", key: "p", operator: true, load: () => import("./pages/users/page.js") },

@@ -20,6 +20,7 @@ PLACES: Final = {
     "unconfirmed": "#/memory?view=planted",
     "review": "#/memory?view=review",
     "import-and-export": "#/memory?view=transfer",
+    "notices": "#/notices",
     "usage": "#/usage",
     "activity": "#/activity",
     "users": "#/users/alice",

@@ -1,14 +1,16 @@
 /** What stands around every page: navigation, whose agent it is, and whether the server answers. */
 
-import { logout } from "../api.js";
+import { call, logout } from "../api.js";
 import { Start, useStopped } from "./agent.js";
+import { useRead } from "./doing.js";
 import { connection, signedOut } from "../connection.js";
 import { href, go } from "../router.js";
 import { useStore } from "../store.js";
 import { nextTheme, theme } from "../theme.js";
 import { ShortcutList, useShortcuts } from "./shortcuts.js";
-import { html, useRef, useState } from "../view.js";
+import { html, useEffect, useRef, useState } from "../view.js";
 
+const UNREAD_EVERY_MS = 30000;
 const THEME_TEXT = { auto: "Theme: device", dark: "Theme: dark", light: "Theme: light" };
 
 /**
@@ -29,6 +31,7 @@ export function Layout({ me, user, onUser, pages, page, children }) {
       act: () => go(each.name),
     })),
   );
+  const unread = useUnread(user, pages);
   const leave = () => logout().finally(() => signedOut.set(true));
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => {
       event.preventDefault();
@@ -48,7 +51,8 @@ export function Layout({ me, user, onUser, pages, page, children }) {
         <nav aria-label="Pages">
           ${pages.map(
             (each) => html`<a key=${each.name} href=${href(each.name)} onClick=${() => setOpen(false)}
-              aria-current=${each === page ? "page" : undefined}>${each.title}</a>`,
+              aria-current=${each === page ? "page" : undefined}>${each.title}${
+                each.name === "notices" && unread > 0 && html` <span class="badge warn">${unread}<span class="unseen"> unread</span></span>`}</a>`,
           )}
         </nav>
         <button type="button" class="plain" onClick=${nextTheme}>${THEME_TEXT[shown]}</button>
@@ -65,4 +69,19 @@ export function Layout({ me, user, onUser, pages, page, children }) {
       ${!(stopped && page?.scope) && children}
     </main>
     <${ShortcutList} />`;
+}
+
+/**
+ * @param {string} user @param {import("../pages.js").Page[]} pages
+ * @returns {number} how many notices are unread, as far as the page of them may be seen
+ */
+function useUnread(user, pages) {
+  const may = pages.some((each) => each.name === "notices");
+  const ask = () => (may ? call(user, "ListNotices", { limit: 1, unread_only: true }) : Promise.resolve({}));
+  const { found, read } = useRead(ask, [user, may], UNREAD_EVERY_MS);
+  useEffect(() => {
+    window.addEventListener("oxydra:read", read);
+    return () => window.removeEventListener("oxydra:read", read);
+  }, [read]);
+  return Number(found?.unread || 0);
 }

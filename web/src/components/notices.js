@@ -13,7 +13,7 @@ import { html } from "../view.js";
  */
 const COMMANDS = {
   access: "users", acp: "", approvals: "chat", ask: "chat", audit: "activity", chat: "chat", completion: "", config: "settings",
-  credentials: "settings", doctor: "doctor", egress: "", images: "", init: "settings", logs: "", mcp: "", memory: "", notices: "",
+  credentials: "settings", doctor: "doctor", egress: "", images: "", init: "settings", logs: "", mcp: "", memory: "", notices: "notices",
   projects: "", restart: "users", serve: "", sessions: "chat", start: "users", status: "users", stop: "users", upgrade: "",
   usage: "usage", users: "users",
 };
