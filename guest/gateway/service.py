@@ -155,6 +155,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._transfer = Transfer(memory, backups)
         self._files = files
         self._changes = restorer.changes
+        memory.sessions.on_forgotten = self._changes.forget
         self._changed = FileReceipts(restorer, self._require)
         self._usage = UsageReport(memory.usage, limits)
         self._approvals = Approvals(approval_wait_s, pipeline.grants)

@@ -148,8 +148,6 @@ class Sessions:
     async def forget(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
         with convert.checked():
             await self.admin.forget(request.session_id)
-        if self.changes is not None:
-            await self.changes.forget(request.session_id)
         self._chosen.pop(request.session_id, None)
         return pb.ForgetSessionReply()
 

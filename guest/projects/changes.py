@@ -110,12 +110,9 @@ class Changes:
         with self._lock:
             if self._closed.is_set():
                 return
-            why = self._looked(None)
-            self._failed = "" if why == self.versions.full else why
+            self._failed = self._looked(None)
             try:
-                self.versions.prune(
-                    version.digest for tree in self._trees.values() for version in tree.versions()
-                )
+                self._prune()
             except (sqlite3.Error, OSError) as error:
                 log.warning("old versions of files could not be removed: %s", error)
             self._ready.set()
@@ -136,7 +133,7 @@ class Changes:
         except (sqlite3.Error, OSError) as error:
             log.warning("what is in the files of projects could not be kept: %s", error)
             return f"what was there could not be kept: {error}"
-        return self.versions.full
+        return ""
 
     async def begin(self, turn: str) -> None:
         """Take what is there before a call of a turn that may change files, if it is the first."""
@@ -154,7 +151,7 @@ class Changes:
                 return
             turn.uncounted = why = self._failed or self._looked(_LOOK_S)
             turn.begun = True
-        if why not in ("", self.versions.full, self._failed):
+        if why != self._failed:
             self._look_behind()
 
     def touched(self, turn: str, path: str) -> None:
@@ -182,14 +179,12 @@ class Changes:
             if not found.begun:
                 return None
             changed = list[Changed]()
-            if found.uncounted not in ("", self.versions.full):
-                receipt = pb.FileChanges(uncounted=found.uncounted)
-            elif why not in ("", self.versions.full):
+            if why := found.uncounted or why:
                 receipt = pb.FileChanges(uncounted=why)
             else:
                 changed = list(self._compared(found))
                 receipt = self.told(changed)
-                receipt.uncounted = why
+                receipt.uncounted = self.versions.full
             receipt.ignored = any(tree.ignores for tree in self._trees.values())
             if changed or receipt.uncounted:
                 self._keep(session_id, turn_id, receipt, changed)
@@ -229,6 +224,12 @@ class Changes:
     def taking_back(self, turn: str) -> Iterator[None]:
         """As a turn, while files are put back: no other one begins to change files. Raises
         `GuestError` if one has, or if it is not known what is there."""
+        if not self._ready.is_set() and self._trees:
+            raise GuestError(
+                Code.UNAVAILABLE,
+                "nothing can be taken back yet: the first look at the files still runs",
+                resolution="try again in a few seconds",
+            )
         with self._lock:
             if others := ", ".join(each.partition(" ")[0] for each in self._turns):
                 raise GuestError(
@@ -240,7 +241,7 @@ class Changes:
             self._turns[turn] = _Turn()
             try:
                 self._begin(self._turns[turn])
-                if (why := self._turns[turn].uncounted) not in ("", self.versions.full):
+                if why := self._turns[turn].uncounted:
                     raise GuestError(Code.UNAVAILABLE, f"nothing is taken back: {why}")
                 yield
             finally:
@@ -337,17 +338,22 @@ class Changes:
             return "", False
         return data[:DIFF_MAX_BYTES].decode(errors="replace"), len(data) > DIFF_MAX_BYTES
 
-    async def forget(self, session_id: str) -> None:
-        """Forget what the turns of a session changed, and what is kept for them alone."""
+    async def forget(self, session_ids: Sequence[str]) -> None:
+        """Forget what the turns of sessions changed, and what is kept for them alone."""
         if self.versions.exists:
-            await asyncio.to_thread(self._forget, session_id)
+            try:
+                await asyncio.to_thread(self._forget, session_ids)
+            except (sqlite3.Error, OSError) as error:
+                log.warning("what a forgotten session changed in files is still kept: %s", error)
 
-    def _forget(self, session_id: str) -> None:
+    def _forget(self, session_ids: Sequence[str]) -> None:
         with self._lock:
-            self.versions.forget(session_id)
-            self.versions.prune(
-                version.digest for tree in self._trees.values() for version in tree.versions()
-            )
+            self.versions.forget(session_ids)
+            self._prune()
+
+    def _prune(self) -> None:
+        trees = self._trees.values()
+        self.versions.prune(version.digest for tree in trees for version in tree.versions())
 
 
 def _mode(version: Version) -> str:

@@ -9,7 +9,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,6 +37,7 @@ CREATE TABLE IF NOT EXISTS changes (
     path BLOB NOT NULL, before_kind TEXT, before_digest BLOB, after_kind TEXT, after_digest BLOB,
     by_tool INTEGER NOT NULL, PRIMARY KEY (number, project, path)) WITHOUT ROWID;
 """
+_GIVE_BACK: Final = "PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)"
 
 
 class Changed(NamedTuple):
@@ -118,7 +118,7 @@ class FileVersions:
         with self._lock:
             pending, self._pending, size = self._pending, {}, self._pending_bytes
             self._pending_bytes = 0
-            if not pending or not self._has_room(size):
+            if not (pending or self.full) or not self._has_room(size) or not pending:
                 return
             with self._database as database:
                 database.executemany(
@@ -234,10 +234,12 @@ class FileVersions:
         ]
         return turn[1], pb.FileChanges.FromString(turn[2]), changed
 
-    def forget(self, session_id: str) -> None:
-        """Remove what turns of a session changed. What they say goes with `prune`."""
+    def forget(self, session_ids: Iterable[str]) -> None:
+        """Remove what turns of sessions changed. What files said goes with `prune`."""
         with self._lock, self._database as database:
-            database.execute("DELETE FROM turns WHERE session_id = ?", (session_id,))
+            database.executemany(
+                "DELETE FROM turns WHERE session_id = ?", ((each,) for each in session_ids)
+            )
 
     def prune(self, used: Iterable[bytes]) -> None:
         """Remove what no turn and none of `used` needs, and give the room back."""
@@ -253,6 +255,4 @@ class FileVersions:
                     " SELECT after_digest FROM changes WHERE after_digest IS NOT NULL)"
                 )
                 database.execute("DROP TABLE used")
-            for pragma in ("incremental_vacuum", "wal_checkpoint(TRUNCATE)"):
-                with closing(self._database.execute(f"PRAGMA {pragma}")) as rows:
-                    rows.fetchall()
+            self._database.executescript(_GIVE_BACK)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, cast
@@ -207,6 +207,8 @@ class SessionAdmin:
 
     def __post_init__(self) -> None:
         self._forgetting = asyncio.Lock()
+        self.on_forgotten: Callable[[Sequence[str]], Awaitable[None]] | None = None
+        """Is told of each session that was forgotten."""
 
     async def rename(self, session_id: str, title: str) -> Session:
         """Change a session's title. Raises `SessionNotFound`."""
@@ -264,6 +266,8 @@ class SessionAdmin:
                     raise bug(f"{left} rows of forgotten sessions are still there", UNFOLLOWED)
                 if disowned or removed:
                     await self.eraser.erase()
+                if disowned and self.on_forgotten is not None:
+                    await self.on_forgotten(disowned)
         return len(disowned)
 
     async def _disown(self, session_id: str) -> bool:
