@@ -7,6 +7,7 @@ import platform
 import psutil
 
 from bench import (
+    changed_files,
     consoles,
     egress,
     full_machine,
@@ -38,6 +39,7 @@ async def main() -> None:
         many_users,
         prompt_cache,
         consoles,
+        changed_files,
         processes,
         shell,
         egress,

@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 LISTED_MAX: Final = 100
 DIFF_MAX_BYTES: Final = 2**20
-_LOOK_S: Final = 10.0
+LOOK_S: Final = 10.0
 """How long a call or a turn waits for a look."""
 _COUNTING_S: Final = 1.0
 """How long lines of a turn are matched; then they are counted without their order."""
 _MATCHED_MAX: Final = 4_000_000
 """The product of two numbers of lines up to which they are matched."""
 _PROJECTS: Final = "/projects/"
-_FIRST: Final = "the first look at the files still ran when the turn began"
+STILL_LOOKING: Final = "the first look at the files still ran when the turn began"
 DIRECTORY: Final = Version("d", b"")
 
 
@@ -144,12 +144,12 @@ class Changes:
 
     def _begin(self, turn: _Turn) -> None:
         if not self._ready.is_set():
-            turn.uncounted, turn.begun = _FIRST, True
+            turn.uncounted, turn.begun = STILL_LOOKING, True
             return
         with self._lock:
             if turn.begun:
                 return
-            turn.uncounted = why = self._failed or self._looked(_LOOK_S)
+            turn.uncounted = why = self._failed or self._looked(LOOK_S)
             turn.begun = True
         if why != self._failed:
             self._look_behind()
@@ -174,7 +174,7 @@ class Changes:
             self._turns.pop(turn, None)
             return pb.FileChanges(uncounted=found.uncounted)
         with self._lock:
-            why = self._looked(_LOOK_S) if found.begun else ""
+            why = self._looked(LOOK_S) if found.begun else ""
             self._turns.pop(turn, None)
             if not found.begun:
                 return None

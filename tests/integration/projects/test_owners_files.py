@@ -1,5 +1,6 @@
 """Whose the files of a project are that agent and commands write, and what they cannot read."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.v1 import gateway_pb2 as pb
 
-from runner.client.gateway import GatewayClient
+from runner.client.gateway import GatewayClient, new_turn_id
 from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.removal import remove
@@ -103,6 +105,34 @@ def test_what_agent_and_commands_write_is_the_owners(work: Work) -> None:
     assert (work.path / "script").read_bytes() == b"#!/bin/sh\r\ntrue\r\n\n"
     for name in ("link", "two\nlines and blank", ".env", "deep/key"):
         assert found[name] == before[name]
+
+
+def test_what_a_turn_changed_is_told_and_taken_back(work: Work) -> None:
+    before = work.listed()
+
+    async def asked(*commands: str, **undo: Any) -> tuple[pb.FileChanges, pb.UndoFilesReply]:
+        async with await GatewayClient.open(work.pair.gateway(), channel_name="t") as agent:
+            session = (await agent.create_session()).session_id
+            files = pb.FileChanges()
+            for command in commands:
+                async for event in agent.run_turn(session, command, new_turn_id()):
+                    files = event.completed.files if event.HasField("completed") else files
+            return files, await agent.undo_files(session, **undo)
+
+    hostile = "cd /projects/work && rm script link && echo x > made && mkdir n && ln -s /etc n/out"
+    hostile += " && chmod 600 deep && echo y >> 'two\nlines and blank' ; git init -q n/r; true"
+    files, undone = asyncio.run(asked(f"run {hostile}", asked=True))
+    told = {each.path.removeprefix("/projects/work/"): each.kind for each in files.changes}
+    assert files.uncounted == ""
+    assert told.items() >= {"script": "deleted", "link": "deleted", "made": "added"}.items()
+    assert not [each for each in told if ".git" in each or "key" in each or ".env" in each]
+    assert not undone.asks, undone
+    found = work.listed()
+    (work.path / "deep").chmod(0o755)
+    for name in ("script", "link", "two\nlines and blank"):
+        assert found[name][:3] == before[name][:3], name
+    assert "made" not in found
+    assert (work.path / "script").read_bytes() == b"#!/bin/sh\r\necho\r\n"
 
 
 KILLED = """

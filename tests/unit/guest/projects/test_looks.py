@@ -235,7 +235,7 @@ async def test_the_first_look_holds_no_turn_up(
     place.opened.append(changes)
     changes.start()
     found = await place.during(changes, (place.path / "new").touch)
-    assert (found.uncounted, found.files) == (changing._FIRST, 0)
+    assert (found.uncounted, found.files) == (changing.STILL_LOOKING, 0)
     with pytest.raises(GuestError) as raised, changes.taking_back("s undo"):
         pass
     assert raised.value.code is Code.UNAVAILABLE
@@ -248,10 +248,10 @@ async def test_a_look_that_takes_too_long_is_told_and_made_up_for(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = place.changes()
-    monkeypatch.setattr(changing, "_LOOK_S", -1.0)
+    monkeypatch.setattr(changing, "LOOK_S", -1.0)
     found = await place.during(changes, (place.path / "new").touch)
     assert "took too long" in found.uncounted
-    monkeypatch.setattr(changing, "_LOOK_S", 10.0)
+    monkeypatch.setattr(changing, "LOOK_S", 10.0)
     assert changes.wait(20)
     assert paths(await place.during(changes, (place.path / "new2").touch)) == ["new2"]
 
@@ -265,8 +265,9 @@ async def test_a_flood_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) ->
             (place.path / str(number)).touch()
 
     assert "more than 3 files" in (await place.during(changes, flood)).uncounted
+    project = Project(name="work", path=str(place.path))
     with pytest.raises(UnfinishedError):
-        changes._trees["work"].look()
+        Tree(os.open(place.path, os.O_PATH), project, lambda *_: None).look()
 
 
 async def test_a_full_disk_is_told_and_stops_nothing(
