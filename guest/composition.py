@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial, reduce
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +47,7 @@ from guest.tools.memory.working import working_memory_tools
 from guest.tools.output import HostPaths
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.background import BackgroundCommands
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
 from guest.watch import CallReporter
@@ -84,11 +86,13 @@ def gateway(
     settings = config.settings
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
-    watching = watch_of(roots)
+    watching, background = watch_of(roots), None
     changes = changes_of(roots, config.paths.internal, watching)
+    if shell is not None:
+        background = BackgroundCommands(shell, memory.state_of, scrubber.scrub, watching)
     delegation = Delegation(memory.conversations, memory.work)
     parts = (config, memory, roots, shell, servers, watching)
-    tools = registry(*parts, changes, delegation=delegation)
+    tools = registry(*parts, changes, background=background, delegation=delegation)
     pipeline = offered(config, tools, scrubber, witness, roots)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
@@ -113,7 +117,7 @@ def gateway(
             agent, rest = chosen.agent, (chosen.memory.context_tokens, scrubber.scrub)
             end = watching.end if watching else None
             loops = (
-                TurnLoop(models, memory, own, agent, *rest, end, changes),
+                TurnLoop(models, memory, own, agent, *rest, end, changes, background),
                 TurnLoop(models, passing, read, for_temporary(agent), *rest, end),
             )
             with suppress(GuestError):  # every turn reports it
@@ -146,6 +150,7 @@ def gateway(
         limits=limits,
         witness=witness,
         shell_state=shell.state if shell else None,
+        background=background,
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
         peers=PeerAddresses(peers or {}, scrubber.learn),
@@ -176,6 +181,7 @@ def registry(
     servers: "McpServers | None" = None,
     watching: "Watch | None" = None,
     changes: Changes | None = None,
+    background: BackgroundCommands | None = None,
     delegation: Delegation | None = None,
 ) -> Registry:
     """Every tool that this guest could offer; tools that run commands only with a `shell`, and
@@ -186,23 +192,54 @@ def registry(
         *file_tools(roots, roots.paths.told),
         *([delegation.tool()] if delegation else ()),
     ]
-    if shell is not None:
+    if shell is not None and background is not None:
         tools += shell_tools(
             shell,
+            background,
             policy=CommandPolicy(config.settings.shell),
             seen=roots.paths.in_shell,
             timeout_s=config.settings.shell.timeout_s,
             max_output_bytes=config.settings.tools.max_output_bytes,
+            background_max_s=config.settings.shell.background_s,
         )
     foreign: Callable[[], Mapping[str, Tool]] = servers.tools if servers else dict
-    if watching is None:
-        return Registry(tools, foreign=foreign)
+    wraps: list[Callable[[Tool], Tool]] = []
+    if watching is not None:
+        wraps.append(partial(watched, watching=watching, changes=changes))
+    if background is not None:
+        wraps.append(partial(telling, background=background))
+
+    def wrapped(tool: Tool) -> Tool:
+        return reduce(lambda made, wrap: wrap(made), wraps, tool)
+
     return Registry(
-        [watched(each, watching, changes) for each in tools],
-        foreign=lambda: {
-            name: watched(each, watching, changes) for name, each in foreign().items()
-        },
+        list(map(wrapped, tools)),
+        foreign=lambda: {name: wrapped(each) for name, each in foreign().items()},
     )
+
+
+def telling(tool: Tool, background: BackgroundCommands) -> Tool:
+    """`tool`; its answers in a turn tell what has ended in the background."""
+
+    async def run(context: ToolContext, arguments: Any) -> ToolOutput:
+        output: ToolOutput | ToolError
+        try:
+            output = await tool.run(context, arguments)
+        except ToolError as error:
+            output = error
+        if context.reply is not None:
+            for told in await background.to_tell(context.session_id, context.turn_id):
+                notes = (told.text, *output.notes)
+                material = (*output.material, told.source)
+                if isinstance(output, ToolError):
+                    output.notes, output.material = notes, material
+                else:
+                    output = replace(output, notes=notes, material=material)
+        if isinstance(output, ToolError):
+            raise output
+        return output
+
+    return replace(tool, run=run)
 
 
 def watched(tool: Tool, watching: "Watch", changes: Changes | None = None) -> Tool:

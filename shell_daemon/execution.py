@@ -14,10 +14,11 @@ from shell_daemon.limits import Settings
 from shell_daemon.processes.pool import Processes
 from shell_daemon.processes.process import NOT_STARTED, Exited, Process
 from shell_daemon.program import Program
-from shell_daemon.streams import InputStream, OutputStream
+from shell_daemon.streams import InputStream, OutputStream, RingBuffer, RingFile
 
 _CHUNK_BYTES = 65536
 _SEALED = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_READ_MAX_BYTES = 256 * 1024
 _REFUSALS_MAX = 20
 _NEVER_BEGUN = 128 + 15
 """The exit code of a command that was cancelled before it started, as after SIGTERM."""
@@ -33,6 +34,7 @@ class Execution:
         settings: Settings,
         *,
         open_stdin: bool,
+        background: bool = False,
     ) -> None:
         self.fingerprint = fingerprint
         self.exit: shell_pb2.ExecExit | None = None
@@ -41,8 +43,14 @@ class Execution:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self.stdout = OutputStream(settings.buffer_bytes, self._notify)
-        self.stderr = OutputStream(settings.buffer_bytes, self._notify)
+        kept = (
+            RingFile(settings.ring_bytes, settings.tmp)
+            if background
+            else RingBuffer(settings.buffer_bytes)
+        )
+        self.stdout = OutputStream(kept, self._notify)
+        self.stderr = OutputStream(RingBuffer(settings.buffer_bytes), self._notify)
+        self._background = background
         self.stdin = InputStream() if open_stdin else None
         self._readers = 0
         self._unattended: asyncio.TimerHandle | None = None
@@ -97,7 +105,7 @@ class Execution:
         """Write to standard error why something of the command did not go out, each reason once."""
         if why not in self._refusals and len(self._refusals) < _REFUSALS_MAX and self.exit is None:
             self._refusals.add(why)
-            self.stderr.add(f"oxydra: {why}\n".encode())
+            self._say(why)
 
     def cancel(self) -> None:
         """Start to end the process tree; `ended` is set when it is gone."""
@@ -147,6 +155,15 @@ class Execution:
                     await self._changed.wait()
         yield shell_pb2.ExecOutputEvent(exit=self.exit)
 
+    def read(self, offset: int, limit: int) -> shell_pb2.ReadExecReply:
+        """What there is of standard output from `offset` on, and the exit if there is one."""
+        chunk = self.stdout.read(offset, min(limit, _READ_MAX_BYTES))
+        return shell_pb2.ReadExecReply(output=chunk, total=self.stdout.total, exit=self.exit)
+
+    def _say(self, why: str) -> None:
+        told = self.stdout if self._background else self.stderr
+        told.add(f"oxydra: {why}\n".encode())
+
     async def _spawn(
         self,
         processes: Processes,
@@ -168,6 +185,9 @@ class Execution:
                 given = _readable(stdin) if program.file else self._fed(stdin)
             descriptors = [directory, close_later(given)]
             for stream in (self.stdout, self.stderr):
+                if self._background and stream is self.stderr:
+                    descriptors.append(descriptors[-1])
+                    continue
                 descriptor, write = os.pipe() if program.file else _socket_pair()
                 stream.attach(descriptor)
                 descriptors.append(close_later(write))
@@ -213,13 +233,14 @@ class Execution:
         if self._unattended is not None:
             self._unattended.cancel()
         if why := self._stopped or exited.failure:
-            self.stderr.add(f"oxydra: {why}\n".encode())
+            self._say(why)
         elapsed = 0.0 if self._begun is None else self._loop.time() - self._begun
         self.exit = shell_pb2.ExecExit(
             exit_code=exited.exit_code,
             timed_out=self._timed_out,
             cancelled=self._cancelled,
             duration_ms=round(elapsed * 1000),
+            left_behind=exited.left_behind,
         )
         self.ended.set()
         self._notify()

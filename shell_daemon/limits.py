@@ -11,7 +11,12 @@ from typing import Final
 
 from google.protobuf.message import Message
 from wire.errors import Code, WireError
-from wire.limits import COMMAND_MAX_CHARS, COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S
+from wire.limits import (
+    BACKGROUND_MAX_S,
+    COMMAND_MAX_CHARS,
+    COMMAND_TIMEOUT_MAX_S,
+    COMMAND_TIMEOUT_S,
+)
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -30,8 +35,9 @@ class Settings:
     `shared` and `tmp` are the directories behind those virtual paths, and `projects` has the
     project directories, each under its name; `run` is one for files of the
     daemon that commands read. `commands_max` may run at
-    once. `buffer_bytes` of each output stream are kept. `free_bytes_min` must stay free on a disk
-    (see `guards`). The guest may hold `memory_bytes` (see `guards`); where it is not
+    once. `buffer_bytes` of each output stream are kept, and `ring_bytes` on the disk behind `tmp`
+    of a command in the background, which may run for `background_max`. `free_bytes_min` must stay
+    free on a disk (see `guards`). The guest may hold `memory_bytes` (see `guards`); where it is not
     given, a control group limits that. `ended_max` ended commands are remembered, for `ended_age`.
     `grace` is the time between SIGTERM and SIGKILL. A command with an open standard input is ended
     after `unattended` without a reader of its output.
@@ -43,11 +49,13 @@ class Settings:
     projects: Path = Path("/projects")
     commands_max: int = 32
     buffer_bytes: int = 256 * 1024
+    ring_bytes: int = 8 * 1024 * 1024
     stdin_bytes: int = 1024 * 1024
     free_bytes_min: int = 256 * 1024 * 1024
     memory_bytes: int | None = None
     timeout_default: float = COMMAND_TIMEOUT_S
     timeout_max: float = COMMAND_TIMEOUT_MAX_S
+    background_max: float = BACKGROUND_MAX_S
     ended_max: int = 64
     ended_age: float = 600.0
     grace: float = 1.0
@@ -130,10 +138,13 @@ def check_extension(by_ms: int) -> float:
     return by_ms / 1000
 
 
-def check_timeout(timeout_ms: int, settings: Settings, *, endless: bool) -> float | None:
+def check_timeout(
+    timeout_ms: int, settings: Settings, *, endless: bool, background: bool = False
+) -> float | None:
     """The timeout in seconds; 0 means none for an `endless` command, and the default for others."""
-    if timeout_ms > settings.timeout_max * 1000:
-        raise refused("timeout_ms", f"{timeout_ms}", f"up to {settings.timeout_max * 1000:.0f}")
+    most = (settings.background_max if background else settings.timeout_max) * 1000
+    if timeout_ms > most:
+        raise refused("timeout_ms", f"{timeout_ms}", f"up to {most:.0f}")
     if endless and not timeout_ms:
         return None
     return timeout_ms / 1000 or settings.timeout_default

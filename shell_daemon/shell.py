@@ -194,6 +194,19 @@ class Shell(shell_pb2_grpc.ShellServicer):
         self._forget(request.exec_id)
         return shell_pb2.ReleaseExecReply()
 
+    async def Read(
+        self, request: shell_pb2.ReadExecRequest, context: Any
+    ) -> shell_pb2.ReadExecReply:
+        """What there is of a command's standard output by now."""
+        return self._execution(request.exec_id).read(request.offset, request.limit)
+
+    async def Wait(self, request: shell_pb2.WaitExecRequest, context: Any) -> shell_pb2.ExecExit:
+        """Wait for a command's end."""
+        execution = self._execution(request.exec_id)
+        await execution.ended.wait()
+        assert execution.exit is not None
+        return execution.exit
+
     def _start(self, request: shell_pb2.StartExecRequest) -> Execution:
         """The command that a request means, started if it is new. Raises `WireError`."""
         limits.check_id("exec_id", request.exec_id)
@@ -208,8 +221,12 @@ class Shell(shell_pb2_grpc.ShellServicer):
         limits.check_caller(request.session_id, request.turn_id)
         if request.open_stdin and (request.stdin or request.probe):
             raise limits.refused("open_stdin", "stdin or probe is given too", "one of them")
+        if request.background and (request.open_stdin or request.probe):
+            raise limits.refused("background", "open_stdin or probe is given too", "one of them")
         timeout = limits.check_timeout(
-            request.timeout_ms, self._settings, endless=request.open_stdin
+            *(request.timeout_ms, self._settings),
+            endless=request.open_stdin,
+            background=request.background,
         )
         if self._running() >= self._settings.commands_max:
             raise WireError(
@@ -220,7 +237,11 @@ class Shell(shell_pb2_grpc.ShellServicer):
         for guard in self._guards:
             guard.check()
         directory = limits.open_directory(request.cwd or "/shared", self._settings)
-        execution = Execution(fingerprint, timeout, self._settings, open_stdin=request.open_stdin)
+        execution = Execution(
+            *(fingerprint, timeout, self._settings),
+            open_stdin=request.open_stdin,
+            background=request.background,
+        )
         self._executions[request.exec_id] = execution
         task = asyncio.create_task(self._run(request, execution, directory))
         self._tasks.add(task)

@@ -3,8 +3,11 @@ that stays open."""
 
 import asyncio
 import os
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from wire.errors import Code, WireError
@@ -59,6 +62,46 @@ class RingBuffer:
         return bytes(self._data[index : index + limit])
 
 
+class RingFile(RingBuffer):
+    """The same in a file without a name in `directory`: the newest `capacity` bytes, whoever reads.
+    If the disk takes no more, all is dropped."""
+
+    def __init__(self, capacity: int, directory: Path) -> None:
+        self._capacity, self.start, self._end = capacity, 0, 0
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    def append(self, data: bytes, hold: int | None = None) -> None:
+        try:
+            for part, place in self._parts(self._end, len(data)):
+                if os.pwrite(self._file, data[part], place) < part.stop - part.start:
+                    raise OSError
+        except OSError:
+            self.start = self._end + len(data)
+        self._end += len(data)
+        self.trim(hold)
+
+    def trim(self, hold: int | None = None) -> None:  # noqa: ARG002
+        """Drop the oldest bytes beyond the capacity."""
+        self.start = max(self.start, self._end - self._capacity)
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Up to `limit` bytes from `offset`, which must be at least `start`."""
+        parts = self._parts(offset, max(0, min(limit, self._end - offset)))
+        return b"".join(os.pread(self._file, part.stop - part.start, at) for part, at in parts)
+
+    def _parts(self, offset: int, size: int) -> list[tuple[slice, int]]:
+        """Where a piece of at most the capacity stands, as its parts and their places."""
+        place = offset % self._capacity
+        first = min(size, self._capacity - place)
+        return [(slice(0, first), place), (slice(first, size), 0)]
+
+
 class Cursor:
     """One reader's place in one stream."""
 
@@ -81,8 +124,8 @@ class Cursor:
 class OutputStream:
     """One of a command's two output pipes; calls `changed` when bytes arrive."""
 
-    def __init__(self, capacity: int, changed: Callable[[], None]) -> None:
-        self._buffer = RingBuffer(capacity)
+    def __init__(self, buffer: RingBuffer, changed: Callable[[], None]) -> None:
+        self._buffer = buffer
         self._changed = changed
         self._cursors: set[Cursor] = set()
         self._descriptor = -1
@@ -94,6 +137,11 @@ class OutputStream:
     def total(self) -> int:
         """Bytes written so far, dropped ones included."""
         return self._buffer.end
+
+    def read(self, offset: int, limit: int) -> OutputChunk:
+        """What there is from `offset` on, or from where it begins."""
+        offset = min(max(offset, self._buffer.start), self.total)
+        return OutputChunk(offset=offset, data=self._buffer.read(offset, limit))
 
     def attach(self, descriptor: int) -> None:
         """Start to read from a pipe; the stream closes it at its end."""

@@ -37,7 +37,7 @@ def all_tools() -> list[Tool]:
     return [
         *memory_tools(nothing),
         *file_tools(nothing),
-        *shell_tools(nothing),
+        *shell_tools(nothing, nothing),
         *typed_memory_tools(nothing),
         *reminder_tools(nothing),
         *working_memory_tools(nothing),

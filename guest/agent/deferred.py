@@ -54,7 +54,15 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     "file_write": ("Writes a whole file.", {"path": "", "content": ""}),
     "file_edit": ("Replaces text in a file.", {"path": "", "old": "occurs once", "new": ""}),
     "file_delete": ("Deletes a file.", {"path": ""}),
-    "shell_exec": ("Runs a shell command.", {"command": "starts in /shared"}),
+    "shell_exec": (
+        "Runs a shell command.",
+        {"command": "starts in /shared", "background": "for servers"},
+    ),
+    "shell_output": (
+        "Reads what a command in the background has printed. You are told when it ends.",
+        {"id": "from shell_exec", "offset": "", "wait_s": "to wait for its end"},
+    ),
+    "shell_stop": ("Ends a command in the background.", {"id": "from shell_exec"}),
     "remember": (
         "Keeps a statement with its type, how sure it is, and why. Give a rationale for decisions.",
         {"content": "one statement, in a full sentence", "type": "", "confidence": "0 to 1"}

@@ -10,7 +10,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.answer_form import NO_FORM, AnswerForm
 from guest.agent.budget import Account
-from guest.tools.base import ToolContext
+from guest.tools.base import Ending, ToolContext
 from guest.tools.pipeline import ToolPipeline
 
 Progress = (
@@ -151,6 +151,7 @@ class TurnRequest:
     untraced: bool = False
     client: FromClient = NOTHING_ADDED
     attachments: tuple[Attachment, ...] = ()
+    endings: tuple[Ending, ...] = ()
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     origin: Origin | None = None
     tools: frozenset[str] | None = None

@@ -59,6 +59,7 @@ from guest.projects.changes import Changes
 from guest.tools.base import Approve, Tool
 from guest.tools.clock import Clock
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.shell.background import BackgroundCommands
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ TASK = "[A task from the agent, not the user's words]"
 
 class TurnLoop:
     """Runs any number of turns, also at once, with prompts made from `memory`; keeps of them only
-    what providers refuse. `end` is called with a turn's id at its end, and says what is told."""
+    what providers refuse. `end` is called with a turn's id at its end, and says what is told. Turns
+    are told how commands in the `background` have ended."""
 
     def __init__(
         self,
@@ -81,9 +83,11 @@ class TurnLoop:
         redact: Callable[[str], str],
         end: Callable[[str], Awaitable[list[str]]] | None = None,
         changes: Changes | None = None,
+        background: BackgroundCommands | None = None,
     ) -> None:
         self._end = end
         self._changes = changes
+        self._background = background
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
         self._models = models
         self._pipeline = pipeline
@@ -158,6 +162,9 @@ class TurnLoop:
             )
         if request.retry:
             request, events = _again(request, events)
+        if self._background is not None:
+            endings = await self._background.to_tell(session, context.turn_id, events)
+            request = replace(request, endings=tuple(endings))
         await self._store.append(
             session,
             turn_id=context.turn_id,
@@ -194,6 +201,8 @@ class TurnLoop:
         outcome: Outcome
         try:
             await run.notify_if_unstored()
+            for ending in request.endings:
+                await run.notice(ending.text)
             for each in request.attachments:
                 if each.unseen:
                     await run.not_shown(each.path, each.unseen)

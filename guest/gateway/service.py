@@ -45,6 +45,7 @@ from guest.tools.files.restore import Restorer
 from guest.tools.grants import session
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.background import BackgroundCommands
 from guest.watch import CallReporter
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         limits: Limits,
         witness: CallReporter | None = None,
         shell_state: Callable[[], Awaitable[str]] | None = None,
+        background: BackgroundCommands | None = None,
         approval_wait_s: float = ToolsSettings().approval_wait_s,
         notices: Callable[[], list[str]] = list,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
@@ -148,6 +150,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._loops: dict[int, asyncio.Future[tuple[TurnLoop, TurnLoop]]] = {}
         self._scrubber = scrubber
         self._shell_state = shell_state
+        self._background = background
         self._notices = notices
         self._peers = peers or PeerAddresses({}, scrubber.learn)
         self._witness = witness or CallReporter(required=False)
@@ -214,6 +217,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         if self._delegation is not None:
             await self._delegation.close()
         await self.reminders.stop()
+        if self._background is not None:
+            await self._background.close()
         await self._told.close()
         await _stop_summaries(self._loops.values())
         await self.temporary_sessions.close()
@@ -237,6 +242,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         reply = await self._sessions_with(session_id).forget(request)
         self._turns.forget(session_id)
         self._pipeline.grants.drop(session(session_id))
+        if self._background is not None:
+            await self._background.forget(session_id)
         for pipeline in (self._pipeline, self.temporary.pipeline):
             pipeline.forget(self._user_id, session_id)
         return reply
@@ -302,6 +309,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
         embedder, shell = await asyncio.gather(self._memory.store.vectorizer.state(), self._shell())
         notices = [*self._info.notices, *self._notices(), *self._models.notices()]
+        if self._background is not None:
+            notices += await self._background.running()
         if embedder not in ("ready", "loading", "disabled"):
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
         if (memory := self._memory.store.state) != "ready":

@@ -605,6 +605,10 @@ class Watch:
         """End a turn: all that is told of it. Nothing if none of its calls was watched."""
         return await asyncio.to_thread(self._check, turn) if turn in self._told else []
 
+    async def look(self) -> None:
+        """Look while a command runs: what is found is told at the end of each call and turn."""
+        await asyncio.to_thread(self._check)
+
     def _begin(self) -> None:
         with self._lock:
             if self._told and not self._has_begun:

@@ -30,6 +30,13 @@ class Safety(StrEnum):
     PRIVILEGED = "privileged"
 
 
+class Ending(NamedTuple):
+    """What is told of a background command's end, and the command as the material's source."""
+
+    text: str
+    source: str
+
+
 @dataclass(frozen=True)
 class Reply:
     """A model's reply in a turn, whose calls are taken as they are clearly meant.

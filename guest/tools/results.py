@@ -33,12 +33,14 @@ def _shape(name: str, fields: str, types: Mapping[str, Any]) -> Any:
 
 
 _TYPES: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("binary", "timed_out", "truncated", "remembered", "forgotten"), bool),
+    **dict.fromkeys(("binary", "timed_out", "truncated", "running"), bool),
+    **dict.fromkeys(("remembered", "forgotten"), bool),
     **dict.fromkeys(("version", "count", "access_count", "exit_code", "duration_ms"), int),
     **dict.fromkeys(("line", "bytes", "size_bytes", "first_line", "last_line"), int),
     **dict.fromkeys(("matches", "similar", "results", "memories", "entries"), list[dict[str, Any]]),
     **{name: type(getattr(Details(), name)) for name in TOLD_DETAILS},
     "files_searched": int,
+    "total_bytes": int,
     "next_offset": int | None,
     "score": float,
     "superseded_by": str | None,
@@ -70,7 +72,9 @@ _RESULTS: Final[Mapping[str, str]] = {
     "file_write": "path outcome bytes",
     "file_edit": "path line bytes",
     "file_delete": "path outcome",
-    "shell_exec": "exit_code stdout stderr duration_ms timed_out truncated",
+    "shell_exec": "exit_code? stdout? stderr? duration_ms? timed_out? truncated? id? running?",
+    "shell_output": "running output next_offset total_bytes exit_code? timed_out?",
+    "shell_stop": "id message",
     "remember": "remembered memory_id memory_type message",
     "recall": "count memories",
     "reminder_set": "note_id message",

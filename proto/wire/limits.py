@@ -25,6 +25,8 @@ TOOL_OUTPUT_MAX_BYTES: Final = 16 * 1024
 COMMAND_MAX_CHARS: Final = 32_000
 COMMAND_TIMEOUT_S: Final[float] = 60
 COMMAND_TIMEOUT_MAX_S: Final[float] = 3600
+BACKGROUND_S: Final[float] = 86_400
+BACKGROUND_MAX_S: Final[float] = 7 * 86_400
 
 SEQUENCE_MAX: Final = 2**53 - 1
 """The largest integer that the local libSQL binding stores without loss: it binds Python

@@ -36,7 +36,13 @@ from wire.egress import hosts
 from wire.egress.loopback import LoopbackServer
 from wire.egress.rules import PRESETS, Rule
 from wire.errors import Code, WireError
-from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
+from wire.limits import (
+    BACKGROUND_MAX_S,
+    BACKGROUND_S,
+    COMMAND_TIMEOUT_MAX_S,
+    COMMAND_TIMEOUT_S,
+    TOOL_OUTPUT_MAX_BYTES,
+)
 from wire.providers import KEYED, OFFLINE, PROVIDERS, ProviderName
 from wire.text import parsed_json, shortened
 from wire.tools import CORE, FAMILIES, NAMES, TOOLS, offered
@@ -651,7 +657,8 @@ class ShellSettings(Section):
     `allow` and `deny` are globs such as "git *". They are compared with each simple command: its
     words, without quotes, joined by single spaces. An empty `allow` allows everything that is not
     denied. With `operators` false, a command is a program and its arguments, without a shell.
-    `timeout_s` applies to commands that name no timeout.
+    `timeout_s` applies to commands that name no timeout. `background_s` is how long a command
+    may run in the background; with 0 there are none.
     """
 
     enabled: Switch = True
@@ -662,6 +669,7 @@ class ShellSettings(Section):
     memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024
     processes: Annotated[int, count(32, 32_768)] = 256
     cpus: Cpus = 2.0
+    background_s: Annotated[float, number(0, BACKGROUND_MAX_S, "of seconds ")] = BACKGROUND_S
 
 
 def _server_name(value: str) -> str:

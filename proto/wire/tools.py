@@ -21,7 +21,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "file_edit",
         "file_delete",
     ),
-    "shell": ("shell_exec",),
+    "shell": ("shell_exec", "shell_output", "shell_stop"),
     "typed_memory": ("remember", "recall", "forget"),
     "reminders": ("reminder_set", "reminder_list"),
     "working_memory": (
@@ -35,7 +35,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 DELEGATE: Final = "delegate"
 
-CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], *FAMILIES["shell"])) - {
+CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], "shell_exec")) - {
     "memory_context"
 }
 """The tools that a model is offered in every request; a large one finds the others when it needs

@@ -86,10 +86,12 @@ PATIENCE_S = 2.0
 
 @dataclass(frozen=True)
 class Exited:
-    """How a command ended. `failure` goes to its standard error if it did not end by itself."""
+    """How a command ended. `failure` goes to its standard error if it did not end by itself.
+    `left_behind` says that processes of it went on, and were ended."""
 
     exit_code: int
     failure: str = ""
+    left_behind: bool = False
 
 
 class Process:
@@ -190,7 +192,7 @@ class Supervisor:
         if process is None or "supervisor" in message:
             self.pid = message["supervisor"]
         elif "exited" in message:
-            exited = Exited(exit_code(message["exited"]))
+            exited = Exited(exit_code(message["exited"]), left_behind=message["left"])
             if message["gone"]:
                 self._free(process, exited)
             else:

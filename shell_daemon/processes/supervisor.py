@@ -15,7 +15,7 @@ concealed, and stays so while it runs no program.
 Messages are JSON lines. From the daemon: `Run`, with the descriptors beside it; `end` with the
 number of the run to end; end-of-file: kill the run and exit. To the daemon: `supervisor` (its own
 pid) once; then for each run `failed` (it was not started), or `exited` (wait status) with `gone`
-(whether the whole tree is gone).
+(whether the whole tree is gone) and `left` (whether the command left processes that were ended).
 """
 
 import array
@@ -140,12 +140,13 @@ class Supervisor:
     def _supervise(self, grace: float) -> bool:
         while self._status is None and not self._ending:
             self._step(None)
+        left = False
         empty = not self._ending and self._until_empty(DRAIN_S)
         if self._ending:
             empty = self._end(grace)
         elif not empty:
-            empty = self._kill()
-        self._control.say(exited=self._status, gone=empty)
+            left, empty = True, self._kill()
+        self._control.say(exited=self._status, gone=empty, left=left)
         return empty
 
     def _end(self, grace: float) -> bool:

@@ -64,6 +64,54 @@ async def test_a_command_gets_more_time(guest: Guest) -> None:
         assert code_of(raised) is code
 
 
+async def test_a_command_in_the_background_is_read_as_a_ring(guest: Guest) -> None:
+    """Both streams are in one, of which the newest 8 MiB stay, at offsets that count all."""
+    await guest.start("a", f"echo one; echo two >&2; {WAIT} seq 2000000; echo end", background=True)
+    async with asyncio.timeout(GONE_WITHIN_S):
+        while (there := await read(guest, "a", 0)).total < len("one\ntwo\n"):
+            await asyncio.sleep(0.01)
+    assert (there.output.data, there.HasField("exit")) == (b"one\ntwo\n", False)
+    assert (await read(guest, "a", 99)).output == shell_pb2.OutputChunk(offset=8)
+    guest.let_go()
+    ended = await guest.api.call("Wait", shell_pb2.WaitExecRequest(exec_id="a"))
+    whole = b"one\ntwo\n" + b"".join(b"%d\n" % each for each in range(1, 2_000_001)) + b"end\n"
+    there = await read(guest, "a", 0)
+    assert (there.exit, there.total) == (ended, len(whole))
+    assert there.output.offset == len(whole) - 8 * 1024 * 1024
+    kept, at = b"", there.output.offset
+    while at < there.total:
+        piece = (await read(guest, "a", at)).output
+        assert piece.offset == at
+        kept, at = kept + piece.data, at + len(piece.data)
+    assert kept == whole[-len(kept) :]
+    with pytest.raises(WireError, match="open_stdin or probe is given too"):
+        await guest.start("b", "true", background=True, open_stdin=True)
+
+
+async def test_what_runs_in_the_background_ends_with_all_it_has_started(guest: Guest) -> None:
+    await guest.start(
+        "a", "(setsid sleep 100 & echo $! > pid); echo up; sleep 100", background=True
+    )
+    pid = await guest.appears("pid")
+    assert guest.alive(pid)
+    await guest.cancel("a")
+    assert not guest.alive(pid)
+    await guest.start("b", "echo up; sleep 100", background=True, timeout_ms=300)
+    ended = await guest.api.call("Wait", shell_pb2.WaitExecRequest(exec_id="b"))
+    assert (ended.timed_out, (await read(guest, "b", 0)).output.data) == (True, b"up\n")
+
+
+async def test_what_a_command_leaves_behind_is_said(guest: Guest) -> None:
+    assert (await guest.run("a", "sleep 100 >/dev/null 2>&1 & true")).exit.left_behind
+    assert not (await guest.run("b", "true & true")).exit.left_behind
+
+
+async def read(guest: Guest, exec_id: str, offset: int) -> shell_pb2.ReadExecReply:
+    request = shell_pb2.ReadExecRequest(exec_id=exec_id, offset=offset, limit=2**20)
+    reply: shell_pb2.ReadExecReply = await guest.api.call("Read", request)
+    return reply
+
+
 async def test_one_call_starts_a_command_once_and_reads_it(guest: Guest) -> None:
     first = await guest.run("a", "echo x | tee -a ran")
     again = await guest.run("a", "echo x | tee -a ran")

@@ -42,6 +42,8 @@ def test_all_tools_are_there() -> None:
         "file_edit",
         "file_delete",
         "shell_exec",
+        "shell_output",
+        "shell_stop",
         "remember",
         "recall",
         "forget",

@@ -230,7 +230,7 @@ async def test_configured_instructions_follow_the_rules() -> None:
 
 
 async def test_the_tool_schemas_a_provider_receives_are_frozen() -> None:
-    shell = shell_tools(cast(Any, None))
+    shell = shell_tools(cast(Any, None), cast(Any, None))[:1]
     async with talk(wire.says("ok"), tools=shell) as (alice, server):
         await alice.say("s", "hi")
         received = server.requests[0].body["tools"]

@@ -279,6 +279,58 @@ class ShellClient:
         with watch.step("shell"):
             return await self._run(command, pause or Pause())
 
+    async def start(self, exec_id: str, command: Command) -> None:
+        """Start `command` in the background, under an id of the caller's. Raises like `run`."""
+        await self._reach()
+        try:
+            await self._stub.Start(_request(exec_id, command, background=True), timeout=_CALL_S)
+        except grpc.RpcError as error:
+            raise _RefusedError(from_rpc_error(error)).error from None
+
+    async def wait(self, exec_id: str) -> shell_pb2.ExecExit | None:
+        """The exit of a command once it has ended; None if it is gone with its shell guest."""
+        while True:
+            try:
+                request = shell_pb2.WaitExecRequest(exec_id=exec_id)
+                exited: shell_pb2.ExecExit = await self._stub.Wait(request)
+            except grpc.RpcError as error:
+                if from_rpc_error(error).code is Code.NOT_FOUND:
+                    return None
+            except asyncio.CancelledError:
+                if was_cancelled():
+                    raise
+            else:
+                return exited
+            await asyncio.sleep(_STATE_S)
+
+    async def read(self, exec_id: str, offset: int, limit: int) -> shell_pb2.ReadExecReply | None:
+        """What a command has printed from `offset` on, or the last `limit` bytes for a negative
+        one; None if nothing of it is kept. Raises `GuestError`."""
+        end = 2**63 if offset < 0 else offset
+        try:
+            reply = await self._read(exec_id, end, limit)
+            if offset < 0:
+                reply = await self._read(exec_id, max(0, reply.total - limit), limit)
+        except grpc.RpcError as error:
+            if (failure := from_rpc_error(error)).code is Code.NOT_FOUND:
+                return None
+            raise _RefusedError(failure).error from None
+        return reply
+
+    async def _read(self, exec_id: str, offset: int, limit: int) -> shell_pb2.ReadExecReply:
+        request = shell_pb2.ReadExecRequest(exec_id=exec_id, offset=offset, limit=limit)
+        reply: shell_pb2.ReadExecReply = await self._stub.Read(request, timeout=_CALL_S)
+        reply.output.data = reply.output.data[:limit]
+        return reply
+
+    async def stop(self, exec_id: str) -> None:
+        """End a command's tree; what it has printed is kept. Raises `GuestError`."""
+        try:
+            await self._stub.Cancel(shell_pb2.CancelExecRequest(exec_id=exec_id), timeout=_END_S)
+        except grpc.RpcError as error:
+            if (failure := from_rpc_error(error)).code is not Code.NOT_FOUND:
+                raise _RefusedError(failure).error from None
+
     async def _run(self, command: Command, pause: Pause) -> Ended:
         exec_id = f"tool-{uuid.uuid4()}"
         await self._reach()
@@ -290,12 +342,12 @@ class ShellClient:
         except _RefusedError as refused:
             raise refused.error from None
         except BaseException:
-            ending = self._ending.begin(self._end(exec_id))
+            ending = self._ending.begin(self.end(exec_id))
             await asyncio.wait({ending}, timeout=_END_WAIT_S)
             raise
         finally:
             extending.cancel()
-        self._ending.begin(self._release(exec_id))
+        self._ending.begin(self.release(exec_id))
         return ended
 
     async def _reach(self) -> None:
@@ -314,18 +366,7 @@ class ShellClient:
     async def _start(self, exec_id: str, command: Command, ended: Ended) -> bool:
         """Start the command, once, and read its output; returns whether that came to the exit. If
         the connection is lost, `_follow` finds out whether the command runs, and reads on."""
-        request = shell_pb2.StartExecRequest(
-            exec_id=exec_id,
-            command="" if command.argv else command.text,
-            argv=command.argv,
-            cwd=command.cwd,
-            timeout_ms=round(command.timeout_s * 1000),
-            stdin=command.stdin,
-            session_id=command.session_id,
-            turn_id=command.turn_id,
-            environment=variable(command.time_zone),
-        )
-        call, heard = self._stub.Run(request), False
+        call, heard = self._stub.Run(_request(exec_id, command)), False
         try:
             async for event in call:
                 if _take(event, ended):
@@ -403,17 +444,34 @@ class ShellClient:
             else:
                 await asyncio.sleep(_EXTENSION_S)
 
-    async def _end(self, exec_id: str) -> None:
+    async def end(self, exec_id: str) -> None:
         """End the command's tree and forget it."""
         with contextlib.suppress(grpc.RpcError):
             await self._stub.Cancel(shell_pb2.CancelExecRequest(exec_id=exec_id), timeout=_END_S)
-        await self._release(exec_id)
+        await self.release(exec_id)
 
-    async def _release(self, exec_id: str) -> None:
+    async def release(self, exec_id: str) -> None:
         """Have the shell forget a command; after a while it does so by itself."""
         with contextlib.suppress(grpc.RpcError):
             request = shell_pb2.ReleaseExecRequest(exec_id=exec_id)
             await self._stub.Release(request, timeout=_CALL_S)
+
+
+def _request(
+    exec_id: str, command: Command, *, background: bool = False
+) -> shell_pb2.StartExecRequest:
+    return shell_pb2.StartExecRequest(
+        exec_id=exec_id,
+        command="" if command.argv else command.text,
+        argv=command.argv,
+        cwd=command.cwd,
+        timeout_ms=round(command.timeout_s * 1000),
+        stdin=command.stdin,
+        session_id=command.session_id,
+        turn_id=command.turn_id,
+        environment=variable(command.time_zone),
+        background=background,
+    )
 
 
 class _RefusedError(Exception):

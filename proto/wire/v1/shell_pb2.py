@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13wire/v1/shell.proto\x12\x07wire.v1\"\x13\n\x11ShellHelloRequest\"\x11\n\x0fShellHelloReply\"\x1d\n\x0c\x41\x64mitRequest\x12\r\n\x05token\x18\x01 \x01(\t\"\x0c\n\nAdmitReply\"\xb6\x02\n\x10SetEgressRequest\x12\x0c\n\x04\x64oor\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x15\n\rauthority_pem\x18\x03 \x01(\t\x12?\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32*.wire.v1.SetEgressRequest.EnvironmentEntry\x12\x33\n\x05\x66iles\x18\x05 \x03(\x0b\x32$.wire.v1.SetEgressRequest.FilesEntry\x12\x16\n\x0e\x64oor_launch_id\x18\x06 \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x10\n\x0eSetEgressReply\"\xaf\x02\n\x10StartExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\x12\r\n\x05stdin\x18\x05 \x01(\x0c\x12\x0c\n\x04\x61rgv\x18\x06 \x03(\t\x12\r\n\x05probe\x18\x07 \x01(\x08\x12\x12\n\nopen_stdin\x18\x08 \x01(\x08\x12?\n\x0b\x65nvironment\x18\t \x03(\x0b\x32*.wire.v1.StartExecRequest.EnvironmentEntry\x12\x12\n\nsession_id\x18\n \x01(\t\x12\x0f\n\x07turn_id\x18\x0b \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x10\n\x0eStartExecReply\"P\n\x10\x45xecInputRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\r\n\x05\x63lose\x18\x04 \x01(\x08\" \n\x0e\x45xecInputReply\x12\x0e\n\x06offset\x18\x01 \x01(\x04\"R\n\x11\x45xecOutputRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x15\n\rstdout_offset\x18\x02 \x01(\x04\x12\x15\n\rstderr_offset\x18\x03 \x01(\x04\"\x8d\x01\n\x0f\x45xecOutputEvent\x12&\n\x06stdout\x18\x01 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12&\n\x06stderr\x18\x02 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12!\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x11.wire.v1.ExecExitH\x00\x42\x07\n\x05\x65vent\"+\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"X\n\x08\x45xecExit\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x11\n\ttimed_out\x18\x02 \x01(\x08\x12\x11\n\tcancelled\x18\x03 \x01(\x08\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x04\"3\n\x11\x45xtendExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\r\n\x05\x62y_ms\x18\x02 \x01(\r\"\x11\n\x0f\x45xtendExecReply\"$\n\x11\x43\x61ncelExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x11\n\x0f\x43\x61ncelExecReply\"%\n\x12ReleaseExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x12\n\x10ReleaseExecReply2\xf9\x04\n\x05Shell\x12=\n\x05Hello\x12\x1a.wire.v1.ShellHelloRequest\x1a\x18.wire.v1.ShellHelloReply\x12\x33\n\x05\x41\x64mit\x12\x15.wire.v1.AdmitRequest\x1a\x13.wire.v1.AdmitReply\x12?\n\tSetEgress\x12\x19.wire.v1.SetEgressRequest\x1a\x17.wire.v1.SetEgressReply\x12;\n\x05Start\x12\x19.wire.v1.StartExecRequest\x1a\x17.wire.v1.StartExecReply\x12<\n\x03Run\x12\x19.wire.v1.StartExecRequest\x1a\x18.wire.v1.ExecOutputEvent0\x01\x12@\n\x06Output\x12\x1a.wire.v1.ExecOutputRequest\x1a\x18.wire.v1.ExecOutputEvent0\x01\x12;\n\x05Input\x12\x19.wire.v1.ExecInputRequest\x1a\x17.wire.v1.ExecInputReply\x12>\n\x06\x45xtend\x12\x1a.wire.v1.ExtendExecRequest\x1a\x18.wire.v1.ExtendExecReply\x12>\n\x06\x43\x61ncel\x12\x1a.wire.v1.CancelExecRequest\x1a\x18.wire.v1.CancelExecReply\x12\x41\n\x07Release\x12\x1b.wire.v1.ReleaseExecRequest\x1a\x19.wire.v1.ReleaseExecReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13wire/v1/shell.proto\x12\x07wire.v1\"\x13\n\x11ShellHelloRequest\"\x11\n\x0fShellHelloReply\"\x1d\n\x0c\x41\x64mitRequest\x12\r\n\x05token\x18\x01 \x01(\t\"\x0c\n\nAdmitReply\"\xb6\x02\n\x10SetEgressRequest\x12\x0c\n\x04\x64oor\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x15\n\rauthority_pem\x18\x03 \x01(\t\x12?\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32*.wire.v1.SetEgressRequest.EnvironmentEntry\x12\x33\n\x05\x66iles\x18\x05 \x03(\x0b\x32$.wire.v1.SetEgressRequest.FilesEntry\x12\x16\n\x0e\x64oor_launch_id\x18\x06 \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x10\n\x0eSetEgressReply\"\xc3\x02\n\x10StartExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\x12\r\n\x05stdin\x18\x05 \x01(\x0c\x12\x0c\n\x04\x61rgv\x18\x06 \x03(\t\x12\r\n\x05probe\x18\x07 \x01(\x08\x12\x12\n\nopen_stdin\x18\x08 \x01(\x08\x12?\n\x0b\x65nvironment\x18\t \x03(\x0b\x32*.wire.v1.StartExecRequest.EnvironmentEntry\x12\x12\n\nsession_id\x18\n \x01(\t\x12\x0f\n\x07turn_id\x18\x0b \x01(\t\x12\x12\n\nbackground\x18\x0c \x01(\x08\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x10\n\x0eStartExecReply\"P\n\x10\x45xecInputRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\r\n\x05\x63lose\x18\x04 \x01(\x08\" \n\x0e\x45xecInputReply\x12\x0e\n\x06offset\x18\x01 \x01(\x04\"R\n\x11\x45xecOutputRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x15\n\rstdout_offset\x18\x02 \x01(\x04\x12\x15\n\rstderr_offset\x18\x03 \x01(\x04\"\x8d\x01\n\x0f\x45xecOutputEvent\x12&\n\x06stdout\x18\x01 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12&\n\x06stderr\x18\x02 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12!\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x11.wire.v1.ExecExitH\x00\x42\x07\n\x05\x65vent\"+\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"m\n\x08\x45xecExit\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x11\n\ttimed_out\x18\x02 \x01(\x08\x12\x11\n\tcancelled\x18\x03 \x01(\x08\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x04\x12\x13\n\x0bleft_behind\x18\x05 \x01(\x08\"3\n\x11\x45xtendExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\r\n\x05\x62y_ms\x18\x02 \x01(\r\"\x11\n\x0f\x45xtendExecReply\"$\n\x11\x43\x61ncelExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x11\n\x0f\x43\x61ncelExecReply\"%\n\x12ReleaseExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x12\n\x10ReleaseExecReply\"A\n\x0fReadExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05limit\x18\x03 \x01(\r\"e\n\rReadExecReply\x12$\n\x06output\x18\x01 \x01(\x0b\x32\x14.wire.v1.OutputChunk\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x1f\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x11.wire.v1.ExecExit\"\"\n\x0fWaitExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t2\xe8\x05\n\x05Shell\x12=\n\x05Hello\x12\x1a.wire.v1.ShellHelloRequest\x1a\x18.wire.v1.ShellHelloReply\x12\x33\n\x05\x41\x64mit\x12\x15.wire.v1.AdmitRequest\x1a\x13.wire.v1.AdmitReply\x12?\n\tSetEgress\x12\x19.wire.v1.SetEgressRequest\x1a\x17.wire.v1.SetEgressReply\x12;\n\x05Start\x12\x19.wire.v1.StartExecRequest\x1a\x17.wire.v1.StartExecReply\x12<\n\x03Run\x12\x19.wire.v1.StartExecRequest\x1a\x18.wire.v1.ExecOutputEvent0\x01\x12@\n\x06Output\x12\x1a.wire.v1.ExecOutputRequest\x1a\x18.wire.v1.ExecOutputEvent0\x01\x12;\n\x05Input\x12\x19.wire.v1.ExecInputRequest\x1a\x17.wire.v1.ExecInputReply\x12>\n\x06\x45xtend\x12\x1a.wire.v1.ExtendExecRequest\x1a\x18.wire.v1.ExtendExecReply\x12>\n\x06\x43\x61ncel\x12\x1a.wire.v1.CancelExecRequest\x1a\x18.wire.v1.CancelExecReply\x12\x41\n\x07Release\x12\x1b.wire.v1.ReleaseExecRequest\x1a\x19.wire.v1.ReleaseExecReply\x12\x38\n\x04Read\x12\x18.wire.v1.ReadExecRequest\x1a\x16.wire.v1.ReadExecReply\x12\x33\n\x04Wait\x12\x18.wire.v1.WaitExecRequest\x1a\x11.wire.v1.ExecExitb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,35 +54,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETEGRESSREPLY']._serialized_start=430
   _globals['_SETEGRESSREPLY']._serialized_end=446
   _globals['_STARTEXECREQUEST']._serialized_start=449
-  _globals['_STARTEXECREQUEST']._serialized_end=752
+  _globals['_STARTEXECREQUEST']._serialized_end=772
   _globals['_STARTEXECREQUEST_ENVIRONMENTENTRY']._serialized_start=332
   _globals['_STARTEXECREQUEST_ENVIRONMENTENTRY']._serialized_end=382
-  _globals['_STARTEXECREPLY']._serialized_start=754
-  _globals['_STARTEXECREPLY']._serialized_end=770
-  _globals['_EXECINPUTREQUEST']._serialized_start=772
-  _globals['_EXECINPUTREQUEST']._serialized_end=852
-  _globals['_EXECINPUTREPLY']._serialized_start=854
-  _globals['_EXECINPUTREPLY']._serialized_end=886
-  _globals['_EXECOUTPUTREQUEST']._serialized_start=888
-  _globals['_EXECOUTPUTREQUEST']._serialized_end=970
-  _globals['_EXECOUTPUTEVENT']._serialized_start=973
-  _globals['_EXECOUTPUTEVENT']._serialized_end=1114
-  _globals['_OUTPUTCHUNK']._serialized_start=1116
-  _globals['_OUTPUTCHUNK']._serialized_end=1159
-  _globals['_EXECEXIT']._serialized_start=1161
-  _globals['_EXECEXIT']._serialized_end=1249
-  _globals['_EXTENDEXECREQUEST']._serialized_start=1251
-  _globals['_EXTENDEXECREQUEST']._serialized_end=1302
-  _globals['_EXTENDEXECREPLY']._serialized_start=1304
-  _globals['_EXTENDEXECREPLY']._serialized_end=1321
-  _globals['_CANCELEXECREQUEST']._serialized_start=1323
-  _globals['_CANCELEXECREQUEST']._serialized_end=1359
-  _globals['_CANCELEXECREPLY']._serialized_start=1361
-  _globals['_CANCELEXECREPLY']._serialized_end=1378
-  _globals['_RELEASEEXECREQUEST']._serialized_start=1380
-  _globals['_RELEASEEXECREQUEST']._serialized_end=1417
-  _globals['_RELEASEEXECREPLY']._serialized_start=1419
-  _globals['_RELEASEEXECREPLY']._serialized_end=1437
-  _globals['_SHELL']._serialized_start=1440
-  _globals['_SHELL']._serialized_end=2073
+  _globals['_STARTEXECREPLY']._serialized_start=774
+  _globals['_STARTEXECREPLY']._serialized_end=790
+  _globals['_EXECINPUTREQUEST']._serialized_start=792
+  _globals['_EXECINPUTREQUEST']._serialized_end=872
+  _globals['_EXECINPUTREPLY']._serialized_start=874
+  _globals['_EXECINPUTREPLY']._serialized_end=906
+  _globals['_EXECOUTPUTREQUEST']._serialized_start=908
+  _globals['_EXECOUTPUTREQUEST']._serialized_end=990
+  _globals['_EXECOUTPUTEVENT']._serialized_start=993
+  _globals['_EXECOUTPUTEVENT']._serialized_end=1134
+  _globals['_OUTPUTCHUNK']._serialized_start=1136
+  _globals['_OUTPUTCHUNK']._serialized_end=1179
+  _globals['_EXECEXIT']._serialized_start=1181
+  _globals['_EXECEXIT']._serialized_end=1290
+  _globals['_EXTENDEXECREQUEST']._serialized_start=1292
+  _globals['_EXTENDEXECREQUEST']._serialized_end=1343
+  _globals['_EXTENDEXECREPLY']._serialized_start=1345
+  _globals['_EXTENDEXECREPLY']._serialized_end=1362
+  _globals['_CANCELEXECREQUEST']._serialized_start=1364
+  _globals['_CANCELEXECREQUEST']._serialized_end=1400
+  _globals['_CANCELEXECREPLY']._serialized_start=1402
+  _globals['_CANCELEXECREPLY']._serialized_end=1419
+  _globals['_RELEASEEXECREQUEST']._serialized_start=1421
+  _globals['_RELEASEEXECREQUEST']._serialized_end=1458
+  _globals['_RELEASEEXECREPLY']._serialized_start=1460
+  _globals['_RELEASEEXECREPLY']._serialized_end=1478
+  _globals['_READEXECREQUEST']._serialized_start=1480
+  _globals['_READEXECREQUEST']._serialized_end=1545
+  _globals['_READEXECREPLY']._serialized_start=1547
+  _globals['_READEXECREPLY']._serialized_end=1648
+  _globals['_WAITEXECREQUEST']._serialized_start=1650
+  _globals['_WAITEXECREQUEST']._serialized_end=1684
+  _globals['_SHELL']._serialized_start=1687
+  _globals['_SHELL']._serialized_end=2431
 # @@protoc_insertion_point(module_scope)

@@ -216,6 +216,7 @@ class StartExecRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
+    BACKGROUND_FIELD_NUMBER: _builtins.int
     exec_id: _builtins.str
     command: _builtins.str
     """for bash -c, or sh -c where there is no bash"""
@@ -232,6 +233,10 @@ class StartExecRequest(_message.Message):
     session_id: _builtins.str
     """for which it runs, as egress is told; empty: for none"""
     turn_id: _builtins.str
+    background: _builtins.bool
+    """Nobody waits for it: standard error is in standard output, of which the newest part is on disk,
+    and it may run for longer.
+    """
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """instead of command: a program and its arguments, without any shell"""
@@ -254,10 +259,11 @@ class StartExecRequest(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         session_id: _builtins.str = ...,
         turn_id: _builtins.str = ...,
+        background: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "environment", b"environment", "exec_id", b"exec_id", "open_stdin", b"open_stdin", "probe", b"probe", "session_id", b"session_id", "stdin", b"stdin", "timeout_ms", b"timeout_ms", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "background", b"background", "command", b"command", "cwd", b"cwd", "environment", b"environment", "exec_id", b"exec_id", "open_stdin", b"open_stdin", "probe", b"probe", "session_id", b"session_id", "stdin", b"stdin", "timeout_ms", b"timeout_ms", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -417,11 +423,14 @@ class ExecExit(_message.Message):
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
+    LEFT_BEHIND_FIELD_NUMBER: _builtins.int
     exit_code: _builtins.int
     """128 + n for a command that signal n ended"""
     timed_out: _builtins.bool
     cancelled: _builtins.bool
     duration_ms: _builtins.int
+    left_behind: _builtins.bool
+    """processes of it were still running, and were ended"""
     def __init__(
         self,
         *,
@@ -429,10 +438,11 @@ class ExecExit(_message.Message):
         timed_out: _builtins.bool = ...,
         cancelled: _builtins.bool = ...,
         duration_ms: _builtins.int = ...,
+        left_behind: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "duration_ms", b"duration_ms", "exit_code", b"exit_code", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "duration_ms", b"duration_ms", "exit_code", b"exit_code", "left_behind", b"left_behind", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -543,3 +553,81 @@ class ReleaseExecReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseExecReply: _TypeAlias = ReleaseExecReply  # noqa: Y015
+
+@_typing.final
+class ReadExecRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXEC_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    exec_id: _builtins.str
+    offset: _builtins.int
+    """beyond what was written, it is the end"""
+    limit: _builtins.int
+    """in bytes; at most 256 KiB are read"""
+    def __init__(
+        self,
+        *,
+        exec_id: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exec_id", b"exec_id", "limit", b"limit", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadExecRequest: _TypeAlias = ReadExecRequest  # noqa: Y015
+
+@_typing.final
+class ReadExecReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    EXIT_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    """bytes written so far"""
+    @_builtins.property
+    def output(self) -> Global___OutputChunk:
+        """its offset is later than the one asked for where bytes were dropped"""
+
+    @_builtins.property
+    def exit(self) -> Global___ExecExit:
+        """absent while it runs"""
+
+    def __init__(
+        self,
+        *,
+        output: Global___OutputChunk | None = ...,
+        total: _builtins.int = ...,
+        exit: Global___ExecExit | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "output", b"output"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "output", b"output", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadExecReply: _TypeAlias = ReadExecReply  # noqa: Y015
+
+@_typing.final
+class WaitExecRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXEC_ID_FIELD_NUMBER: _builtins.int
+    exec_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        exec_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exec_id", b"exec_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitExecRequest: _TypeAlias = WaitExecRequest  # noqa: Y015

@@ -86,6 +86,16 @@ class ShellStub:
                 request_serializer=wire_dot_v1_dot_shell__pb2.ReleaseExecRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_shell__pb2.ReleaseExecReply.FromString,
                 _registered_method=True)
+        self.Read = channel.unary_unary(
+                '/wire.v1.Shell/Read',
+                request_serializer=wire_dot_v1_dot_shell__pb2.ReadExecRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_shell__pb2.ReadExecReply.FromString,
+                _registered_method=True)
+        self.Wait = channel.unary_unary(
+                '/wire.v1.Shell/Wait',
+                request_serializer=wire_dot_v1_dot_shell__pb2.WaitExecRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_shell__pb2.ExecExit.FromString,
+                _registered_method=True)
 
 
 class ShellServicer:
@@ -165,6 +175,20 @@ class ShellServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Read(self, request, context):
+        """What there is of a command's standard output by now, without waiting.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Wait(self, request, context):
+        """Answers when the command has ended, with its exit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShellServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -217,6 +241,16 @@ def add_ShellServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=wire_dot_v1_dot_shell__pb2.ReleaseExecRequest.FromString,
                     response_serializer=wire_dot_v1_dot_shell__pb2.ReleaseExecReply.SerializeToString,
+            ),
+            'Read': grpc.unary_unary_rpc_method_handler(
+                    servicer.Read,
+                    request_deserializer=wire_dot_v1_dot_shell__pb2.ReadExecRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_shell__pb2.ReadExecReply.SerializeToString,
+            ),
+            'Wait': grpc.unary_unary_rpc_method_handler(
+                    servicer.Wait,
+                    request_deserializer=wire_dot_v1_dot_shell__pb2.WaitExecRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_shell__pb2.ExecExit.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -491,6 +525,60 @@ class Shell:
             '/wire.v1.Shell/Release',
             wire_dot_v1_dot_shell__pb2.ReleaseExecRequest.SerializeToString,
             wire_dot_v1_dot_shell__pb2.ReleaseExecReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Read(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Shell/Read',
+            wire_dot_v1_dot_shell__pb2.ReadExecRequest.SerializeToString,
+            wire_dot_v1_dot_shell__pb2.ReadExecReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Wait(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Shell/Wait',
+            wire_dot_v1_dot_shell__pb2.WaitExecRequest.SerializeToString,
+            wire_dot_v1_dot_shell__pb2.ExecExit.FromString,
             options,
             channel_credentials,
             insecure,

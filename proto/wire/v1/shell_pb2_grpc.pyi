@@ -60,6 +60,10 @@ class ShellStub:
     """Ends the whole process tree, and answers when it is gone."""
     Release: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]
     """Forgets a finished command and its buffers."""
+    Read: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ReadExecRequest, _shell_pb2.ReadExecReply]
+    """What there is of a command's standard output by now, without waiting."""
+    Wait: _grpc.UnaryUnaryMultiCallable[_shell_pb2.WaitExecRequest, _shell_pb2.ExecExit]
+    """Answers when the command has ended, with its exit."""
 
 @_typing.type_check_only
 class ShellAsyncStub(ShellStub):
@@ -93,6 +97,10 @@ class ShellAsyncStub(ShellStub):
     """Ends the whole process tree, and answers when it is gone."""
     Release: _aio.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]  # type: ignore[assignment]
     """Forgets a finished command and its buffers."""
+    Read: _aio.UnaryUnaryMultiCallable[_shell_pb2.ReadExecRequest, _shell_pb2.ReadExecReply]  # type: ignore[assignment]
+    """What there is of a command's standard output by now, without waiting."""
+    Wait: _aio.UnaryUnaryMultiCallable[_shell_pb2.WaitExecRequest, _shell_pb2.ExecExit]  # type: ignore[assignment]
+    """Answers when the command has ended, with its exit."""
 
 class ShellServicer(metaclass=_abc_1.ABCMeta):
     """The shell guest. A command has an id the caller chose and two byte streams
@@ -183,5 +191,21 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_shell_pb2.ReleaseExecReply, _abc.Awaitable[_shell_pb2.ReleaseExecReply]]:
         """Forgets a finished command and its buffers."""
+
+    @_abc_1.abstractmethod
+    def Read(
+        self,
+        request: _shell_pb2.ReadExecRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shell_pb2.ReadExecReply, _abc.Awaitable[_shell_pb2.ReadExecReply]]:
+        """What there is of a command's standard output by now, without waiting."""
+
+    @_abc_1.abstractmethod
+    def Wait(
+        self,
+        request: _shell_pb2.WaitExecRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shell_pb2.ExecExit, _abc.Awaitable[_shell_pb2.ExecExit]]:
+        """Answers when the command has ended, with its exit."""
 
 def add_ShellServicer_to_server(servicer: ShellServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,6 +26,7 @@ from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.pipeline import check_paths
 from guest.tools.redaction.placeholders import Placeholders
 from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.background import BackgroundCommands
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
 from tests.fuzz.material import Choices, OneInput, Target, chosen
@@ -147,7 +148,7 @@ async def _all_tools(scratch: Path, stack: AsyncExitStack) -> list[Tool]:
     return [
         *composition.tools_of_memory(memory, "user"),
         *file_tools(roots),
-        *shell_tools(shell),
+        *shell_tools(shell, BackgroundCommands(shell, memory.state_of, str)),
     ]
 
 

@@ -44,6 +44,7 @@ from guest.tools.files.restore import Restorer
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.background import BackgroundCommands
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
 from guest.watch import CallReporter
@@ -184,6 +185,7 @@ class Gateways:
     roots: Roots
     changes: Changes
     shell: ShellClient | None = None
+    background: BackgroundCommands | None = None
     witness: CallReporter | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
 
@@ -216,6 +218,7 @@ class Gateways:
             scrubber=self.scrubber,
             limits=Limits(self.agent),
             shell_state=self.shell.state if self.shell else None,
+            background=self.background,
             witness=self.witness,
             restorer=Restorer(self.roots, self.changes),
             **limits,
@@ -273,6 +276,9 @@ async def open_gateways(
         watching = composition.watch_of(roots)
         changes = composition.changes_of(roots, path, watching)
         stack.callback(changes.close)
+        background = None
+        if shell is not None:
+            background = BackgroundCommands(shell, memory.state_of, scrubber.scrub, watching)
         models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
         def pipeline_of(memory: Memory, others: Sequence[Tool] = ()) -> ToolPipeline:
@@ -280,11 +286,13 @@ async def open_gateways(
                 *composition.tools_of_memory(memory, config.settings.typed_scope),
                 *file_tools(roots),
                 *tools,
-                *commands_of(shell),
+                *commands_of(shell, background),
                 *others,
             ]
             if watching is not None:
                 own = [composition.watched(each, watching, changes) for each in own]
+            if background is not None:
+                own = [composition.telling(each, background) for each in own]
             return ToolPipeline(
                 Registry(
                     own,
@@ -305,19 +313,20 @@ async def open_gateways(
             tokens = config.settings.context_tokens
             end = watching.end if watching else None
             return TurnLoop(
-                models, memory, pipeline, settings, tokens, scrubber.scrub, end, changes
+                *(models, memory, pipeline, settings, tokens, scrubber.scrub, end, changes),
+                background,
             )
 
         temporary_loop_of = partial(loop_of, settings=composition.for_temporary(agent))
         loops = (loop_of, temporary_loop_of)
         yield Gateways(
             *(path, memory, models, agent, pipeline_of, *loops, scrubber, stack, roots),
-            *(changes, shell),
+            *(changes, shell, background),
         )
 
 
-def commands_of(shell: ShellClient | None) -> list[Tool]:
-    return [] if shell is None else shell_tools(shell)
+def commands_of(shell: ShellClient | None, background: BackgroundCommands | None) -> list[Tool]:
+    return [] if shell is None or background is None else shell_tools(shell, background)
 
 
 def hashing() -> Embedder:

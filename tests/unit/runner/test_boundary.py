@@ -86,6 +86,14 @@ class AnsweringShell(shell_pb2_grpc.ShellServicer):
     ) -> shell_pb2.ExtendExecReply:
         return shell_pb2.ExtendExecReply()
 
+    async def Read(
+        self, request: shell_pb2.ReadExecRequest, context: Any
+    ) -> shell_pb2.ReadExecReply:
+        return shell_pb2.ReadExecReply()
+
+    async def Wait(self, request: shell_pb2.WaitExecRequest, context: Any) -> shell_pb2.ExecExit:
+        return self._end
+
     async def Input(
         self, request: shell_pb2.ExecInputRequest, context: Any
     ) -> shell_pb2.ExecInputReply:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shell_daemon.streams import DRAIN_MAX_BYTES, OutputStream
+from shell_daemon.streams import DRAIN_MAX_BYTES, OutputStream, RingBuffer
 
 
 class Pipe:
     def __init__(self, capacity: int) -> None:
         self.changes = 0
-        self.stream = OutputStream(capacity, self._changed)
+        self.stream = OutputStream(RingBuffer(capacity), self._changed)
         read, self.write_end = os.pipe()
         os.set_blocking(self.write_end, False)
         self.stream.attach(read)

@@ -24,6 +24,7 @@ from tests.support.guests.shell_backends import TOKEN, Daemon, OverGrpc, alive, 
 from tests.support.tools.pipelines import ALICE, SECRET, unnumbered
 
 LIMIT = 16 * 1024
+NO_BACKGROUND: Any = None
 KEYS = ["exit_code", "stdout", "stderr", "duration_ms", "timed_out", "truncated"]
 
 
@@ -52,7 +53,7 @@ class Shell:
     def pipeline(self, max_output_bytes: int = LIMIT, **options: Any) -> ToolPipeline:
         root = self.daemon.root
         return ToolPipeline(
-            Registry(shell_tools(self.client, max_output_bytes=max_output_bytes)),
+            Registry(shell_tools(self.client, NO_BACKGROUND, max_output_bytes=max_output_bytes)),
             scrubber=Scrubber([SECRET]),
             host_paths=HostPaths({"shared": root / "shared", "tmp": root / "tmp"}),
             max_output_bytes=max_output_bytes,
@@ -76,7 +77,9 @@ async def shell() -> AsyncIterator[Shell]:
 async def test_without_operators_words_are_executed(shell: Shell) -> None:
     policy = CommandPolicy(ShellSettings(operators=False))
     pipeline = ToolPipeline(
-        Registry(shell_tools(shell.client, policy=policy)), scrubber=Scrubber(), commands=policy
+        Registry(shell_tools(shell.client, NO_BACKGROUND, policy=policy)),
+        scrubber=Scrubber(),
+        commands=policy,
     )
     for command, said in (
         ("printf %s '$(touch ran)'", '"stdout": "$(touch ran)"'),
@@ -139,7 +142,9 @@ async def test_the_time_of_a_command_stands_still_while_a_person_is_asked(shell:
 
 
 async def test_the_operators_timeout_is_the_default(shell: Shell) -> None:
-    pipeline = ToolPipeline(Registry(shell_tools(shell.client, timeout_s=1)), scrubber=Scrubber())
+    pipeline = ToolPipeline(
+        Registry(shell_tools(shell.client, NO_BACKGROUND, timeout_s=1)), scrubber=Scrubber()
+    )
     result = await shell.call("sleep 1007", pipeline)
     assert json.loads(result.text.split("\n")[0])["timed_out"]
 
@@ -242,8 +247,9 @@ async def test_a_secret_that_the_cut_goes_through(shell: Shell) -> None:
 
 
 async def test_it_is_privileged(shell: Shell) -> None:
-    (tool,) = shell_tools(shell.client)
+    tool, *_ = shell_tools(shell.client, NO_BACKGROUND)
     assert tool.safety is Safety.PRIVILEGED
-    assert shell.pipeline(approval="deny").tools() == []
+    offered = shell.pipeline(approval="deny").tools()
+    assert [each.name for each in offered] == ["shell_output", "shell_stop"]
     assert "not permitted" in (await shell.call("true", shell.pipeline(approval="deny"))).text
     assert "needs approval" in (await shell.call("true", shell.pipeline(approval="ask"))).text
