@@ -6,6 +6,7 @@ workspace, or in the folder that the editor has open, where that is a project.
 
 import asyncio
 import logging
+import posixpath
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -60,18 +61,20 @@ class Updates:
         elif kind == "receipt" and event.receipt.asked_by == "runtime":
             yield _by_itself(f"{self._turn_id}-{event.index}", event.receipt)
 
-    def changed(self, path: str, diff: schema.FileEditToolCallContent) -> SessionUpdate:
-        """What the turn did to a file: at the call of a file tool that named it last, or by
-        itself."""
-        for call in reversed(self._turn.calls):
-            named = call.started.tool in _CHANGING and call.started.told
-            if named and f"/{path}".endswith(f"/{named.lstrip('/')}"):
+    def changed(
+        self, change: pb.FileChange, below: str, diff: schema.FileEditToolCallContent
+    ) -> SessionUpdate:
+        """What the turn did to a file, which is `below` in its project: at the last call of a file
+        tool that named it, or by itself."""
+        for call in reversed(self._turn.calls if change.by_tool else []):
+            named = call.started.tool in _CHANGING and posixpath.normpath(call.started.told)
+            if named in (change.path, below):
                 told = call.finished.output or call.finished.summary
                 said = [acp.tool_content(acp.text_block(told))] if told else []
                 return acp.update_tool_call(self._id(call), content=[*said, diff])
         return acp.start_tool_call(
-            f"{self._turn_id}-{path}",
-            f"changed {short(path)}"[:_TITLE_CHARS],
+            f"{self._turn_id}-{change.path}",
+            f"changed {short(change.path)}"[:_TITLE_CHARS],
             kind="edit",
             status="completed",
             content=[diff],
@@ -377,8 +380,10 @@ class EditorAgent:
             why = acp.update_agent_thought_text(told(files))
             await self._editor.session_update(session_id, why)
         for change in files.changes[:_DIFFS]:
-            _, _, name, *below = change.path.split("/")
-            if name not in self._folders or change.binary or change.kind == "mode":
+            name, _, below = change.path.removeprefix("/projects/").partition("/")
+            if name not in self._folders or ".." in below.split("/"):
+                continue
+            if change.binary or change.kind == "mode":
                 continue
             try:
                 found = await self._gateway.turn_diff(session_id, turn_id, change.path)
@@ -388,9 +393,8 @@ class EditorAgent:
             if found.cut:
                 continue
             old = None if change.kind == "added" else found.before
-            path = "/".join([self._folders[name], *below])
-            diff = acp.tool_diff_content(path, found.after, old)
-            await self._editor.session_update(session_id, updates.changed(change.path, diff))
+            diff = acp.tool_diff_content(f"{self._folders[name]}/{below}", found.after, old)
+            await self._editor.session_update(session_id, updates.changed(change, below, diff))
 
     async def _answer(
         self, session_id: str, call: schema.ToolCallUpdate, offers: Sequence[str] = ()

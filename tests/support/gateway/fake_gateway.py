@@ -315,7 +315,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
             raise WireError(Code.NOT_FOUND, "no turn of this session has changed files")
         turn_id = request.turn_id or [*self.changed_files][-1]
         found = gateway_pb2.TurnDiffReply()
-        found.CopyFrom(self.changed_files[turn_id])
+        found.CopyFrom(self.changed_files.get(turn_id) or [*self.changed_files.values()][-1])
         found.turn_id = turn_id
         if request.path:
             lines = found.diff.splitlines(keepends=True)
