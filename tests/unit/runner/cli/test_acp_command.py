@@ -30,7 +30,7 @@ async def test_a_message_that_is_no_json_is_told_in_one_line(
     handler.addFilter(in_one_line)
     logging.getLogger().addHandler(handler)
     try:
-        received = await NdjsonTransport(reader, None).receive()
+        received = await NdjsonTransport(reader, None).receive()  # type: ignore[arg-type]
     finally:
         logging.getLogger().removeHandler(handler)
     assert received == {"a": 1}
