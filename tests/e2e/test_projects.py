@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands.household import Household
+from tests.support.servers.scripted_provider import Seen, calls, says, scripted
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -104,3 +105,58 @@ def test_a_turn_that_runs_is_not_disturbed(household: Household, api: Path) -> N
     assert "ended" in answer
     assert household.run("projects", "open", str(api)).returncode == 0
     household.works("stop")
+
+
+def test_where_something_is_decided_is_found_in_2000_files_changed_and_tested(
+    household: Household, api: Path
+) -> None:
+    for package in range(40):
+        place = api / "code" / f"package_{package}"
+        place.mkdir(parents=True)
+        for module in range(50):
+            text = f"def compute(n: int) -> int:\n    return n + {module}\n"
+            (place / f"module_{module}.py").write_text(f'"""Timeouts are elsewhere."""\n{text}' * 3)
+    decided = "code/package_17/module_31.py"
+    (api / decided).write_text("RETRIES_MAX = 3  # how often a request is sent again\r\n")
+    (api / decided).chmod(0o755)
+    (api / "test_retries.py").write_text(
+        "import runpy, unittest\n\n\nclass Retries(unittest.TestCase):\n"
+        "    def test_five(self) -> None:\n"
+        f"        found = runpy.run_path('{decided}')\n"
+        "        self.assertEqual(found['RETRIES_MAX'], 5)\n"
+    )
+    before = {each: each.stat() for each in api.rglob("*") if ".git" not in each.parts}
+    tests = {"command": "python3 -B -m unittest test_retries 2>&1"}
+
+    def found(seen: Seen) -> str:
+        (match,) = seen.result(1)["matches"]
+        return str(match["path"])
+
+    with scripted() as model:
+        household.environment |= {
+            "OXYDRA_AGENT__PROVIDER": "openai",
+            "OXYDRA_AGENT__MODEL": "m",
+            "OXYDRA_AGENT__BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "sk-x",
+        }
+        model.play(
+            calls("shell_exec", **tests),
+            calls("file_search", query="RETRIES_MAX", path="code"),
+            calls("file_edit", path=found, old="MAX = 3", new="MAX = 5"),
+            calls("shell_exec", **tests),
+            says("Done."),
+        )
+        done = household.run("ask", "--with", str(api), "send a request again five times")
+        results = model.seen[-1].results
+    assert done.returncode == 0, done.stderr
+    assert "FAILED" in results[0]
+    assert "OK" in results[3]
+    text = (api / decided).read_bytes()
+    assert text == b"RETRIES_MAX = 5  # how often a request is sent again\r\n"
+    for path, status in before.items():
+        now = path.stat()
+        assert (now.st_uid, now.st_gid, now.st_mode) == (
+            *(status.st_uid, status.st_gid),
+            status.st_mode,
+        )
+        assert path.is_dir() or path == api / decided or now.st_mtime_ns == status.st_mtime_ns
