@@ -266,7 +266,7 @@ def open_project(
         _check_place(path, chain, around, others)
         if mounts_below:
             check_below(path, directory)
-        reason = _why_read_only(chain, around) if wanted.write else ""
+        reason = _why_read_only(directory, chain, around) if wanted.write else ""
         seen = look(directory)
         if sockets := sorted(set(seen.sockets) - set(wanted.hide)):
             raise refused(
@@ -425,8 +425,10 @@ def _chain(place: Path) -> list[Identity]:
     return found
 
 
-def _why_read_only(chain: list[Identity], around: Surroundings) -> str:
-    """Why commands must not write there at all."""
+def _why_read_only(directory: int, chain: list[Identity], around: Surroundings) -> str:
+    """Why commands must not or cannot write there at all."""
+    if os.fstatvfs(directory).f_flag & os.ST_RDONLY:
+        return "its file system is mounted read-only"
     for program in around.programs:
         if chain[-1] in _chain(program) or _identity(program.stat()) in chain:
             return (

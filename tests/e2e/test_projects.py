@@ -151,8 +151,8 @@ def test_where_something_is_decided_is_found_in_2000_files_changed_and_tested(
     assert done.returncode == 0, done.stderr
     assert "FAILED" in results[0]
     assert "OK" in results[3]
-    text = (api / decided).read_bytes()
-    assert text == b"RETRIES_MAX = 5  # how often a request is sent again\r\n"
+    changed = b"RETRIES_MAX = 5  # how often a request is sent again\r\n"
+    assert (api / decided).read_bytes() == changed
     for path, status in before.items():
         now = path.stat()
         assert (now.st_uid, now.st_gid, now.st_mode) == (

@@ -8,6 +8,7 @@ from typing import Any
 
 from wire.errors import Code
 from wire.text import visible_name
+from wire.tools import PROJECTS
 
 from guest.errors import GuestError, ToolError
 from guest.tools.base import Arguments, PathArgument, Safety, Stored, Tool, ToolContext, ToolOutput
@@ -99,7 +100,7 @@ async def _run(
     try:
         return await asyncio.to_thread(step, roots, arguments)
     except OSError as error:
-        if error.errno in _OPERATORS:
+        if error.errno in _OPERATORS and not arguments.path.startswith(f"/{PROJECTS}/"):
             raise GuestError(
                 Code.RESOURCE_EXHAUSTED,
                 f"the workspace cannot be written: {error.strerror}",

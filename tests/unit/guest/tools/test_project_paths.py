@@ -1,8 +1,10 @@
 """Project directories in file tools, in the pipeline and behind the gateway."""
 
 import asyncio
+import contextlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -345,3 +347,41 @@ def test_a_search_that_does_not_come_to_its_end_says_so(
     monkeypatch.setattr(browse, "WALK_MAX_ENTRIES", 20)
     told = world.call("file_search", query="nothing", path="/projects/site/src").text
     assert "what comes after the first 20 entries" in told
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[World]:
+    """A project that is a file system of its own, with room for 256 KiB."""
+    place = tmp_path / "host" / "site"
+    place.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "project", str(place)]
+    subprocess.run(mount, check=True)
+    try:
+        made = World(tmp_path)
+        yield made
+        made.roots.close()
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("why", ["full", "read-only"])
+def test_where_nothing_can_be_written_a_file_stays_as_it_was(small: World, why: str) -> None:
+    if why == "full":
+        with contextlib.suppress(OSError), (small.site / "filler").open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", small.site], check=True)
+    before = sorted(small.site.rglob("*"))
+    large = "x" * 100_000
+    said = {"full": "the disk is full", "read-only": "py: Read-only file system"}[why]
+    for tool, given in (
+        ("file_write", {"path": "/projects/site/src/app.py", "content": large}),
+        ("file_write", {"path": "/projects/site/new.py", "content": large}),
+        ("file_edit", {"path": "/projects/site/src/app.py", "old": "42", "new": large}),
+    ):
+        assert said in small.refused(tool, **given)
+    assert small.answer("file_read", path="/projects/site/src/app.py")["content"] == "answer = 42\n"
+    assert sorted(small.site.rglob("*")) == before

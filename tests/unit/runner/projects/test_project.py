@@ -3,6 +3,7 @@ cannot be: the reason, and the directory that would do."""
 
 import os
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -239,6 +240,20 @@ def test_a_configuration_that_is_no_file_is_not_waited_for(
     code: Path, opening: Callable[..., Project]
 ) -> None:
     os.mkfifo(code / ".git/config")
+    assert opening(code).writable
+
+
+@pytest.mark.root
+def test_on_a_read_only_file_system_it_is_only_read(
+    code: Path, opening: Callable[..., Project]
+) -> None:
+    subprocess.run(["mount", "--bind", code, code], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", code], check=True)
+        found = opening(code)
+    finally:
+        subprocess.run(["umount", code], check=True)
+    assert (found.writable, found.reason) == (False, "its file system is mounted read-only")
     assert opening(code).writable
 
 
