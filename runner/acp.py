@@ -402,7 +402,9 @@ class EditorAgent:
         """0 for a no, 1 for a yes; more for a yes with an offer, the first of which is 2."""
         always = [
             schema.PermissionOption(
-                option_id=f"{_ALLOW}-{number}", name=f"From now on: {offer}", kind="allow_always"
+                option_id=f"{_ALLOW}-{number}",
+                name=f"In this session: {offer}",
+                kind="allow_always",
             )
             for number, offer in enumerate(offers, 1)
         ]
