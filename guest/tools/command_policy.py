@@ -238,10 +238,9 @@ def plain_words(command: str) -> tuple[str, ...]:
     where its program starts another one or is another one by now."""
     try:
         parsed = parse(command)
-        [_] = parsed.commands
         words = _executable(parsed)
         _check_what_the_shell_evaluates((), words)
-    except (ToolError, UncertainError, ValueError):
+    except (ToolError, UncertainError):
         return ()
     hides = _RUNNERS | _OPAQUE | _READERS | _RENAMERS | {".", "source", "command"}
     if parsed.operator or parsed.keyword or basename(words[0]) in hides:

@@ -26,6 +26,7 @@ class Run(Arguments):
     cwd: str = "/shared"
     timeout_s: float | None = None
     stdin: str | None = None
+    background: bool = False
 
 
 class Fetch(Arguments):
@@ -140,6 +141,7 @@ def test_nothing_is_offered_for_what_cannot_be_seen_through(command: str) -> Non
 
 def test_nothing_is_offered_for_what_is_not_shown() -> None:
     assert words("cat", stdin="x") == []
+    assert words("npm test", background=True) == []
     assert words("echo a\u00a0b") == []
     assert words("echo " + "a" * 400) == []
     arguments = Run(command="curl -H 'X: abcdef'")
