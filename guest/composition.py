@@ -87,9 +87,10 @@ def gateway(
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
     watching, background = watch_of(roots), None
+    outbox = Outbox(memory.store.database, memory.user_id)
     changes = changes_of(roots, config.paths.internal, watching)
     if shell is not None:
-        background = BackgroundCommands(shell, memory.state_of, scrubber.scrub, watching)
+        background = BackgroundCommands(*(shell, memory.state_of, scrubber.scrub, watching, outbox))
     delegation = Delegation(memory.conversations, memory.work)
     parts = (config, memory, roots, shell, servers, watching)
     tools = registry(*parts, changes, background=background, delegation=delegation)
@@ -128,7 +129,6 @@ def gateway(
             gc.freeze()
             gc.enable()
 
-    outbox = Outbox(memory.store.database, memory.user_id)
     return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,

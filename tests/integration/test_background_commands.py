@@ -13,6 +13,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1.bootstrap_pb2 import Project
 
+from guest.notices.outbox import Notice, Outbox
 from guest.tools.shell import background
 from guest.tools.shell.client import ShellClient
 from tests.support import parties
@@ -109,8 +110,16 @@ async def test_a_command_outlives_its_turn_and_its_end_is_told_once(world: World
         (line,) = await world.running()
         assert line.startswith("background command 1 `echo up [redacted]; while")
         assert line.endswith("in conversation s")
-        await world.turn(calls(("shell_output", {"id": 1})))
-        answer = json.loads(world.seen[-1].split("\nNote: ")[0])
+
+        async def printed() -> Any:
+            await world.turn(calls(("shell_output", {"id": 1})))
+            return answered()["output"]
+
+        def answered() -> Any:
+            return json.loads(world.seen[-1].split("\nNote: ")[0])
+
+        await until(printed)
+        answer = answered()
         assert (answer["running"], answer["output"]) == (True, "up [redacted]\n")
         offset = answer["next_offset"]
         (world.daemon.root / "shared/wait").unlink()
@@ -264,3 +273,30 @@ async def test_long_output_is_read_in_parts_that_join(world: World) -> None:
         answer = json.loads(world.seen[-1].split("\nNote: ")[0])
         assert answer["output"].endswith("3000000\nümlaut\n")
         assert answer["total_bytes"] == answer["next_offset"] == len(whole) + len("ümlaut\n") + 1
+
+
+async def test_a_person_gets_a_notice_where_no_turn_tells_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "NOTICE_S", 0.2)
+    async with world.opened():
+        outbox = Outbox(world.gateways.memory.store.database, ALICE)
+        await world.start("echo done")
+
+        async def told() -> list[Notice]:
+            return await outbox.newest(10)
+
+        await until(told)
+        (notice,) = await told()
+        assert (notice.kind, notice.session_id) == ("command", "s")
+        assert "the background command 1 `echo done` ended with code 0" in notice.text
+        await world.turn()
+        assert len(world.told(1)) == 1
+
+        async def once_ended() -> Any:
+            await world.ended()
+            return calls(("file_list", {}))
+
+        await world.turn(run("echo more"), once_ended)
+        await asyncio.sleep(0.4)
+        assert len(await told()) == 1

@@ -16,13 +16,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from wire.text import shortened
+from wire.text import shortened, visible
 from wire.v1 import shell_pb2
 
 from guest.errors import GuestError, StorageError, ToolError
 from guest.memory.conversations.sessions import SessionState
 from guest.memory.models import Event
 from guest.memory.storage.changes import Background
+from guest.notices.outbox import Outbox
 from guest.tools.base import Ending, ToolContext
 from guest.tools.shell.client import CONTEXT_BYTES, Command, ShellClient, readable
 
@@ -39,8 +40,11 @@ _LAST_CHARS: Final = 800
 _LAST_LINES: Final = 8
 LOOK_S: Final = 5.0
 """How often the projects are looked at while a command runs."""
+NOTICE_S: Final = 30.0
+"""How long a turn has to be told of an end, before the person gets a notice."""
 _KEPT_MAX: Final = 50
-"""How many of a session are kept that were not told for certain."""
+"""How many ended ones of a session are known."""
+_LOAD_S: Final = 1.0
 _REPLACED: Final = (
     "was ended because the shell guest started anew: it was restarted or died, a project was "
     "opened or closed, or a hidden file was replaced"
@@ -80,13 +84,15 @@ class BackgroundCommands:
         state: SessionState,
         redact: Callable[[str], str],
         watching: "Watch | None" = None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._shell = shell
         self._state = state
         self._redact = redact
         self._watching = watching
+        self._outbox = outbox
         self._of: dict[str, list[BackgroundCommand]] = {}
-        self._ended: list[tuple[str, BackgroundCommand]] = []
+        self._ended: list[BackgroundCommand] = []
         self._loaded = False
         self._lock = asyncio.Lock()
         self._following = Background()
@@ -106,7 +112,8 @@ class BackgroundCommands:
                 "end one with shell_stop"
             )
         session = context.session_id
-        text = shortened(" ".join(self._redact(command.text).split()), _COMMAND_CHARS)
+        text = visible(" ".join(self._redact(command.text).split()))
+        text, source = shortened(text, _COMMAND_CHARS), self._redact(source)
         exec_id = f"background-{uuid.uuid4()}"
         async with self._lock:
             number = await self._last(session) + 1
@@ -118,7 +125,8 @@ class BackgroundCommands:
         try:
             await self._shell.start(exec_id, command)
         except BaseException:
-            await self._drop(session, started)
+            with suppress(GuestError, StorageError):
+                await self._drop(session, started)
             raise
         self._following.begin(self._follow(session, started))
         return number
@@ -138,7 +146,11 @@ class BackgroundCommands:
         """End a command and all that it has started; nothing more is told of it."""
         command = await self.get(session_id, number)
         if command.runs:
-            await self._drop(session_id, command)
+            try:
+                await self._drop(session_id, command)
+            except (GuestError, StorageError):
+                command.done = False
+                raise
         return command
 
     async def forget(self, session_id: str) -> None:
@@ -149,8 +161,7 @@ class BackgroundCommands:
 
     async def running(self) -> list[str]:
         """A line of each that runs."""
-        with suppress(StorageError):
-            await self._load()
+        await self._loaded_soon()
         return [
             f"background command {each.number} `{each.text}` has run for "
             f"{_lasted(time.time() - each.begun)}, in conversation {session}"
@@ -164,7 +175,7 @@ class BackgroundCommands:
     ) -> list[Ending]:
         """What a turn of the session is to be told now. At its beginning, `events` are those that
         the model sees: what another turn was told and is not in them is told again."""
-        await self._load()
+        await self._loaded_soon()
         commands = [each for each in self._of.get(session_id, ()) if each.ended and not each.done]
         if not commands:
             return []
@@ -183,22 +194,21 @@ class BackgroundCommands:
                 each.told_in = turn_id
             try:
                 await self._store(session_id)
-            except StorageError:
+            except StorageError as error:
+                log.warning("the end of a background command is not told: %s", error.brief)
                 for each in due:
                     each.told_in = ""
-                raise
+                return []
         return [Ending(each.ended, each.source) for each in due]
 
     async def _follow(self, session_id: str, command: BackgroundCommand) -> None:
         told = list[str]()
         async with self._watched(told):
             exit_ = await self._shell.wait(command.exec_id)
-        self._ended.append((session_id, command))
+        self._ended.append(command)
         while len(self._ended) > COMMANDS_MAX:
-            session, oldest = self._ended.pop(0)
+            oldest = self._ended.pop(0)
             await self._shell.release(oldest.exec_id)
-            if oldest.done and session in self._of:
-                self._of[session].remove(oldest)
         if command.done:
             return
         command.ended = await self._said(command, exit_, told)
@@ -206,10 +216,21 @@ class BackgroundCommands:
             try:
                 async with self._lock:
                     await self._store(session_id)
-                return
+                break
             except StorageError as error:
                 log.warning("the end of a background command is not stored: %s", error.brief)
             await asyncio.sleep(LOOK_S)
+        await self._notify(session_id, command)
+
+    async def _notify(self, session_id: str, command: BackgroundCommand) -> None:
+        """Tell the person, if no turn is told of the end soon."""
+        await asyncio.sleep(NOTICE_S)
+        if self._outbox is not None and not command.told_in:
+            told = {"key": command.exec_id, "session_id": session_id}
+            try:
+                await self._outbox.add("command", command.ended, **told)
+            except StorageError as error:
+                log.warning("the end of a background command is not told: %s", error.brief)
 
     async def _drop(self, session_id: str, command: BackgroundCommand) -> None:
         """End a command of which nothing is to be told."""
@@ -267,13 +288,21 @@ class BackgroundCommands:
             if self._loaded:
                 return
             for session, value in await self._state.named(_STATE):
-                kept = [BackgroundCommand(**each) for each in json.loads(value)["commands"]]
-                self._of[session] = kept
+                with suppress(ValueError, TypeError, KeyError):  # another version has written it
+                    kept = [BackgroundCommand(**each) for each in json.loads(value)["commands"]]
+                    self._of[session] = kept
             self._loaded = True
             for session, commands in self._of.items():
                 for each in commands:
                     if each.runs:
                         self._following.begin(self._follow(session, each))
+                    elif not each.told_in:
+                        self._following.begin(self._notify(session, each))
+
+    async def _loaded_soon(self) -> None:
+        """The same, but what takes long goes on beside the caller, and a failure is tried again."""
+        if not self._loaded:
+            await asyncio.wait({self._following.begin(self._load())}, timeout=_LOAD_S)
 
     async def _last(self, session_id: str) -> int:
         stored = await self._state.read(session_id, _STATE)
@@ -283,8 +312,11 @@ class BackgroundCommands:
         """Write what a session has; False if there is no such session."""
         value, epoch = await self._state.read(session_id, _STATE) or ("{}", 0)
         last = last or json.loads(value).get("last", 0)
-        commands = [asdict(each) for each in self._of.get(session_id, ()) if not each.done]
-        text = json.dumps({"last": last, "commands": commands[-_KEPT_MAX:]})
+        known = self._of.get(session_id, [])
+        for each in [each for each in known if not each.runs][:-_KEPT_MAX]:
+            known.remove(each)
+        commands = [asdict(each) for each in known if not each.done]
+        text = json.dumps({"last": last, "commands": commands})
         return await self._state.swap(session_id, _STATE, text, epoch)
 
 

@@ -34,6 +34,7 @@ from guest.gateway.sessions import Temporary
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.files.backup import Backups
+from guest.notices.outbox import Outbox
 from guest.projects.changes import Changes
 from guest.projects.rules import ProjectRules
 from guest.tools.base import Tool
@@ -278,7 +279,10 @@ async def open_gateways(
         stack.callback(changes.close)
         background = None
         if shell is not None:
-            background = BackgroundCommands(shell, memory.state_of, scrubber.scrub, watching)
+            outbox = Outbox(memory.store.database, ALICE)
+            background = BackgroundCommands(
+                *(shell, memory.state_of, scrubber.scrub, watching, outbox)
+            )
         models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
         def pipeline_of(memory: Memory, others: Sequence[Tool] = ()) -> ToolPipeline:
