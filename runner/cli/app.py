@@ -360,6 +360,20 @@ def usage(
 
 
 @app.command()
+def turns(
+    context: typer.Context,
+    session: Annotated[
+        str, typer.Option(help="Those of one session, by its id.", autocompletion=session_ids)
+    ] = "",
+    json: AsJson = False,
+) -> None:
+    """Show what runs and what has run lately, with sub-agents and what each took."""
+    from runner.cli.turns import show_turns
+
+    show_turns(context.obj, session, json=json)
+
+
+@app.command()
 def notices(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Those that were read, too.")] = False,

@@ -18,7 +18,10 @@ from wire.limits import ID_PATTERN
 from runner.cli.options import Options, called, options_first
 
 PANELS: Final = {
-    "Talk": ("chat", "ask", "sessions", "memory", "projects", "approvals", "usage", "notices"),
+    "Talk": (
+        *("chat", "ask", "sessions", "memory", "projects", "approvals", "turns", "usage"),
+        "notices",
+    ),
     "Set up and run": (
         *("init", "start", "stop", "restart", "status", "serve", "access", "users", "config"),
         "credentials",

@@ -35,6 +35,7 @@ $ runner usage
 $ runner usage --by model --since 2026-11-01
 $ runner usage --by session --json
 $ runner usage --all
+$ runner turns
 $ runner notices
 $ runner status
 $ runner status --json

@@ -31,6 +31,7 @@ from runner.cli.output import (
     table_of,
 )
 from runner.cli.projects import NONE, PROJECTS
+from runner.cli.turns import asked, took, tree
 from runner.cli.usage import overview
 from runner.client.changes import names, take_back
 
@@ -122,11 +123,12 @@ async def _turns(chat: Chat, _: str) -> None:
             brief_session(turn.session_id),
             turn.state,
             lately(turn.started_at),
-            one_line(turn.text),
+            took(turn),
+            asked(turn),
         )
-        for turn in turns[:_LISTED_TURNS]
+        for turn in tree(turns)[:_LISTED_TURNS]
     ]
-    table = table_of(" ", "session", "state", "began", "message", rows=rows)
+    table = table_of(" ", "session", "state", "began", "tokens", "message", rows=rows)
     for column, cells in zip(table.columns, zip(*rows, strict=True), strict=True):
         column.no_wrap, column.overflow = True, "ellipsis"
         column.min_width = max(map(cell_len, cells))

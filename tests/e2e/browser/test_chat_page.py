@@ -175,6 +175,19 @@ def test_what_is_allowed_for_a_conversation_is_not_asked_again(
     expect(answered(page, "Not again.")).to_be_visible()
 
 
+def test_the_sub_agents_of_a_turn_stand_below_it(new_window: NewWindow, script: Script) -> None:
+    script.play(
+        calls("delegate", task="Find the price of tea"), says("Five dollars."), says("It is five.")
+    )
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "What does tea cost?")
+    expect(answered(page, "It is five.")).to_be_visible()
+    sub_agents = page.get_by_role("list", name="Sub-agents of this turn").get_by_role("listitem")
+    expect(sub_agents).to_contain_text("completed")
+    sub_agents.get_by_role("link", name="Find the price of tea").click()
+    expect(page.get_by_text("Five dollars.").first).to_be_visible()
+
+
 def test_an_answer_that_is_made_of_marks_does_not_freeze_its_conversation(
     new_window: NewWindow, script: Script
 ) -> None:

@@ -44,6 +44,7 @@ _FOR_HOSTS: Final = {
         "sessions list",
         "credentials list",
         "notices",
+        "turns",
     ],
 )
 def test_a_command_that_asks_a_host_imports_nothing_to_be_one(command: str, tmp_path: Path) -> None:

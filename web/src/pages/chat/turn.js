@@ -10,6 +10,7 @@ import { count, fullTime, money, shortTime } from "../../text.js";
 import { html, useState } from "../../view.js";
 import { Approval, ToolCall } from "./calls.js";
 import { ChangedFiles } from "./changed-files.js";
+import { SubAgents } from "./sub-agents.js";
 import { answerOf, isWaiting } from "./turn-state.js";
 import { Why } from "./why.js";
 
@@ -41,6 +42,8 @@ export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
             decided=${part.decided} over=${over} />`;
         return html`<p key=${index} class="notice">${part.text}</p>`;
       })}
+      ${turn.parts.some((part) => part.kind === "call" && part.call.tool === "delegate") &&
+      html`<${SubAgents} user=${user} turn=${turn.id} over=${over} />`}
       ${!over &&
       html`<p class="busy muted">${turn.state === "sending" ? "Sending" : isWaiting(turn) ? "Waiting for you" : "Working"}</p>`}
       ${turn.problem &&
