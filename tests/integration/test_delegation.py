@@ -80,12 +80,15 @@ async def sub_turns(alice: Client) -> list[pb.Turn]:
 
 async def test_several_work_at_once_and_their_answers_stand_once() -> None:
     working = most = 0
+    full = asyncio.Event()
 
     async def child(task: str, _: list[str]) -> AsyncIterator[Any]:
         nonlocal working, most
         working += 1
         most = max(most, working)
-        await asyncio.sleep(0.05)
+        if working == AT_ONCE:
+            full.set()
+        await full.wait()
         working -= 1
         yield f"answer to {task}"
 
