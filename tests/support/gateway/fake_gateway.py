@@ -101,6 +101,8 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self._events: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.notices: list[str] = []
+        self.stored: list[gateway_pb2.StoredNotice] = []
+        self.told = 0
         self.tools: list[gateway_pb2.ToolDescription] = []
         self.receipts: list[gateway_pb2.MemoryReceipt] = []
         self.usage = gateway_pb2.GetUsageReply()
@@ -157,6 +159,26 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         at = f"2026-11-21T10:00:{len(self.log):02}.000000Z"
         change = Change(note_id=note_id, version=version, text=text, change=what, at=at, **fields)
         self.log.insert(0, change)
+
+    async def ListNotices(self, request: Any, context: Any) -> gateway_pb2.ListNoticesReply:
+        told = self.told if request.surface else 0
+        found = [each for each in self.stored if each.number > told and not each.read_at][::-1]
+        return gateway_pb2.ListNoticesReply(notices=found[: request.limit], unread=len(found))
+
+    async def FollowNotices(
+        self, request: Any, context: Any
+    ) -> AsyncIterator[gateway_pb2.StoredNotice]:
+        while True:
+            for notice in [each for each in self.stored if each.number > self.told]:
+                yield notice
+            await asyncio.sleep(0.02)
+
+    async def MarkNotices(self, request: Any, context: Any) -> gateway_pb2.MarkNoticesReply:
+        self.told = max(self.told, request.told)
+        for notice in self.stored:
+            if notice.number <= request.read_up_to:
+                notice.read_at = "now"
+        return gateway_pb2.MarkNoticesReply()
 
     async def Hello(self, request: Any, context: Any) -> gateway_pb2.HelloReply:
         return gateway_pb2.HelloReply(

@@ -70,6 +70,41 @@ async def test_a_conversation_on_a_terminal(gateway: FakeGateway) -> None:
     assert [turn.text for turn in gateway.turns] == ["remember me"]
 
 
+async def test_notices_are_told_at_the_beginning_once_and_then_between_turns(
+    gateway: FakeGateway,
+) -> None:
+    def happens(number: int) -> None:
+        told = gateway_pb2.StoredNotice(number=number, kind="guest", text=f"number {number}\x1b[1m")
+        gateway.stored.append(told)
+
+    gateway.script = until_cancelled
+    for number in range(1, 6):
+        happens(number)
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("✉ guest: number 3")
+        position = await terminal.expect("2 more unread: /notices")
+        assert "number 2" not in terminal.text
+        terminal.type("think\r")
+        await terminal.expect("thinking about it", after=position)
+        happens(6)
+        await asyncio.sleep(0.3)
+        assert "number 6" not in terminal.text
+        terminal.type("/cancel\r")
+        position = await terminal.expect("✗ cancelled", after=position)
+        position = await terminal.expect("✉ guest: number 6", after=position)
+        terminal.type("/notices\r")
+        await terminal.expect("number 1", after=position)
+        terminal.type("/notices\r")
+        await terminal.expect("nothing is unread", after=position)
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("· /help")
+        terminal.type("/quit\r")
+        assert await terminal.ended() == 0
+        assert "✉" not in terminal.text
+
+
 async def test_cancel_can_be_typed_while_a_turn_streams(gateway: FakeGateway) -> None:
     gateway.script = until_cancelled
     async with on_a_terminal(gateway) as terminal:
