@@ -221,6 +221,12 @@ async def test_nothing_is_taken_back_while_a_turn_changes_files(world: World) ->
     assert (await world.undo()).restored
 
 
+async def test_what_a_command_changes_after_a_file_tool_is_not_only_the_tools(world: World) -> None:
+    world.does = lambda: (world.site / "x").write_text("another\n")
+    files = await world.turn(("file_write", {"path": "x", "content": "x\n"}), ("command", {}))
+    assert told(files) == {"x": ("added", 1, 0, False)}
+
+
 async def test_what_the_operator_does_between_turns_is_nobodys(world: World) -> None:
     await world.command(lambda: None)
     (world.site / "README").write_text("mine\n")
