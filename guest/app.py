@@ -232,6 +232,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
     stack.callback(lease.end)
     if servers is not None:
         servers.start()
+    service.scheduler.start()
     log.info("guest ready")
 
 

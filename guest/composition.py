@@ -33,6 +33,9 @@ from guest.notices.outbox import Outbox
 from guest.peers import PeerAddresses, PeerClient
 from guest.projects.changes import Changes
 from guest.projects.rules import ProjectRules
+from guest.schedules.book import ScheduleBook
+from guest.schedules.scheduler import Scheduler
+from guest.schedules.store import Schedules, owner_of
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
@@ -47,6 +50,7 @@ from guest.tools.memory.working import working_memory_tools
 from guest.tools.output import HostPaths
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.schedules import schedule_tools
 from guest.tools.shell.background import BackgroundCommands
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
@@ -92,8 +96,17 @@ def gateway(
     if shell is not None:
         background = BackgroundCommands(*(shell, memory.state_of, scrubber.scrub, watching, outbox))
     delegation = Delegation(memory.conversations, memory.work)
+    outbox = Outbox(memory.store.database, memory.user_id)
+    schedules = Schedules(
+        memory.store.database, memory.store.eraser, memory.user_id, owner_of(config.paths.internal)
+    )
+    book = ScheduleBook(
+        Scheduler(schedules, outbox, shared=config.memory.remote is not None),
+        lambda: [each.name for each in pipeline.tools()],
+        passing=config.passing,
+    )
     parts = (config, memory, roots, shell, servers, watching)
-    tools = registry(*parts, changes, background=background, delegation=delegation)
+    tools = registry(*parts, changes, background=background, delegation=delegation, book=book)
     pipeline = offered(config, tools, scrubber, witness, roots)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
@@ -158,6 +171,7 @@ def gateway(
         outbox=outbox,
         delegation=delegation,
         restorer=Restorer(roots, changes),
+        book=book,
     )
 
 
@@ -183,14 +197,16 @@ def registry(
     changes: Changes | None = None,
     background: BackgroundCommands | None = None,
     delegation: Delegation | None = None,
+    book: ScheduleBook | None = None,
 ) -> Registry:
     """Every tool that this guest could offer; tools that run commands only with a `shell`, and
     those of MCP `servers` while these offer them. `watching` watches those that change files, and
-    `changes` counts what they change. `delegation` has the sub-agents."""
+    `changes` counts what they change. `delegation` has the sub-agents, `book` the schedules."""
     tools = [
         *tools_of_memory(memory, config.settings.memory.typed_scope),
         *file_tools(roots, roots.paths.told),
         *([delegation.tool()] if delegation else ()),
+        *(schedule_tools(book) if book is not None else ()),
     ]
     if shell is not None and background is not None:
         tools += shell_tools(

@@ -63,7 +63,8 @@ class Paths:
 @dataclass(frozen=True)
 class GuestConfig:
     """Everything that one agent guest needs: its settings, secrets and endpoints. `upstreams` are
-    the servers behind egress, each with the reason why it cannot be used."""
+    the servers behind egress, each with the reason why it cannot be used. One that is `passing`
+    ends with the chat that has started it."""
 
     user_id: str
     tier: str
@@ -81,6 +82,7 @@ class GuestConfig:
     upstreams: Mapping[str, str]
     log_level: str
     witnessed: bool = False
+    passing: bool = False
 
     @property
     def in_vm(self) -> bool:
@@ -161,6 +163,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         upstreams=dict(envelope.upstreams),
         log_level=log_level,
         witnessed=envelope.witnessed,
+        passing=envelope.passing,
     )
 
 

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.calls import Call
-from runner.cli import approvals, notices, turns
+from runner.cli import approvals, notices, schedules, turns
 from runner.cli.memory import output as memory
 from runner.cli.operation import audit, credentials, doctor, egress, status, users
 from runner.cli.output import HIT, SHAPES, SIMILAR, Shape, as_json, session_shape
@@ -39,6 +39,8 @@ LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
     "notes": (memory.NOTES, gateway_pb2.Note),
     "notices": (notices.NOTICES, gateway_pb2.StoredNotice),
     "requests": (egress.REQUESTS, Request),
+    "schedule runs": (schedules.RUNS, gateway_pb2.ScheduleRun),
+    "schedules": (schedules.SCHEDULES, gateway_pb2.Schedule),
     "sessions": (session_shape("session_id"), gateway_pb2.Session),
     "settings": (config.SETTINGS, config.Setting),
     "turns": (turns.TURNS, gateway_pb2.Turn),

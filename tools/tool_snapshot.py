@@ -20,6 +20,7 @@ from guest.tools.memory.reminders import reminder_tools
 from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
 from guest.tools.results import result_schema
+from guest.tools.schedules import schedule_tools
 from guest.tools.shell.tool import shell_tools
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +43,7 @@ def all_tools() -> list[Tool]:
         *reminder_tools(nothing),
         *working_memory_tools(nothing),
         Delegation(nothing, nothing).tool(),
+        *schedule_tools(nothing),
     ]
 
 

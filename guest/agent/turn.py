@@ -141,7 +141,7 @@ class TurnRequest:
     call (None: all), `memory` is whether it may change memory; the pipeline holds both. `account`
     has the limits of its own, and those of the turn that it works for. `sources` name whose words
     the text is, where it is not the user's: it vouches for nothing then. `late` stands before the
-    text, and is kept with it.
+    text, and is kept with it. `remark` is what else the model is told with the moment.
     """
 
     context: ToolContext
@@ -159,6 +159,7 @@ class TurnRequest:
     account: Account = field(default_factory=Account, compare=False)
     sources: tuple[str, ...] = ()
     late: tuple[Late, ...] = ()
+    remark: str = ""
 
     @property
     def own_words(self) -> str:
@@ -176,7 +177,8 @@ class TurnRequest:
         """What the model is told of the moment; kept with the message, so that later requests begin
         with the same words. It also says whose words follow."""
         begins = FROM_AGENT if self.sources else TIME
-        return f"{begins}{zones.told(self.now, self.context.time_zone)}:"
+        remark = f" ({self.remark})" if self.remark else ""
+        return f"{begins}{zones.told(self.now, self.context.time_zone)}{remark}:"
 
     @property
     def today(self) -> date:

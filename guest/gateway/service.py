@@ -29,6 +29,7 @@ from guest.gateway.file_receipts import FileReceipts
 from guest.gateway.files import Files, Transfer
 from guest.gateway.notes import Notes
 from guest.gateway.notices import Notices
+from guest.gateway.schedules import ScheduledTurns, SchedulesOfUser
 from guest.gateway.sessions import Sessions, Temporary, TemporarySessions
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords
@@ -40,6 +41,10 @@ from guest.memory.storage.files.backup import Backups
 from guest.notices.outbox import Outbox
 from guest.notices.reminders import ReminderLoop
 from guest.peers import PeerAddresses
+from guest.schedules.book import ScheduleBook
+from guest.schedules.scheduler import Scheduler
+from guest.schedules.store import Schedules
+from guest.schedules.timing import stored
 from guest.tools.base import ToolContext
 from guest.tools.files.restore import Restorer
 from guest.tools.grants import session
@@ -140,6 +145,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         restorer: Restorer,
         outbox: Outbox | None = None,
         delegation: Delegation | None = None,
+        book: ScheduleBook | None = None,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -189,6 +195,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             *(passing, passing_records, self._turns.knows, self._end_session),
             pipeline.paths.by_name,
         )
+        if book is None:
+            store = Schedules(memory.store.database, memory.store.eraser, self._user_id, "agent")
+            book = ScheduleBook(
+                Scheduler(store, outbox), lambda: [each.name for each in pipeline.tools()]
+            )
+        self._schedules = SchedulesOfUser(book)
+        self.scheduler = book.scheduler
+        self.scheduler.run = ScheduledTurns(pipeline, self.start_inside, self._sessions.create)
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
     def _expect_turns(self, label: str = "") -> "asyncio.Future[tuple[TurnLoop, TurnLoop]]":
@@ -213,10 +227,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         return choice.label
 
     async def close(self) -> None:
+        await self.scheduler.stop()
         await self._turns.close()
         if self._delegation is not None:
             await self._delegation.close()
         await self.reminders.stop()
+        await self.scheduler.finish()
         if self._background is not None:
             await self._background.close()
         await self._told.close()
@@ -304,6 +320,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ListNotices = _answered_by(lambda service: service._told.list, of_memory=False)
     SetReminder = _answered_by(lambda service: service._notes.remind)
     MarkNotices = _answered_by(lambda service: service._told.mark, of_memory=False)
+    ListSchedules = _answered_by(lambda service: service._schedules.list, of_memory=False)
+    CreateSchedule = _answered_by(lambda service: service._schedules.create, of_memory=False)
+    ChangeSchedule = _answered_by(lambda service: service._schedules.change, of_memory=False)
+    DeleteSchedule = _answered_by(lambda service: service._schedules.delete, of_memory=False)
+    RunSchedule = _answered_by(lambda service: service._schedules.run, of_memory=False)
+    ListScheduleRuns = _answered_by(lambda service: service._schedules.runs, of_memory=False)
     ListTools = _answered_by(lambda service: service._calls.offered, of_memory=False)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
@@ -317,9 +339,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             notices.append(
                 f"nothing can be saved right now, and searches answer from a copy: {memory}"
             )
+        if self.scheduler.problem:
+            notices.append(f"schedules wait: {self.scheduler.problem}")
         reply = pb.HelloReply(
             user_id=self._user_id, shell=shell, embedder=embedder, notices=notices, memory=memory
         )
+        reply.next_due = stored(self.scheduler.next_due)
         for name in ("tier", "provider", "model", "version"):
             setattr(reply, name, getattr(self._info, name))
         return reply

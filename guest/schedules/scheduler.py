@@ -90,6 +90,10 @@ _KILLED: Final = "the agent ended before it did; it is not run again"
 _AWAY: Final = "the memory server was away, so it could not be claimed in time"
 
 
+async def _nothing(schedule: Schedule, slot: Slot) -> Ran:  # noqa: ARG001
+    return Ran(failed=True, text="nothing runs schedules here")
+
+
 class Scheduler:
     """Claims and runs due slots, and tells of those that are not run.
 
@@ -100,7 +104,7 @@ class Scheduler:
         self,
         schedules: Schedules,
         outbox: Outbox,
-        run: Run,
+        run: Run | None = None,
         *,
         shared: bool = False,
         clock: Clock = lambda: datetime.now(UTC),
@@ -108,7 +112,7 @@ class Scheduler:
     ) -> None:
         self.schedules: Final = schedules
         self._outbox = outbox
-        self._run = run
+        self.run: Run = run or _nothing
         self._shared = shared
         self._clock = clock
         self._at_once = at_once
@@ -145,6 +149,10 @@ class Scheduler:
         """Look at the schedules again: one has changed."""
         self._look = True
         self._changed.set()
+
+    def is_running(self, schedule_id: str) -> bool:
+        """Whether a run is on, here."""
+        return schedule_id in self._runs
 
     async def run_now(self, schedule: Schedule) -> Slot:
         """Begin a run beside the slots. Raises `GuestError` where one is on."""
@@ -298,7 +306,7 @@ class Scheduler:
     async def _drive(self, schedule: Schedule, slot: Slot) -> None:
         try:
             try:
-                ran = await self._run(schedule, slot)
+                ran = await self.run(schedule, slot)
             except WireError as error:
                 ran = Ran(failed=True, text=error.brief)
             except Exception:

@@ -7,8 +7,10 @@ On a memory server the row is there when the server says so; no copy and no queu
 import json
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from wire import zones
@@ -184,6 +186,18 @@ SELECT {_SLOT} FROM slots WHERE schedule_id = ? AND (?2 = '' OR slot < ?2)
     AND EXISTS (SELECT 1 FROM schedules WHERE schedule_id = ?1 AND user_id = ?3)
     ORDER BY slot DESC LIMIT ?4
 """  # noqa: S608
+
+
+def owner_of(directory: Path) -> str:
+    """The name of the agent whose own directory this is; the same after it was started anew."""
+    path = directory / "schedules-owner"
+    try:
+        return path.read_text("ascii")
+    except (OSError, ValueError):
+        name = uuid.uuid4().hex
+        with suppress(OSError):  # then what is begun here is known as lost only after a while
+            path.write_text(name, "ascii")
+        return name
 
 
 class Schedules:

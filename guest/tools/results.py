@@ -43,6 +43,10 @@ _TYPES: Final[Mapping[str, Any]] = {
     "total_bytes": int,
     "next_offset": int | None,
     "score": float,
+    **dict.fromkeys(("schedules", "runs"), list[dict[str, Any]]),
+    **dict.fromkeys(("next", "tools"), list[str]),
+    "budget_usd": float,
+    "paused": bool,
     "superseded_by": str | None,
     "tags": list[str],
 }
@@ -59,6 +63,7 @@ _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
 }
 """Of a tool's list, its field, and the name and the fields of its items."""
+_SCHEDULE: Final = "id name when time_zone next instructions tools? budget_usd? paused?"
 _KEYED: Final = "note_id message version key"
 _RESULTS: Final[Mapping[str, str]] = {
     "memory_search": "results next_cursor?",
@@ -85,6 +90,11 @@ _RESULTS: Final[Mapping[str, str]] = {
     "write_session_handoff": _KEYED,
     "scratch_note": "content message note_id?",
     "delegate": "sub_agent state answer",
+    "schedule_create": _SCHEDULE,
+    "schedule_list": "schedules",
+    "schedule_update": _SCHEDULE,
+    "schedule_delete": "deleted",
+    "schedule_runs": "runs",
 }
 
 

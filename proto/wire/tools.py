@@ -31,6 +31,13 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "scratch_note",
     ),
     "delegation": ("delegate",),
+    "schedules": (
+        "schedule_create",
+        "schedule_list",
+        "schedule_update",
+        "schedule_delete",
+        "schedule_runs",
+    ),
 }
 
 DELEGATE: Final = "delegate"

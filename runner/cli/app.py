@@ -69,6 +69,7 @@ _GROUPS: Final = {
         "Give a running agent the key of a model's provider, and see where keys are from.",
     ),
     "projects": ("projects", "Open and close directories of yours to the agent."),
+    "schedules": ("schedules", "Let the agent begin work by itself, at times that you choose."),
     "memory": (
         "memory.group",
         "Find, write, correct and forget what an agent remembers; back it up and move it.",

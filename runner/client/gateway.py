@@ -275,6 +275,38 @@ class GatewayClient:
         request = gateway_pb2.WithdrawGrantRequest(grant_id=grant_id, channel=self._name)
         return (await _call(self._stub.WithdrawGrant, request)).withdrawn
 
+    async def schedules(
+        self, request: gateway_pb2.ListSchedulesRequest
+    ) -> gateway_pb2.ListSchedulesReply:
+        """A page of schedules, or the one that the request names."""
+        return await _call(self._stub.ListSchedules, request)
+
+    async def create_schedule(
+        self, request: gateway_pb2.CreateScheduleRequest
+    ) -> gateway_pb2.Schedule:
+        return await _call(self._stub.CreateSchedule, request)
+
+    async def change_schedule(
+        self, request: gateway_pb2.ChangeScheduleRequest
+    ) -> gateway_pb2.Schedule:
+        return await _call(self._stub.ChangeSchedule, request)
+
+    async def delete_schedule(self, schedule: str) -> gateway_pb2.Schedule:
+        """Delete a schedule; returns what it was."""
+        request = gateway_pb2.DeleteScheduleRequest(schedule=schedule)
+        return (await _call(self._stub.DeleteSchedule, request)).schedule
+
+    async def run_schedule(self, schedule: str) -> gateway_pb2.ScheduleRun:
+        """Begin a run now."""
+        request = gateway_pb2.RunScheduleRequest(schedule=schedule)
+        return await _call(self._stub.RunSchedule, request)
+
+    async def schedule_runs(
+        self, request: gateway_pb2.ListScheduleRunsRequest
+    ) -> list[gateway_pb2.ScheduleRun]:
+        """What became of its slots, newest first."""
+        return list((await _call(self._stub.ListScheduleRuns, request)).runs)
+
     async def answer_call(self, request: gateway_pb2.AnswerCallRequest) -> bool:
         """Give a turn what a tool of this client gave back. False if it no longer waits for it."""
         return (await _call(self._stub.AnswerCall, request)).accepted

@@ -80,8 +80,8 @@ class Host:
     """The host of one user, in this process. An async context manager; `stop` is idempotent.
 
     `reload` returns the settings for a `restart`; without it a restart keeps the old ones. The
-    projects `opened` are shown besides those of the settings. The other arguments are for tests
-    and tools.
+    projects `opened` are shown besides those of the settings. A `passing` one ends with a chat. The
+    other arguments are for tests and tools.
     """
 
     def __init__(
@@ -96,12 +96,14 @@ class Host:
         working_directory: Path | None = None,
         agent_command: tuple[str, ...] = AGENT_COMMAND,
         opened: Mapping[str, ProjectSettings] | None = None,
+        passing: bool = False,
     ) -> None:
         self.user_id = user_id
         self.notices: list[str] = []
         self._of_settings: list[str] = []
         self._of_projects: list[str] = []
         self._checked: tuple[Project, ...] = ()
+        self._passing = passing
         self.opened = dict(opened or {})
         """The projects that a person has opened, until this host ends."""
         self._closed: frozenset[str] = frozenset()
@@ -590,6 +592,7 @@ class Host:
             environ=self._environ,
             keys=self._credentials.keys(config.for_user(self.user_id).agent),
             agent_command=self._agent_command,
+            passing=self._passing,
         )
 
     async def _note(self, settings: UserSettings) -> None:

@@ -187,6 +187,7 @@ class AgentLauncher(_Launcher):
     environ: Mapping[str, str]
     keys: Mapping[str, str] | None = None
     command: tuple[str, ...] = AGENT_COMMAND
+    passing: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,6 +271,7 @@ class AgentLauncher(_Launcher):
             maintenance=maintenance,
             mounted=self._mounted(),
             witnessed=witnessed,
+            passing=self.passing,
         )
         container = self.config.container
         return self._launch(
@@ -521,9 +523,12 @@ class Launchers:
         environ: Mapping[str, str],
         keys: Mapping[str, str] | None = None,
         agent_command: tuple[str, ...] = AGENT_COMMAND,
+        passing: bool = False,
     ) -> None:
         of_user = (config, workspace, capabilities, authority)
-        self.agent = AgentLauncher(*of_user, environ=environ, keys=keys, command=agent_command)
+        self.agent = AgentLauncher(
+            *of_user, environ=environ, keys=keys, command=agent_command, passing=passing
+        )
         self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
         if not config.for_user(workspace.user_id).shell.enabled:
             self.no_shell = "shell.enabled is false in the configuration"

@@ -54,6 +54,11 @@ def test_all_tools_are_there() -> None:
         "write_session_handoff",
         "scratch_note",
         "delegate",
+        "schedule_create",
+        "schedule_list",
+        "schedule_update",
+        "schedule_delete",
+        "schedule_runs",
     ]
 
 

@@ -257,8 +257,15 @@ _NAMED: Final = "says what is measured, and is nothing to type"
 _COMPLETION: Final = "in its own shell: tests/unit/runner/cli/test_completion.py"
 _INSTALLS: Final = "installs gigabytes from an index"
 
+_SCHEDULES: Final = "tests/e2e/test_schedules.py"
 _PROJECTS: Final = "tests/e2e/test_projects.py"
 NOT_HERE: Final[Mapping[str, str]] = {
+    'runner schedules create "0 7 * * 1-5" "look at the build and tell me only if it is red" '
+    "--name build": _SCHEDULES,
+    **dict.fromkeys(
+        ("runner schedules list", "runner schedules show build", "runner schedules runs build"),
+        _SCHEDULES,
+    ),
     "runner approvals list": "tests/e2e/test_asked_once.py",
     "runner approvals withdraw ID": "tests/e2e/test_asked_once.py",
     "runner audit list --json": "tests/e2e/test_asked_once.py",

@@ -107,6 +107,7 @@ class BootstrapEnvelope(_message.Message):
     WITNESSED_FIELD_NUMBER: _builtins.int
     EGRESS_FIELD_NUMBER: _builtins.int
     UPSTREAMS_FIELD_NUMBER: _builtins.int
+    PASSING_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """wire.limits.ENVELOPE_VERSION; any other is refused"""
     launch_id: _builtins.str
@@ -124,6 +125,8 @@ class BootstrapEnvelope(_message.Message):
     """a word that must be found nowhere in the shell guest"""
     witnessed: _builtins.bool
     """the runner records calls of tools: those that change something wait for it"""
+    passing: _builtins.bool
+    """the agent ends with the chat that has started it"""
     @_builtins.property
     def paths(self) -> Global___GuestPaths: ...
     @_builtins.property
@@ -185,10 +188,11 @@ class BootstrapEnvelope(_message.Message):
         witnessed: _builtins.bool = ...,
         egress: Global___Link | None = ...,
         upstreams: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        passing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "embedder", b"embedder", "identity", b"identity", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "egress", b"egress", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "upstreams", b"upstreams", "user_id", b"user_id", "version", b"version", "witnessed", b"witnessed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "egress", b"egress", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "passing", b"passing", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "upstreams", b"upstreams", "user_id", b"user_id", "version", b"version", "witnessed", b"witnessed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

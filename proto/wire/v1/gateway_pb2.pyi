@@ -53,6 +53,7 @@ class HelloReply(_message.Message):
     NOTICES_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     tier: _builtins.str
     provider: _builtins.str
@@ -64,6 +65,8 @@ class HelloReply(_message.Message):
     version: _builtins.str
     memory: _builtins.str
     """"ready", or what is wrong with the store"""
+    next_due: _builtins.str
+    """RFC 3339, UTC: when a schedule is due next; empty: none is"""
     @_builtins.property
     def notices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what the user should know at the start"""
@@ -80,10 +83,11 @@ class HelloReply(_message.Message):
         notices: _abc.Iterable[_builtins.str] | None = ...,
         version: _builtins.str = ...,
         memory: _builtins.str = ...,
+        next_due: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "memory", b"memory", "model", b"model", "notices", b"notices", "provider", b"provider", "shell", b"shell", "tier", b"tier", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "memory", b"memory", "model", b"model", "next_due", b"next_due", "notices", b"notices", "provider", b"provider", "shell", b"shell", "tier", b"tier", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4497,6 +4501,423 @@ class AddNoticeReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddNoticeReply: _TypeAlias = AddNoticeReply  # noqa: Y015
+
+@_typing.final
+class Schedule(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    WHEN_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    BUDGET_USD_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    schedule_id: _builtins.str
+    name: _builtins.str
+    text: _builtins.str
+    """the instructions of its runs"""
+    when: _builtins.str
+    """A cron line of five fields, an interval such as "every 30 minutes", or a time"""
+    time_zone: _builtins.str
+    session_id: _builtins.str
+    """of its runs; empty: each has one of its own"""
+    budget_usd: _builtins.float
+    """of each run; 0: none of its own"""
+    again: _builtins.bool
+    """a run whose agent was killed is begun once more"""
+    queue: _builtins.bool
+    """a slot waits for the run before it, instead of being skipped"""
+    paused: _builtins.bool
+    made_by: _builtins.str
+    """"user" or "agent" """
+    created_at: _builtins.str
+    running: _builtins.bool
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the only ones of its runs; empty: all but those for schedules"""
+
+    @_builtins.property
+    def next(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the next three slots, RFC 3339, UTC"""
+
+    def __init__(
+        self,
+        *,
+        schedule_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+        when: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        budget_usd: _builtins.float = ...,
+        again: _builtins.bool = ...,
+        queue: _builtins.bool = ...,
+        paused: _builtins.bool = ...,
+        made_by: _builtins.str = ...,
+        created_at: _builtins.str = ...,
+        next: _abc.Iterable[_builtins.str] | None = ...,
+        running: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "budget_usd", b"budget_usd", "created_at", b"created_at", "made_by", b"made_by", "name", b"name", "next", b"next", "paused", b"paused", "queue", b"queue", "running", b"running", "schedule_id", b"schedule_id", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Schedule: _TypeAlias = Schedule  # noqa: Y015
+
+@_typing.final
+class ListSchedulesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    schedule: _builtins.str
+    """only this one"""
+    limit: _builtins.int
+    """0: 50"""
+    after: _builtins.str
+    """the id of the last one of the page before"""
+    def __init__(
+        self,
+        *,
+        schedule: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSchedulesRequest: _TypeAlias = ListSchedulesRequest  # noqa: Y015
+
+@_typing.final
+class ListSchedulesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULES_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.str
+    """for the next page; empty: that was all"""
+    @_builtins.property
+    def schedules(self) -> _containers.RepeatedCompositeFieldContainer[Global___Schedule]: ...
+    def __init__(
+        self,
+        *,
+        schedules: _abc.Iterable[Global___Schedule] | None = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "schedules", b"schedules"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSchedulesReply: _TypeAlias = ListSchedulesReply  # noqa: Y015
+
+@_typing.final
+class CreateScheduleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    WHEN_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    BUDGET_USD_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """empty: from the instructions"""
+    text: _builtins.str
+    when: _builtins.str
+    time_zone: _builtins.str
+    """empty: the user's"""
+    session_id: _builtins.str
+    budget_usd: _builtins.float
+    again: _builtins.bool
+    queue: _builtins.bool
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+        when: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        budget_usd: _builtins.float = ...,
+        again: _builtins.bool = ...,
+        queue: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "budget_usd", b"budget_usd", "name", b"name", "queue", b"queue", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateScheduleRequest: _TypeAlias = CreateScheduleRequest  # noqa: Y015
+
+@_typing.final
+class ChangeScheduleRequest(_message.Message):
+    """What is absent stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    WHEN_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    BUDGET_USD_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    schedule: _builtins.str
+    name: _builtins.str
+    text: _builtins.str
+    when: _builtins.str
+    time_zone: _builtins.str
+    budget_usd: _builtins.float
+    again: _builtins.bool
+    queue: _builtins.bool
+    paused: _builtins.bool
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        schedule: _builtins.str = ...,
+        name: _builtins.str | None = ...,
+        text: _builtins.str | None = ...,
+        when: _builtins.str | None = ...,
+        time_zone: _builtins.str | None = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        budget_usd: _builtins.float | None = ...,
+        again: _builtins.bool | None = ...,
+        queue: _builtins.bool | None = ...,
+        paused: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_again", b"_again", "_budget_usd", b"_budget_usd", "_name", b"_name", "_paused", b"_paused", "_queue", b"_queue", "_text", b"_text", "_time_zone", b"_time_zone", "_when", b"_when", "again", b"again", "budget_usd", b"budget_usd", "name", b"name", "paused", b"paused", "queue", b"queue", "text", b"text", "time_zone", b"time_zone", "when", b"when"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again", b"_again", "_budget_usd", b"_budget_usd", "_name", b"_name", "_paused", b"_paused", "_queue", b"_queue", "_text", b"_text", "_time_zone", b"_time_zone", "_when", b"_when", "again", b"again", "budget_usd", b"budget_usd", "name", b"name", "paused", b"paused", "queue", b"queue", "schedule", b"schedule", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__again: _TypeAlias = _typing.Literal["again"]  # noqa: Y015
+    _WhichOneofArgType__again: _TypeAlias = _typing.Literal["_again", b"_again"]  # noqa: Y015
+    _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
+    _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
+    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
+    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    _WhichOneofReturnType__paused: _TypeAlias = _typing.Literal["paused"]  # noqa: Y015
+    _WhichOneofArgType__paused: _TypeAlias = _typing.Literal["_paused", b"_paused"]  # noqa: Y015
+    _WhichOneofReturnType__queue: _TypeAlias = _typing.Literal["queue"]  # noqa: Y015
+    _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
+    _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
+    _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015
+    _WhichOneofReturnType__time_zone: _TypeAlias = _typing.Literal["time_zone"]  # noqa: Y015
+    _WhichOneofArgType__time_zone: _TypeAlias = _typing.Literal["_time_zone", b"_time_zone"]  # noqa: Y015
+    _WhichOneofReturnType__when: _TypeAlias = _typing.Literal["when"]  # noqa: Y015
+    _WhichOneofArgType__when: _TypeAlias = _typing.Literal["_when", b"_when"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__again) -> _WhichOneofReturnType__again | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_usd) -> _WhichOneofReturnType__budget_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__paused) -> _WhichOneofReturnType__paused | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__text) -> _WhichOneofReturnType__text | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_zone) -> _WhichOneofReturnType__time_zone | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__when) -> _WhichOneofReturnType__when | None: ...
+
+Global___ChangeScheduleRequest: _TypeAlias = ChangeScheduleRequest  # noqa: Y015
+
+@_typing.final
+class DeleteScheduleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    schedule: _builtins.str
+    def __init__(
+        self,
+        *,
+        schedule: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteScheduleRequest: _TypeAlias = DeleteScheduleRequest  # noqa: Y015
+
+@_typing.final
+class DeleteScheduleReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def schedule(self) -> Global___Schedule:
+        """as it was"""
+
+    def __init__(
+        self,
+        *,
+        schedule: Global___Schedule | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteScheduleReply: _TypeAlias = DeleteScheduleReply  # noqa: Y015
+
+@_typing.final
+class RunScheduleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    schedule: _builtins.str
+    def __init__(
+        self,
+        *,
+        schedule: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunScheduleRequest: _TypeAlias = RunScheduleRequest  # noqa: Y015
+
+@_typing.final
+class ScheduleRun(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    BEGAN_AT_FIELD_NUMBER: _builtins.int
+    ENDED_AT_FIELD_NUMBER: _builtins.int
+    COST_USD_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    slot: _builtins.str
+    """RFC 3339, UTC"""
+    state: _builtins.str
+    """"running", "done", "failed", "unknown" (its agent was killed), "missed" or "skipped" """
+    told: _builtins.str
+    """the receipt: one line for a person"""
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    began_at: _builtins.str
+    ended_at: _builtins.str
+    cost_usd: _builtins.float
+    calls: _builtins.int
+    """of tools"""
+    notes: _builtins.int
+    """that were kept"""
+    missed: _builtins.int
+    """how many slots, from this one on"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        slot: _builtins.str = ...,
+        state: _builtins.str = ...,
+        told: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        began_at: _builtins.str = ...,
+        ended_at: _builtins.str = ...,
+        cost_usd: _builtins.float = ...,
+        calls: _builtins.int = ...,
+        notes: _builtins.int = ...,
+        missed: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began_at", b"began_at", "calls", b"calls", "cost_usd", b"cost_usd", "ended_at", b"ended_at", "missed", b"missed", "notes", b"notes", "reason", b"reason", "session_id", b"session_id", "slot", b"slot", "state", b"state", "told", b"told", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScheduleRun: _TypeAlias = ScheduleRun  # noqa: Y015
+
+@_typing.final
+class ListScheduleRunsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    schedule: _builtins.str
+    limit: _builtins.int
+    """0: 50"""
+    before: _builtins.str
+    """only slots before this one"""
+    def __init__(
+        self,
+        *,
+        schedule: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        before: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "limit", b"limit", "schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListScheduleRunsRequest: _TypeAlias = ListScheduleRunsRequest  # noqa: Y015
+
+@_typing.final
+class ListScheduleRunsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduleRun]: ...
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___ScheduleRun] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListScheduleRunsReply: _TypeAlias = ListScheduleRunsReply  # noqa: Y015
 
 SCOPE_FIELD_NUMBER: _builtins.int
 CHECK_FIELD_NUMBER: _builtins.int

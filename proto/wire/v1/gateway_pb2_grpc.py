@@ -306,6 +306,36 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.AddNoticeRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.AddNoticeReply.FromString,
                 _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/wire.v1.Gateway/ListSchedules',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListSchedulesReply.FromString,
+                _registered_method=True)
+        self.CreateSchedule = channel.unary_unary(
+                '/wire.v1.Gateway/CreateSchedule',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.CreateScheduleRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.ChangeSchedule = channel.unary_unary(
+                '/wire.v1.Gateway/ChangeSchedule',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ChangeScheduleRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.DeleteSchedule = channel.unary_unary(
+                '/wire.v1.Gateway/DeleteSchedule',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.DeleteScheduleRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.DeleteScheduleReply.FromString,
+                _registered_method=True)
+        self.RunSchedule = channel.unary_unary(
+                '/wire.v1.Gateway/RunSchedule',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.RunScheduleRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ScheduleRun.FromString,
+                _registered_method=True)
+        self.ListScheduleRuns = channel.unary_unary(
+                '/wire.v1.Gateway/ListScheduleRuns',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListScheduleRunsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListScheduleRunsReply.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -681,6 +711,45 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSchedules(self, request, context):
+        """Turns that begin by themselves. A schedule is named by its id, the beginning of it, or its name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunSchedule(self, request, context):
+        """Begins a run beside the slots.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListScheduleRuns(self, request, context):
+        """What became of its slots, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -953,6 +1022,36 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.AddNotice,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.AddNoticeRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.AddNoticeReply.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListSchedulesReply.SerializeToString,
+            ),
+            'CreateSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSchedule,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.CreateScheduleRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.Schedule.SerializeToString,
+            ),
+            'ChangeSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeSchedule,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ChangeScheduleRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.Schedule.SerializeToString,
+            ),
+            'DeleteSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchedule,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.DeleteScheduleRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.DeleteScheduleReply.SerializeToString,
+            ),
+            'RunSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunSchedule,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.RunScheduleRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ScheduleRun.SerializeToString,
+            ),
+            'ListScheduleRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScheduleRuns,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListScheduleRunsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListScheduleRunsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2415,6 +2514,168 @@ class Gateway:
             '/wire.v1.Gateway/AddNotice',
             wire_dot_v1_dot_gateway__pb2.AddNoticeRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.AddNoticeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListSchedules',
+            wire_dot_v1_dot_gateway__pb2.ListSchedulesRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListSchedulesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/CreateSchedule',
+            wire_dot_v1_dot_gateway__pb2.CreateScheduleRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ChangeSchedule',
+            wire_dot_v1_dot_gateway__pb2.ChangeScheduleRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/DeleteSchedule',
+            wire_dot_v1_dot_gateway__pb2.DeleteScheduleRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.DeleteScheduleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/RunSchedule',
+            wire_dot_v1_dot_gateway__pb2.RunScheduleRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ScheduleRun.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListScheduleRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListScheduleRuns',
+            wire_dot_v1_dot_gateway__pb2.ListScheduleRunsRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListScheduleRunsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -141,6 +141,15 @@ class GatewayStub:
     """Sets a reminder, moves it, or ends it: a note of which the person is told at a time."""
     AddNotice: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AddNoticeRequest, _gateway_pb2.AddNoticeReply]
     """What only the host knows, such as a guest that failed."""
+    ListSchedules: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListSchedulesRequest, _gateway_pb2.ListSchedulesReply]
+    """Turns that begin by themselves. A schedule is named by its id, the beginning of it, or its name."""
+    CreateSchedule: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CreateScheduleRequest, _gateway_pb2.Schedule]
+    ChangeSchedule: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ChangeScheduleRequest, _gateway_pb2.Schedule]
+    DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DeleteScheduleRequest, _gateway_pb2.DeleteScheduleReply]
+    RunSchedule: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RunScheduleRequest, _gateway_pb2.ScheduleRun]
+    """Begins a run beside the slots."""
+    ListScheduleRuns: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListScheduleRunsRequest, _gateway_pb2.ListScheduleRunsReply]
+    """What became of its slots, newest first."""
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -255,6 +264,15 @@ class GatewayAsyncStub(GatewayStub):
     """Sets a reminder, moves it, or ends it: a note of which the person is told at a time."""
     AddNotice: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AddNoticeRequest, _gateway_pb2.AddNoticeReply]  # type: ignore[assignment]
     """What only the host knows, such as a guest that failed."""
+    ListSchedules: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListSchedulesRequest, _gateway_pb2.ListSchedulesReply]  # type: ignore[assignment]
+    """Turns that begin by themselves. A schedule is named by its id, the beginning of it, or its name."""
+    CreateSchedule: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CreateScheduleRequest, _gateway_pb2.Schedule]  # type: ignore[assignment]
+    ChangeSchedule: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ChangeScheduleRequest, _gateway_pb2.Schedule]  # type: ignore[assignment]
+    DeleteSchedule: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DeleteScheduleRequest, _gateway_pb2.DeleteScheduleReply]  # type: ignore[assignment]
+    RunSchedule: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RunScheduleRequest, _gateway_pb2.ScheduleRun]  # type: ignore[assignment]
+    """Begins a run beside the slots."""
+    ListScheduleRuns: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListScheduleRunsRequest, _gateway_pb2.ListScheduleRunsReply]  # type: ignore[assignment]
+    """What became of its slots, newest first."""
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
     """The one service of an agent guest. Every surface (CLI, chat, web, MCP) goes
@@ -690,5 +708,50 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.AddNoticeReply, _abc.Awaitable[_gateway_pb2.AddNoticeReply]]:
         """What only the host knows, such as a guest that failed."""
+
+    @_abc_1.abstractmethod
+    def ListSchedules(
+        self,
+        request: _gateway_pb2.ListSchedulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListSchedulesReply, _abc.Awaitable[_gateway_pb2.ListSchedulesReply]]:
+        """Turns that begin by themselves. A schedule is named by its id, the beginning of it, or its name."""
+
+    @_abc_1.abstractmethod
+    def CreateSchedule(
+        self,
+        request: _gateway_pb2.CreateScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.Schedule, _abc.Awaitable[_gateway_pb2.Schedule]]: ...
+
+    @_abc_1.abstractmethod
+    def ChangeSchedule(
+        self,
+        request: _gateway_pb2.ChangeScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.Schedule, _abc.Awaitable[_gateway_pb2.Schedule]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteSchedule(
+        self,
+        request: _gateway_pb2.DeleteScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.DeleteScheduleReply, _abc.Awaitable[_gateway_pb2.DeleteScheduleReply]]: ...
+
+    @_abc_1.abstractmethod
+    def RunSchedule(
+        self,
+        request: _gateway_pb2.RunScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ScheduleRun, _abc.Awaitable[_gateway_pb2.ScheduleRun]]:
+        """Begins a run beside the slots."""
+
+    @_abc_1.abstractmethod
+    def ListScheduleRuns(
+        self,
+        request: _gateway_pb2.ListScheduleRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListScheduleRunsReply, _abc.Awaitable[_gateway_pb2.ListScheduleRunsReply]]:
+        """What became of its slots, newest first."""
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -120,7 +120,7 @@ async def _ensure_host(
     opened = named(folders, config, user_id)
     say(stderr, f"starting the agent of user {user_id} ...")
     try:
-        host = await stack.enter_async_context(Host(config, user_id, opened=opened))
+        host = await stack.enter_async_context(Host(config, user_id, opened=opened, passing=True))
     except HostError as error:
         started_meanwhile = error.code is Code.ALREADY_EXISTS and await host_runs(config, user_id)
         if not started_meanwhile:

@@ -1,0 +1,165 @@
+"""What people and models do with schedules: make, change, list, pause, run and delete them."""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from wire import zones
+from wire.errors import Code
+from wire.text import shortened
+from wire.tools import FAMILIES
+
+from guest.errors import GuestError
+from guest.memory.usage import UNITS_PER_DOLLAR
+from guest.schedules import timing
+from guest.schedules.scheduler import Scheduler
+from guest.schedules.store import INSTRUCTIONS_MAX_CHARS, NAME_MAX_CHARS, Schedule, Slot
+
+NOT_IN_RUNS: Final = frozenset(FAMILIES["schedules"])
+"""Tools that no run has: what begins by itself makes nothing that does."""
+BUDGET_MAX_USD: Final = 1_000.0
+LISTED_MAX: Final = 100
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a schedule is to be; None stays as it is. `tools` that are empty: all."""
+
+    when: str | None = None
+    instructions: str | None = None
+    name: str | None = None
+    zone: str | None = None
+    tools: Sequence[str] | None = None
+    budget_usd: float | None = None
+    again: bool | None = None
+    queue: bool | None = None
+    paused: bool | None = None
+
+
+class ScheduleBook:
+    """The schedules of a user. `offered` are the names of the tools that there are; `passing` says
+    that the agent ends with its chat.
+
+    Methods raise `GuestError` INVALID_ARGUMENT, with the name of the field and what is accepted.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, offered: Callable[[], Collection[str]], *, passing: bool = False
+    ) -> None:
+        self.scheduler: Final = scheduler
+        self._store = scheduler.schedules
+        self._offered = offered
+        self.passing: Final = passing
+
+    async def create(
+        self,
+        wanted: Changes,
+        *,
+        session_id: str = "",
+        made_by: str = "user",
+        made_in: str = "",
+        material: Sequence[str] = (),
+    ) -> Schedule:
+        """Make a schedule. Of `material`, what the model had read when it made it."""
+        blank = Schedule(
+            *("", "", "", "", zones.own_name(os.environ) or "UTC", ""),
+            session_id=session_id,
+            made_by=made_by,
+            made_in=made_in,
+            material=tuple(material),
+        )
+        if not wanted.name:
+            wanted = replace(wanted, name=shortened(wanted.instructions or "", NAME_MAX_CHARS - 1))
+        made = await self._store.create(self._changed(blank, wanted), self.scheduler.now)
+        self.scheduler.wake()
+        return made
+
+    async def change(
+        self, named: str, wanted: Changes, *, made_by: str = "user", material: Sequence[str] = ()
+    ) -> Schedule:
+        """Change a schedule. Instructions are then whose words they are now."""
+        before = await self._store.find(named)
+        after = self._changed(before, wanted)
+        if after.instructions != before.instructions:
+            after = replace(after, made_by=made_by, material=tuple(material))
+        timed = ("timing", "zone", "paused")
+        anew = any(getattr(before, each) != getattr(after, each) for each in timed)
+        changed = await self._store.change(after, self.scheduler.now, anew=anew)
+        self.scheduler.wake()
+        return changed
+
+    async def delete(self, named: str) -> Schedule:
+        """Delete a schedule; a run that is on goes on."""
+        schedule = await self._store.find(named)
+        await self._store.delete(schedule.schedule_id)
+        self.scheduler.wake()
+        return schedule
+
+    async def page(self, limit: int, after: str = "") -> list[Schedule]:
+        last = await self._store.find(after) if after else None
+        return await self._store.page(limit, last)
+
+    async def find(self, named: str) -> Schedule:
+        return await self._store.find(named)
+
+    async def run(self, named: str) -> tuple[Schedule, Slot]:
+        """Begin a run now."""
+        schedule = await self._store.find(named)
+        return schedule, await self.scheduler.run_now(schedule)
+
+    async def runs(self, named: str, limit: int, before: str = "") -> tuple[Schedule, list[Slot]]:
+        """What became of the slots of a schedule, newest first."""
+        schedule = await self._store.find(named)
+        return schedule, await self._store.runs(schedule.schedule_id, limit, before)
+
+    def _changed(self, schedule: Schedule, wanted: Changes) -> Schedule:
+        if wanted.zone:
+            with _naming("time_zone"):
+                zones.zone(wanted.zone)
+            named = wanted.zone != zones.AUTO
+            zone = wanted.zone if named else zones.own_name(os.environ) or "UTC"
+            schedule = replace(schedule, zone=zone)
+        if wanted.when is not None or wanted.zone:
+            now = self.scheduler.now
+            with _naming("when"):
+                times = timing.parse(wanted.when or schedule.timing, schedule.zone, now)
+            starts = timing.stored(now.replace(microsecond=0))
+            schedule = replace(schedule, timing=times.text, starts=starts)
+        if wanted.instructions is not None:
+            text = _length("instructions", wanted.instructions, INSTRUCTIONS_MAX_CHARS)
+            schedule = replace(schedule, instructions=text)
+        if wanted.name is not None:
+            name = " ".join(_length("name", wanted.name, NAME_MAX_CHARS).split())
+            schedule = replace(schedule, name=name)
+        if wanted.tools is not None:
+            known = sorted(set(self._offered()) - NOT_IN_RUNS)
+            if strange := [each for each in wanted.tools if each not in known]:
+                raise _bad("tools", f"{strange[0]!r:.80} is not one of {', '.join(known)}")
+            schedule = replace(schedule, tools=tuple(dict.fromkeys(wanted.tools)))
+        if wanted.budget_usd is not None:
+            if not 0 <= wanted.budget_usd <= BUDGET_MAX_USD:
+                raise _bad("budget_usd", f"it must be from 0 to {BUDGET_MAX_USD:g}")
+            schedule = replace(schedule, budget=round(wanted.budget_usd * UNITS_PER_DOLLAR))
+        flags = {name: getattr(wanted, name) for name in ("again", "queue", "paused")}
+        return replace(schedule, **{name: on for name, on in flags.items() if on is not None})
+
+
+@contextmanager
+def _naming(field: str) -> Iterator[None]:
+    """What is refused in the block is refused for this field."""
+    try:
+        yield
+    except ValueError as error:
+        raise _bad(field, str(error)) from None
+
+
+def _length(field: str, text: str, most: int) -> str:
+    if not text.strip() or len(text) > most or "\0" in text:
+        raise _bad(field, f"it must have 1 to {most:,} characters, and not be blank")
+    return text.strip()
+
+
+def _bad(field: str, why: str) -> GuestError:
+    return GuestError(Code.INVALID_ARGUMENT, f"{field}: {why}")

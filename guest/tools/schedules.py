@@ -1,0 +1,195 @@
+"""Tools with which the model makes work begin by itself."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from pydantic import Field
+from wire.errors import Code
+from wire.zones import local
+
+from guest.errors import GuestError, ToolError
+from guest.memory.usage import UNITS_PER_DOLLAR
+from guest.schedules.book import BUDGET_MAX_USD, Changes, ScheduleBook
+from guest.schedules.scheduler import receipt
+from guest.schedules.store import INSTRUCTIONS_MAX_CHARS, NAME_MAX_CHARS, Schedule
+from guest.schedules.timing import WHEN_MAX_CHARS, stored
+from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
+
+_TIMEOUT_S: Final = 15.0
+_UPCOMING: Final = 3
+_PASSING: Final = (
+    "the agent ends with this chat, and what is due then is told as missed; to keep it running: "
+    "runner start"
+)
+_WHEN: Final = (
+    "In the user's time zone: a cron line ('0 7 * * 1-5'), 'every 30 minutes', or "
+    "'2026-12-24 18:00'."
+)
+_INSTRUCTIONS: Final = "What the run is to do; it knows nothing of this conversation."
+_TOOLS: Final = "The only tools of its runs; none named: all."
+_BUDGET: Final = "The most that one run may cost, in US dollars; 0: no limit of its own."
+_AGAIN: Final = "Begin a run once more if the agent was killed during it."
+
+
+class CreateArguments(Arguments):
+    when: str = Field(min_length=1, max_length=WHEN_MAX_CHARS, description=_WHEN)
+    instructions: str = Field(
+        min_length=1, max_length=INSTRUCTIONS_MAX_CHARS, description=_INSTRUCTIONS
+    )
+    name: str = Field(default="", max_length=NAME_MAX_CHARS, description="A few words.")
+    here: bool = Field(default=False, description="Run in this session, not in new ones.")
+    tools: list[str] = Field(default=[], max_length=100, description=_TOOLS)
+    budget_usd: float = Field(default=0.0, ge=0, le=BUDGET_MAX_USD, description=_BUDGET)
+    again: bool = Field(default=False, description=_AGAIN)
+
+
+class NamedArguments(Arguments):
+    schedule: str = Field(min_length=1, max_length=NAME_MAX_CHARS, description="Its id or name.")
+
+
+class UpdateArguments(NamedArguments):
+    when: str | None = Field(default=None, max_length=WHEN_MAX_CHARS, description=_WHEN)
+    instructions: str | None = Field(default=None, max_length=INSTRUCTIONS_MAX_CHARS)
+    name: str | None = Field(default=None, max_length=NAME_MAX_CHARS)
+    tools: list[str] | None = Field(default=None, max_length=100, description=_TOOLS)
+    budget_usd: float | None = Field(default=None, ge=0, le=BUDGET_MAX_USD, description=_BUDGET)
+    again: bool | None = Field(default=None, description=_AGAIN)
+    paused: bool | None = Field(default=None, description="true stops it, false lets it go on.")
+
+
+class ListArguments(Arguments):
+    after: str = Field(default="", max_length=64, description="The last id seen.")
+
+
+class RunsArguments(NamedArguments):
+    telling: ClassVar[str] = "schedule"
+
+    limit: int = Field(default=10, ge=1, le=50)
+
+
+_LISTED: Final = 20
+
+
+def schedule_tools(book: ScheduleBook) -> list[Tool]:
+    """The family over one user's schedules."""
+    tools = _ScheduleTools(book)
+    changes = partial(Tool, safety=Safety.PRIVILEGED, timeout=_TIMEOUT_S)
+    reads = partial(Tool, safety=Safety.READ_ONLY, timeout=_TIMEOUT_S)
+    return [
+        changes(
+            name="schedule_create",
+            description="Schedule work that begins by itself, once or again and again, as a turn "
+            "of its own whose answer is told to the user: 'every weekday at 7 look at …', 'in an "
+            "hour check …'. Say in the instructions when nothing is to be told. Tell the user "
+            "when it runs next, and what the notes of the answer say.",
+            arguments=CreateArguments,
+            run=tools.create,
+        ),
+        reads(
+            name="schedule_list",
+            description="List the user's schedules with their ids and when each runs next.",
+            arguments=ListArguments,
+            run=tools.page,
+        ),
+        changes(
+            name="schedule_update",
+            description="Change, pause or resume a schedule; what is left out stays.",
+            arguments=UpdateArguments,
+            run=tools.update,
+        ),
+        changes(
+            name="schedule_delete",
+            description="Delete a schedule with its history, for good.",
+            arguments=NamedArguments,
+            run=tools.delete,
+        ),
+        reads(
+            name="schedule_runs",
+            description="Tell what became of a schedule's runs, the newest first: when, cost, "
+            "tools, notes, or why there was none.",
+            arguments=RunsArguments,
+            run=tools.runs,
+        ),
+    ]
+
+
+class _ScheduleTools:
+    def __init__(self, book: ScheduleBook) -> None:
+        self._book = book
+
+    async def create(self, context: ToolContext, given: CreateArguments) -> ToolOutput:
+        wanted = Changes(
+            when=given.when,
+            instructions=given.instructions,
+            name=given.name,
+            zone=context.time_zone,
+            tools=given.tools,
+            budget_usd=given.budget_usd,
+            again=given.again,
+        )
+        with _refusing():
+            made = await self._book.create(
+                wanted,
+                session_id=context.session_id if given.here else "",
+                made_by="agent",
+                made_in=context.session_id,
+                material=context.material,
+            )
+        notes = (_PASSING,) if self._book.passing else ()
+        return ToolOutput(_shown(made), notes, summary=f"Scheduled: {made.schedule_id}")
+
+    async def update(self, context: ToolContext, given: UpdateArguments) -> ToolOutput:
+        fields = given.model_dump(exclude={"schedule"})
+        with _refusing():
+            changed = await self._book.change(
+                given.schedule, Changes(**fields), made_by="agent", material=context.material
+            )
+        return ToolOutput(_shown(changed), summary=f"Changed: {changed.schedule_id}")
+
+    async def page(self, context: ToolContext, given: ListArguments) -> ToolOutput:  # noqa: ARG002
+        with _refusing():
+            found = await self._book.page(_LISTED, given.after)
+        return ToolOutput({"schedules": [_shown(each) for each in found]}, count=len(found))
+
+    async def delete(self, context: ToolContext, given: NamedArguments) -> ToolOutput:  # noqa: ARG002
+        with _refusing():
+            deleted = await self._book.delete(given.schedule)
+        return ToolOutput({"deleted": deleted.schedule_id}, summary=f"Deleted: {deleted.name}")
+
+    async def runs(self, context: ToolContext, given: RunsArguments) -> ToolOutput:  # noqa: ARG002
+        with _refusing():
+            schedule, found = await self._book.runs(given.schedule, given.limit)
+        told = [{"told": receipt(each, schedule.zone), "turn": each.turn_id} for each in found]
+        return ToolOutput({"runs": told}, count=len(told))
+
+
+def _shown(schedule: Schedule) -> dict[str, Any]:
+    upcoming = [local(stored(each), schedule.zone) for each in schedule.upcoming(_UPCOMING)]
+    shown: dict[str, Any] = {
+        "id": schedule.schedule_id,
+        "name": schedule.name,
+        "when": schedule.timing,
+        "time_zone": schedule.zone,
+        "next": [each.replace(".000000", "") for each in upcoming],
+        "instructions": schedule.instructions,
+    }
+    if schedule.tools:
+        shown["tools"] = list(schedule.tools)
+    if schedule.budget:
+        shown["budget_usd"] = schedule.budget / UNITS_PER_DOLLAR
+    return shown | ({"paused": True} if schedule.paused else {})
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What the model can mend is said to it."""
+    try:
+        yield
+    except GuestError as error:
+        mendable = (Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED)
+        if error.code not in mendable:
+            raise
+        hint = f"; {error.resolution}" if error.resolution else ""
+        raise ToolError(f"{error.brief}{hint}") from None

@@ -1,0 +1,189 @@
+"""`runner schedules`: turns that begin by themselves."""
+
+from typing import Annotated, Final
+
+import typer
+from wire.text import dollars
+from wire.v1 import gateway_pb2 as pb
+from wire.zones import local
+
+from runner.cli.agent import ask_agent
+from runner.cli.options import AsJson, Options
+from runner.cli.output import Shape, one_line
+from runner.client.gateway import GatewayClient
+
+schedules = typer.Typer()
+
+_LISTED_MAX: Final = 1_000
+Named = Annotated[str, typer.Argument(metavar="ID", help="Its id, or its name.")]
+Name = Annotated[str | None, typer.Option(help="A few words.")]
+Tools = Annotated[
+    list[str] | None, typer.Option("--tool", help="Only this tool, and others named so.")
+]
+Budget = Annotated[float | None, typer.Option(help="The most that a run may cost, in dollars.")]
+Zone = Annotated[str | None, typer.Option(help="A time zone; without it the user's.")]
+
+
+def _time(moment: str, zone: str) -> str:
+    return local(moment, zone)[:16].replace("T", " ")
+
+
+def _state(schedule: pb.Schedule) -> str:
+    if schedule.running:
+        return "running"
+    return "paused" if schedule.paused else "" if schedule.next else "ended"
+
+
+SCHEDULES: Final = Shape[pb.Schedule](
+    {
+        "id": lambda each: each.schedule_id,
+        "name": lambda each: one_line(each.name),
+        "when": lambda each: one_line(each.when),
+        "next": lambda each: _time(each.next[0], each.time_zone) if each.next else "",
+        "": _state,
+    },
+    "schedule_id name text when time_zone session_id? tools budget_usd again queue paused made_by "
+    "created_at next running",
+)
+RUNS: Final = Shape[pb.ScheduleRun](
+    {
+        "slot": lambda each: one_line(each.slot[:16].replace("T", " ") + "Z"),
+        "state": lambda each: each.state,
+        "cost": lambda each: dollars(each.cost_usd),
+        "what": lambda each: one_line(each.told),
+    },
+    "slot state told session_id? turn_id? began_at? ended_at? cost_usd calls notes missed reason",
+)
+NONE: Final = "there is no schedule; ask the agent for one, or: runner schedules create"
+
+
+def _show(schedule: pb.Schedule, *, json: bool = False) -> None:
+    """Print one schedule, with its next three times."""
+    if json:
+        SCHEDULES.show([schedule], json=True)
+        return
+    zone = schedule.time_zone
+    upcoming = ", ".join(_time(each, zone) for each in schedule.next)
+    facts = {
+        schedule.schedule_id: schedule.name,
+        "when": f"{schedule.when} ({zone})",
+        "next": upcoming or _state(schedule),
+        "does": schedule.text,
+        "tools": ", ".join(schedule.tools),
+        "budget": f"{dollars(schedule.budget_usd)} a run" if schedule.budget_usd else "",
+        "if lost": "begun once more" if schedule.again else "",
+        "if the one before is on": "waits" if schedule.queue else "",
+    }
+    for name, value in facts.items():
+        if value:
+            typer.echo(f"{one_line(name)}: {one_line(value)}")
+
+
+@schedules.command("list")
+def list_(context: typer.Context, json: AsJson = False) -> None:
+    """List the schedules, and when each is due next."""
+
+    async def ask(agent: GatewayClient) -> list[pb.Schedule]:
+        found: list[pb.Schedule] = []
+        while len(found) < _LISTED_MAX * 10:
+            request = pb.ListSchedulesRequest(
+                limit=_LISTED_MAX, after=found[-1].schedule_id if found else ""
+            )
+            reply = await agent.schedules(request)
+            found += reply.schedules
+            if not reply.after:
+                break
+        return found
+
+    options: Options = context.obj
+    SCHEDULES.show(ask_agent(options, ask), json=json, none=options.mended(NONE))
+
+
+@schedules.command("show")
+def show(context: typer.Context, schedule: Named, json: AsJson = False) -> None:
+    """Show a schedule, and its next three times."""
+    request = pb.ListSchedulesRequest(schedule=schedule)
+    _show(ask_agent(context.obj, lambda agent: agent.schedules(request)).schedules[0], json=json)
+
+
+@schedules.command("create")
+def create(
+    context: typer.Context,
+    when: Annotated[
+        str,
+        typer.Argument(
+            help="A cron line ('0 7 * * 1-5'), 'every 30 minutes', or '2026-12-24 18:00'."
+        ),
+    ],
+    instructions: Annotated[str, typer.Argument(help="What a run is to do.")],
+    name: Name = None,
+    tool: Tools = None,
+    budget: Budget = None,
+    zone: Zone = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Begin a run once more if the agent was killed.")
+    ] = False,
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Wait for the run before, instead of skipping.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Make a schedule: a turn that begins by itself."""
+    request = pb.CreateScheduleRequest(
+        when=when,
+        text=instructions,
+        name=name or "",
+        tools=tool or [],
+        budget_usd=budget or 0.0,
+        time_zone=zone or "",
+        again=again,
+        queue=queue,
+    )
+    _show(ask_agent(context.obj, lambda agent: agent.create_schedule(request)), json=json)
+
+
+@schedules.command("pause")
+def pause(context: typer.Context, schedule: Named) -> None:
+    """Let a schedule begin nothing, until it is resumed."""
+    _change(context.obj, schedule, paused=True)
+
+
+@schedules.command("resume")
+def resume(context: typer.Context, schedule: Named) -> None:
+    """Let a schedule go on, from now."""
+    _change(context.obj, schedule, paused=False)
+
+
+def _change(options: Options, schedule: str, *, paused: bool) -> None:
+    request = pb.ChangeScheduleRequest(schedule=schedule, paused=paused)
+    _show(ask_agent(options, lambda agent: agent.change_schedule(request)))
+
+
+@schedules.command("run")
+def run(context: typer.Context, schedule: Named) -> None:
+    """Begin a run now, beside its times."""
+    begun = ask_agent(context.obj, lambda agent: agent.run_schedule(schedule))
+    typer.echo(f"{one_line(begun.turn_id)} {one_line(begun.told)}")
+
+
+@schedules.command("delete")
+def delete(context: typer.Context, schedule: Named) -> None:
+    """Delete a schedule with its history, for good."""
+    deleted = ask_agent(context.obj, lambda agent: agent.delete_schedule(schedule))
+    typer.echo(f"{deleted.schedule_id} is deleted: {one_line(deleted.name)}")
+
+
+@schedules.command("runs")
+def runs(
+    context: typer.Context,
+    schedule: Named,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=500)] = 20,
+    json: AsJson = False,
+) -> None:
+    """Show what became of its times: the runs with their cost, and those that were missed."""
+    request = pb.ListScheduleRunsRequest(schedule=schedule, limit=limit)
+    RUNS.show(
+        ask_agent(context.obj, lambda agent: agent.schedule_runs(request)),
+        json=json,
+        none="nothing was due yet",
+    )

@@ -1,0 +1,90 @@
+"""Runs of schedules are turns: with their tools and budget, a receipt and a notice."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from wire.v1 import gateway_pb2 as pb
+
+from guest.schedules.scheduler import NOTHING
+from tests.support.gateway.gateways import Client, open_gateways
+
+
+def answering(text: str, offered: list[str], calls: str = "") -> FunctionModel:
+    async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        offered[:] = [each.name for each in info.function_tools]
+        if calls and len(messages) == 1:
+            arguments = json.dumps({"content": "The user drinks tea."})
+            yield {0: DeltaToolCall(calls, arguments, tool_call_id="c")}
+        else:
+            yield text
+
+    return FunctionModel(stream_function=model)
+
+
+async def ran(alice: Client, **fields: Any) -> pb.ScheduleRun:
+    made = await alice.stub.CreateSchedule(
+        pb.CreateScheduleRequest(when="0 7 * * *", text="look at it", name="look", **fields)
+    )
+    assert len(made.next) == 3
+    await alice.stub.RunSchedule(pb.RunScheduleRequest(schedule="look"))
+    asked = pb.ListScheduleRunsRequest(schedule=made.schedule_id)
+    while True:
+        (run,) = (await alice.stub.ListScheduleRuns(asked)).runs
+        if run.state != "running" and "sent" in run.told:
+            return run
+        await asyncio.sleep(0.02)
+
+
+async def told(alice: Client) -> list[str]:
+    found = (await alice.stub.ListNotices(pb.ListNoticesRequest())).notices
+    return [each.text for each in found]
+
+
+async def test_a_run_has_a_session_a_receipt_and_a_notice() -> None:
+    offered: list[str] = []
+    model = answering("It is red.", offered, "memory_save")
+    async with open_gateways(with_model=model) as gateways:
+        alice = await gateways.serve("alice")
+        run = await ran(alice, tools=["memory_save"])
+        assert offered == ["memory_save"]
+        assert (run.state, run.calls, run.notes) == ("done", 1, 1)
+        assert run.told.endswith("cost $0.00, 1 tool, kept 1 note, sent 1 notice")
+        while not (texts := await told(alice)):
+            await asyncio.sleep(0.02)
+        assert texts[0].endswith("It is red.")
+        turns = (await alice.stub.ListTurns(pb.ListTurnsRequest())).turns
+        assert [each.turn_id for each in turns if each.schedule_id] == [run.turn_id]
+        history = await alice.stub.GetSession(pb.GetSessionRequest(session_id=run.session_id))
+        assert history.events[0].text == "look at it"
+
+
+async def test_a_run_with_nothing_to_tell_is_silent() -> None:
+    async with open_gateways(with_model=answering(NOTHING, [])) as gateways:
+        alice = await gateways.serve("alice")
+        run = await ran(alice)
+        assert run.told.endswith("sent 0 notice")
+        assert await told(alice) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"when": "soon"}, "when: 'soon' is not a time such as"),
+        ({"when": "2020-01-01"}, "when: .* has passed"),
+        ({"tools": ["schedule_create"]}, "tools: 'schedule_create' is not one of"),
+        ({"budget_usd": -1.0}, "budget_usd: it must be from 0 to 1000"),
+        ({"time_zone": "Mars"}, "time_zone: 'Mars' is not the IANA name"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_its_field(fields: dict[str, Any], said: str) -> None:
+    async with open_gateways() as gateways:
+        alice = await gateways.serve("alice")
+        wanted = pb.CreateScheduleRequest(**{"when": "every hour", "text": "x", **fields})
+        with pytest.raises(grpc.aio.AioRpcError, match=said):
+            await alice.stub.CreateSchedule(wanted)
