@@ -99,6 +99,27 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
         "Your scratchpad for the task at hand. Clear it when the task is done.",
         {"mode": "", "content": ""},
     ),
+    "schedule_create": (
+        "Begins work by itself at a time, once or again and again, and tells the user the answer.",
+        {
+            "when": "2026-12-04 09:00, every 2 hours, or cron: 0 7 * * mon-fri",
+            "instructions": "what to do: the run knows nothing of this; and when to tell nothing",
+            "name": "a few words",
+            "tools": "the only ones of its runs",
+            "budget_usd": "most that one run may cost",
+        },
+    ),
+    "schedule_list": ("Lists the schedules, and when each runs next.", {}),
+    "schedule_update": (
+        "Changes, pauses or resumes a schedule.",
+        {"schedule": "id or name", "when": "", "instructions": "", "name": "", "tools": ""}
+        | {"budget_usd": "", "paused": ""},
+    ),
+    "schedule_delete": ("Deletes a schedule with its history.", {"schedule": "id or name"}),
+    "schedule_runs": (
+        "Tells what became of a schedule's runs, with their cost.",
+        {"schedule": "id or name", "limit": ""},
+    ),
     DELEGATE: (
         "Hands a task to a sub-agent and gives its answer. Several calls work side by side.",
         {

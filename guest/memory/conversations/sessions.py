@@ -51,8 +51,8 @@ DELETE FROM conversation_events WHERE event_id IN (
 _REST: Final = (
     "UPDATE model_requests SET session_id = '', turn_id = '' WHERE session_id = ?",
     "UPDATE slots SET session_id = '' WHERE session_id <> '' AND session_id = ?",
-    "UPDATE schedules SET session_id = '' WHERE session_id = ?",
-    "UPDATE schedules SET made_in = '' WHERE made_in = ?",
+    "UPDATE schedules SET session_id = '' WHERE session_id <> '' AND session_id = ?",
+    "UPDATE schedules SET made_in = '' WHERE made_in <> '' AND made_in = ?",
     "DELETE FROM receipts WHERE session_id = ?",
     "DELETE FROM session_state WHERE session_id = ?",
     "DELETE FROM sessions WHERE session_id = ?",

@@ -29,7 +29,7 @@ def test_a_tool_belongs_to_one_family_and_no_family_is_called_like_a_tool() -> N
         (["recall"], ["typed_memory"], ALL - TYPED | {"recall"}),
         (["typed_memory"], ["typed_memory"], ALL - TYPED),
         (["recall"], ["recall"], ALL - {"recall"}),
-        (["shell_exec"], ["shell"], ALL),
+        (["shell_exec"], ["shell"], ALL - {"shell_output", "shell_stop"}),
         ([], list(FAMILIES), set()),
         (list(FAMILIES), [], ALL),
     ],

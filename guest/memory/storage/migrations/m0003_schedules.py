@@ -41,6 +41,8 @@ STATEMENTS: Final = (
     """,
     "CREATE INDEX schedules_due ON schedules (user_id, due) WHERE due <> ''",
     "CREATE INDEX schedules_by_user ON schedules (user_id, created_at)",
+    "CREATE INDEX schedules_by_session ON schedules (session_id) WHERE session_id <> ''",
+    "CREATE INDEX schedules_by_maker ON schedules (made_in) WHERE made_in <> ''",
     """
     CREATE TABLE slots (
         schedule_id TEXT NOT NULL REFERENCES schedules (schedule_id) ON DELETE CASCADE,

@@ -14,7 +14,7 @@ def test_somebody_has_decided_on_every_method_of_the_gateway() -> None:
     """A new method is open to nobody until the contract says who may call it."""
     assert {method.name for method in METHODS.values() if method.needed is None} == {
         *("SetMemoryToken", "SetProviderKey", "SetPeers"),
-        *("ReportCalls", "Ask", "ProbeNetwork"),
+        *("ReportCalls", "Ask", "ProbeNetwork", "AddNotice"),
     }
     for described in SERVICE.methods:
         method = METHODS[described.name]
