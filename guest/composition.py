@@ -271,7 +271,8 @@ def watched(tool: Tool, watching: "Watch", changes: Changes | None = None) -> To
         try:
             async with watching.call(turn, told):
                 if changes is not None and turn:
-                    await changes.begin(turn)
+                    files = tool.name in FAMILIES["files"]
+                    await changes.begin(turn, arguments.path if files else "")
                 output = await tool.run(context, arguments)
                 if changes is not None and tool.name in FAMILIES["files"]:
                     changes.touched(turn, arguments.path)

@@ -135,12 +135,27 @@ class Changes:
             return f"what was there could not be kept: {error}"
         return ""
 
-    async def begin(self, turn: str) -> None:
-        """Take what is there before a call of a turn that may change files, if it is the first."""
+    async def begin(self, turn: str, path: str = "") -> None:
+        """Take what is there before a call of a turn that may change files, if it is the first. A
+        file tool is about to change what is at a virtual `path`: it counts, even if ignored."""
         if self._trees:
             begun = self._turns.setdefault(turn, _Turn())
+            tree, below = self._place(path)
             if not begun.begun:
                 await asyncio.to_thread(self._begin, begun)
+            if tree is not None and self._ready.is_set():
+                await asyncio.to_thread(self._count, tree, below)
+
+    def _count(self, tree: Tree, path: str) -> None:
+        with self._lock:
+            tree.count(path)
+
+    def _place(self, path: str) -> tuple[Tree | None, str]:
+        """The project of a virtual path, and what is below it; None for any other path."""
+        if not path.startswith(_PROJECTS):
+            return None, ""
+        name, _, below = str(PurePosixPath(path)).removeprefix(_PROJECTS).partition("/")
+        return self._trees.get(name) if below else None, below
 
     def _begin(self, turn: _Turn) -> None:
         if not self._ready.is_set():
@@ -156,10 +171,9 @@ class Changes:
 
     def touched(self, turn: str, path: str) -> None:
         """Note that a file tool has just changed what is at a virtual path."""
-        if (found := self._turns.get(turn)) is not None and path.startswith(_PROJECTS):
-            name, _, below = str(PurePosixPath(path)).removeprefix(_PROJECTS).partition("/")
-            if (tree := self._trees.get(name)) is not None and below:
-                found.touched[name, below] = tree.stamp(below)
+        tree, below = self._place(path)
+        if (found := self._turns.get(turn)) is not None and tree is not None:
+            found.touched[tree.name, below] = tree.stamp(below)
 
     async def ended(self, turn: str, session_id: str, turn_id: str) -> pb.FileChanges | None:
         """End a turn: what it changed; None if no call of it may have changed something."""

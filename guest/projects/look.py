@@ -18,6 +18,8 @@ from guest.projects.git import plain
 from guest.projects.watch import RACY_NS
 
 FILES_MAX: Final = 300_000
+COUNTED_MAX: Final = 1_000
+"""How many paths count though they are ignored, because a file tool changed them."""
 COPIED_MAX_BYTES: Final = 10 * 1024 * 1024
 """A larger file is known by size and time alone."""
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -73,6 +75,7 @@ class Tree:
         self._keep = keep
         self._places: dict[str, _Place] = {}
         self._rules: dict[str, tuple[ignoring._Rule, ...]] = {}
+        self._counted: set[str] = set()
         self._first = True
 
     @property
@@ -92,6 +95,42 @@ class Tree:
 
     def has_directory(self, path: str) -> bool:
         return path in self._places
+
+    def count(self, path: str) -> None:
+        """Count what is at a path from now on, though it is ignored."""
+        parts = path.split("/")
+        ways = ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
+        for depth in range(1, len(ways)):
+            if self._is_ignored(ways[depth], is_directory=depth < len(parts)):
+                break
+        else:
+            return
+        if len(self._counted) < COUNTED_MAX and not any(map(self._is_skipped, ways)):
+            self._counted.update(ways[depth:])
+            for above, way in zip(ways[depth - 1 :], ways[depth:], strict=False):
+                self._add(above, way, last=way == path)
+
+    def _add(self, above: str, path: str, *, last: bool) -> None:
+        """Add what is at a path now, which was ignored, to what the last look has seen."""
+        name, place = path.rpartition("/")[2], self._places.get(above)
+        with suppress(OSError, PathEscapeError, ValueError):
+            directory = self._beneath.open(
+                self.root, above or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            )
+            try:
+                if place is None:
+                    return
+                if last:
+                    self._look_at(directory, name, path, place, None, Differences())
+                elif stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+                    place.below.append(name)
+                    self._places[path] = _Place(None, {}, [], frozenset())
+            finally:
+                os.close(directory)
+
+    def _is_skipped(self, path: str) -> bool:
+        name = path.rpartition("/")[2]
+        return plain(name) == ".git" or bool(self._skipped and plain(path) in self._skipped)
 
     def stamp(self, path: str) -> _Stamp:
         """Of what is at a path now; None if there is nothing."""
@@ -175,7 +214,7 @@ class Tree:
         ignored = set()
         for name, is_directory in listed:
             whole = _join(path, name)
-            if plain(name) == ".git" or (self._skipped and plain(whole) in self._skipped):
+            if self._is_skipped(whole):
                 continue
             old = before.files.get(name) if before else None
             known = old is not None or (before is not None and name in before.below)
@@ -225,9 +264,11 @@ class Tree:
                     self._rules[path] = (*ignoring.rules(text), *self._rules.get(path, ()))
 
     def _is_ignored(self, path: str, *, is_directory: bool) -> bool:
-        if not self._rules:
+        if not self._rules or path in self._counted:
             return False
         parts = path.split("/")
+        if any("/".join(parts[:depth]) in self._counted for depth in range(1, len(parts))):
+            return True  # beside one that is counted
         for depth in range(len(parts) - 1, -1, -1):
             if rules := self._rules.get("/".join(parts[:depth])):
                 said = ignoring.decides(rules, parts[depth:], is_directory=is_directory)

@@ -69,6 +69,7 @@ $ runner memory search --conversations what did I say yesterday
 $ runner memory show note-103637e5
 $ runner memory edit note-103637e5
 $ runner memory edit note-103637e5 "The build runs on Mondays"
+$ runner memory edit note-103637e5 --tag project:api-12345678
 $ runner memory remind "friday 9:00" "call Ada"
 $ runner memory list --due
 $ runner memory remind "tomorrow 9:00" --note note-103637e5

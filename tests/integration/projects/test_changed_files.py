@@ -273,3 +273,27 @@ async def test_undo_writes_over_no_link_and_over_no_wall(tmp_path: Path) -> None
         assert undone.reasons == ["something else than a file is there now"]
     assert (outside / "app.py").read_text() == "precious"
     assert (world.site / "old" / "app.py").read_text() == "one\n2\nthree\n"
+
+
+async def test_a_file_tools_change_of_an_ignored_file_is_exact_too(world: World) -> None:
+    (world.site / "old.log").write_text("old\n")
+    (world.site / "build" / "in").mkdir(parents=True)
+    (world.site / "build" / "in" / "x.o").write_text("x\n")
+    (world.site / "build" / "in" / "y.o").write_text("y\n")
+    before = world.files()
+    files = await world.turn(
+        ("command", {}),
+        ("file_write", {"path": "old.log", "content": "new\n"}),
+        ("file_write", {"path": "build/in/x.o", "content": "z\n"}),
+        ("file_write", {"path": "build/far/n.o", "content": "n\n", "create_parents": True}),
+    )
+    assert told(files) == {
+        "build/far/n.o": ("added", 1, 0, True),
+        "build/in/x.o": ("changed", 1, 1, True),
+        "old.log": ("changed", 1, 1, True),
+    }
+    assert files.ignored
+    assert not (await world.undo()).asks
+    assert world.files() == before
+    quiet = await world.command(lambda: (world.site / "build" / "in" / "y.o").write_text("1\n"))
+    assert told(quiet) == {}
