@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.calls import Call
-from runner.cli import approvals, notices, schedules, turns
+from runner.cli import approvals, notices, projects, schedules, turns
 from runner.cli.memory import output as memory
 from runner.cli.operation import audit, credentials, doctor, egress, status, users
 from runner.cli.output import HIT, SHAPES, SIMILAR, Shape, as_json, session_shape
@@ -38,6 +38,7 @@ LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
     "hits": (memory.HITS, gateway_pb2.Note),
     "notes": (memory.NOTES, gateway_pb2.Note),
     "notices": (notices.NOTICES, gateway_pb2.StoredNotice),
+    "projects": (projects.PROJECTS, control_pb2.OpenedProject),
     "requests": (egress.REQUESTS, Request),
     "schedule runs": (schedules.RUNS, gateway_pb2.ScheduleRun),
     "schedules": (schedules.SCHEDULES, gateway_pb2.Schedule),

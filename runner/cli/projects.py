@@ -151,7 +151,8 @@ PROJECTS: Final = Shape[control_pb2.OpenedProject](
         "hidden": lambda each: ", ".join(map(one_line, each.hidden)),
         "from": lambda each: "settings" if each.configured else "opened",
         "": lambda each: one_line(each.reason),
-    }
+    },
+    "name path writable reason walls hidden configured",
 )
 NONE: Final = "no directory of yours is open; to open one: runner projects open DIR"
 
