@@ -62,7 +62,8 @@ class FileReceipts:
     def _found(
         self, session_id: str, turn_id: str, paths: set[str]
     ) -> tuple[str, pb.FileChanges, list[Changed]]:
-        """A turn with what it changed at these paths, or at all. Raises `GuestError`."""
+        """A turn with what it changed at these paths, or at all, its directories last. Raises
+        `GuestError`."""
         found = None
         if self.changes.versions.exists:
             found = self.changes.versions.of_turn(session_id, turn_id)
@@ -70,16 +71,14 @@ class FileReceipts:
             which = f"the turn {turn_id} has" if turn_id else "no turn of this session has"
             raise GuestError(Code.NOT_FOUND, f"{which} changed {'no ' * bool(turn_id)}files")
         turn_id, files, changed = found
-        if missing := paths - {visible_name(each.whole) for each in changed}:
+        made = [each for each in changed if DIRECTORY in (each.before, each.after)]
+        of_files = [each for each in changed if each not in made]
+        if missing := paths - {visible_name(each.whole) for each in of_files}:
             raise GuestError(
                 Code.NOT_FOUND, f"the turn has not changed {visible_name(min(missing))[:200]}"
             )
         if paths:
-            changed = [
-                each
-                for each in changed
-                if visible_name(each.whole) in paths and DIRECTORY not in (each.before, each.after)
-            ]
+            changed = [each for each in of_files if visible_name(each.whole) in paths] + made
         elif files.files and not changed:
             raise GuestError(Code.NOT_FOUND, "what that turn changed is kept no longer")
         return turn_id, files, changed

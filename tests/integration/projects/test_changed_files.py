@@ -169,7 +169,8 @@ async def test_what_a_command_changes_is_asked_for(world: World) -> None:
     assert {each.path for each in asked.asks} == {each.path for each in files.changes}
     assert set(asked.reasons) == {"it changed during the turn, by a command or by somebody else"}
     (world.site / "README").write_text("the operator's\n")
-    undone = await world.undo(not_only_tools=True)
+    paths = [each.path for each in asked.asks]
+    undone = await world.undo(not_only_tools=True, paths=paths)
     assert [each.path for each in undone.asks] == ["/projects/site/README"]
     assert undone.reasons == ["it has changed since that turn"]
     assert (world.site / "README").read_text() == "the operator's\n"
