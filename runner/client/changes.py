@@ -22,8 +22,7 @@ def told(files: pb.FileChanges) -> str:
     count = f"{files.files:,} file{'' if files.files == 1 else 's'}"
     line = f"changed {count}, +{files.added:,} −{files.removed:,}"
     line += f": {names([each.path for each in files.changes], files.files)}"
-    but = f"not all are counted: {why}" if why else "ignored files are not counted"
-    return f"{line} ({but})" if why or files.ignored else line
+    return f"{line} (not all are counted: {why})" if why else line
 
 
 def names(paths: Iterable[str], count: int) -> str:
@@ -53,10 +52,11 @@ async def take_back(
     restored = list(done.restored)
     if done.asks:
         reasons = [*done.reasons, *[""] * len(done.asks)]
-        lines = [
-            f"  {short(change.path)}: {visible_name(why) or 'it changed during this turn'}"
-            for change, why in zip(done.asks, reasons, strict=False)
-        ]
+        whys = [visible_name(why) or "it changed during this turn" for why in reasons]
+        lines = list[str]()
+        for change, why, before in zip(done.asks, whys, ["", *whys], strict=False):
+            lines += [f"{why}:"] if why != before else []
+            lines.append(f"  {short(change.path)}")
         if await ask("\n".join([*lines, "put these back, too?"])):
             paths = [each.path for each in done.asks]
             done = await agent.undo_files(session_id, turn_id, asked=True, paths=paths)

@@ -185,6 +185,9 @@ async def _diff(chat: Chat, path: str) -> None:
         await chat.screen.line(f"{told}: /diff PATH shows one file", Style.NOTICE)
     if line := files_line(found.files):
         await chat.screen.line(f"{line}; /undo files takes it back", Style.RECEIPT)
+    if found.files.ignored:
+        told = "what git ignores is counted only where a file tool changed it"
+        await chat.screen.line(told, Style.NOTICE)
 
 
 async def _undo_files(chat: Chat) -> None:

@@ -55,7 +55,7 @@ def changed(gateway: FakeGateway) -> FakeGateway:
         ),
         (
             Changes(files=1, changes=[A], ignored=True),
-            "✓ changed 1 file, +0 −0: api/a.py (ignored files are not counted)",
+            "✓ changed 1 file, +0 −0: api/a.py",
         ),
         (
             Changes(files=1, changes=[A], uncounted="the disk is full", ignored=True),
@@ -103,7 +103,7 @@ async def test_what_tools_did_is_put_back_and_the_rest_is_asked_about(
 ) -> None:
     _, out, _ = await chat(changed, "do it\n/undo files")
     shown = out.rpartition("> /undo files\n")[2]
-    assert "  api/b.py: it changed during this turn, and by no file tool\n" in shown
+    assert "it changed during this turn, and by no file tool:\n  api/b.py\n" in shown
     assert "[y/N] no" in shown
     assert "✓ api/a.py put back\n✓ api/src/new.py removed\n" in shown
     assert "✓ api/b.py" not in shown

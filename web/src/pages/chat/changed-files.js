@@ -28,18 +28,16 @@ export function ChangedFiles({ files, ...which }) {
   return html`<ul class="receipts" aria-label="What this turn did to files">
       <li class="good"><span aria-hidden="true">✓</span> Changed ${count(files.files)} file${files.files === 1 ? "" : "s"},
         +${count(files.added)} −${count(files.removed)}: <${ForeignText} text=${names.join(", ")} />
-        ${files.uncounted
-          ? html`<span class="muted"> (not all are counted: <${ForeignText} text=${files.uncounted} />)</span>`
-          : files.ignored && html`<span class="muted"> (ignored files are not counted)</span>`}
+        ${files.uncounted && html`<span class="muted"> (not all are counted: <${ForeignText} text=${files.uncounted} />)</span>`}
         ${" "}<button type="button" class="plain" onClick=${() => setShown("difference")}>Show changes</button>
         <button type="button" class="plain" onClick=${() => setShown("undo")}>Take back …</button></li>
     </ul>
-    ${shown === "difference" && html`<${Changes} ...${which} changes=${changes} onClose=${close} />`}
+    ${shown === "difference" && html`<${Changes} ...${which} changes=${changes} ignored=${files.ignored} onClose=${close} />`}
     ${shown === "undo" && html`<${TakeBack} ...${which} onClose=${close} />`}`;
 }
 
-/** @param {Which & {changes: Message[], onClose: () => void}} props */
-function Changes({ user, session, turn, changes, onClose }) {
+/** @param {Which & {changes: Message[], ignored: boolean, onClose: () => void}} props */
+function Changes({ user, session, turn, changes, ignored, onClose }) {
   const [path, setPath] = useState("");
   const asked = { session_id: session, turn_id: turn, path };
   const { found, failed, read } = useRead(() => call(user, "TurnDiff", asked), [path]);
@@ -53,6 +51,7 @@ function Changes({ user, session, turn, changes, onClose }) {
     ${!found && !failed && html`<${Loading} />`}
     ${found && html`<pre class="changes" tabindex="0" aria-label="Difference">${lines.slice(0, LINES).map(lineOf)}</pre>`}
     ${(found?.cut || lines.length > LINES) && html`<p class="muted">There is more; choose a file.</p>`}
+    ${ignored && html`<p class="muted">What git ignores is counted only where a file tool changed it.</p>`}
   <//>`;
 }
 
