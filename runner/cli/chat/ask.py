@@ -120,8 +120,10 @@ class _Answer:
         if event.HasField("text"):
             self._write(event.text.text)
         elif event.HasField("notice"):
+            self._end_line()
             self._tell(one_line(event.notice.text))
         elif event.HasField("tool_finished") and call is not None:
+            self._end_line()
             self._tell(call_line(call, _TOOL_CELLS))
         elif event.HasField("failed"):
             self._end_line()

@@ -69,7 +69,8 @@ class Screen:
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:  # noqa: ARG002 - no colours
         """Show whole lines, which begin on a new line."""
         self._marks = ModelText()
-        self._write(f"{'' if self._at_line_start else chr(10)}{text}\n")
+        self._end_line()
+        self._write(f"{text}\n")
 
     def receipted(self, note_id: str) -> None:
         """A receipt of the running turn names this note."""
@@ -102,6 +103,7 @@ class Screen:
 
     async def status(self, text: str) -> None:
         """Show something about the conversation that is not part of its transcript."""
+        self._end_line()
         say(self._stderr, text)
 
     async def ask(self, question: str, offers: int = 0) -> int:  # noqa: ARG002 - nobody answers
@@ -113,6 +115,9 @@ class Screen:
     async def offer(self, text: str) -> bool:  # noqa: ARG002 - nobody can edit it
         """Put `text` before the user, to change and send. False if nobody can."""
         return False
+
+    def _end_line(self) -> None:
+        self._write("" if self._at_line_start else "\n")
 
     def _write(self, text: str) -> None:
         if not text:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from wire.v1 import control_pb2, gateway_pb2
 from runner.cli.chat.chat import read_lines, talk
 from runner.cli.chat.commands import COMMANDS
 from runner.cli.chat.hosting import Streams
+from runner.cli.chat.screen import Screen
 from runner.client import following
 from runner.client.gateway import GatewayClient
 from tests.support.gateway.fake_gateway import (
@@ -495,3 +497,12 @@ async def test_an_endless_line_takes_no_endless_memory() -> None:
     assert TURN_TEXT_MAX_CHARS < len(line) < 2 * TURN_TEXT_MAX_CHARS
     producer.stdout.close()
     producer.wait()
+
+
+async def test_what_is_told_within_an_answer_begins_on_a_line_of_its_own() -> None:
+    both = StringIO()
+    screen = Screen(both, both)
+    await screen.stream("half")
+    await screen.status("told")
+    await screen.stream("more")
+    assert both.getvalue() == "half\ntold\nmore"
