@@ -478,8 +478,8 @@ class ToolPipeline:
 
     def _question(self, checked: Arguments) -> str:
         given = checked.model_dump(mode="json")
-        unset = {name for name, value in given.items() if value is None} - checked.model_fields_set
-        for name in unset:
+        empty = {name for name, value in given.items() if value is None or value is False}
+        for name in empty - checked.model_fields_set:
             del given[name]
         return self._render.question(json.dumps(given, ensure_ascii=False))
 

@@ -56,7 +56,11 @@ def show_notices(options: Options, *, everything: bool, read: bool, json: bool) 
             await agent.mark_notices(read_up_to=found[0].number)
         return found
 
-    NOTICES.show(ask_agent(options, ask), json=json, none="there is none" if everything else "nothing is unread")
+    NOTICES.show(
+        ask_agent(options, ask),
+        json=json,
+        none="there is none" if everything else "nothing is unread",
+    )
 
 
 def follow_notices(options: Options, surface: str, *, json: bool) -> None:

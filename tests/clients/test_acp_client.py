@@ -140,8 +140,7 @@ async def test_a_command_waits_for_the_person_at_the_editor(house: Household, al
         await say(agent, session, "run echo one && echo two")
         (asked,) = editor.asked
         assert asked.title == (
-            "allow shell_exec? ⏎ command ⏎ │ echo one && echo two ⏎ cwd ⏎ │ /shared "
-            "⏎ background false"
+            "allow shell_exec? ⏎ command ⏎ │ echo one && echo two ⏎ cwd ⏎ │ /shared"
         )
         assert "\\n  │ echo one && echo two\\n" in str(asked.content)
         ((title, status),) = editor.calls()

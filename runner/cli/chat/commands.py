@@ -4,6 +4,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -393,7 +394,13 @@ async def _cancel(chat: Chat, _: str) -> None:
 async def _status(chat: Chat, _: str) -> None:
     conversation = chat.conversation
     host = await chat.host_status()
-    await chat.screen.table(status_table(conversation.client.hello, host, conversation.session_id))
+    with suppress(WireError):  # what it said last is shown
+        await conversation.client.refresh_hello()
+    hello = conversation.client.hello
+    await chat.screen.table(status_table(hello, host, conversation.session_id))
+    for notice in hello.notices:
+        if notice.startswith("background command"):
+            await chat.screen.line(one_line(notice), Style.NOTICE)
 
 
 async def _help(chat: Chat, _: str) -> None:

@@ -506,3 +506,9 @@ async def test_what_is_told_within_an_answer_begins_on_a_line_of_its_own() -> No
     await screen.status("told")
     await screen.stream("more")
     assert both.getvalue() == "half\ntold\nmore"
+
+
+async def test_status_lists_what_runs_in_the_background(gateway: FakeGateway) -> None:
+    gateway.notices = ["a notice", "background command 1 `sleep 9` has run for 3 s"]
+    _, out, _ = await chat(gateway, "/status")
+    assert out.endswith("\nbackground command 1 `sleep 9` has run for 3 s\n\n")
