@@ -132,7 +132,7 @@ async def _turns(chat: Chat, _: str) -> None:
     table = table_of(" ", "session", "state", "began", "tokens", "message", rows=rows)
     for column, cells in zip(table.columns, zip(*rows, strict=True), strict=True):
         column.no_wrap, column.overflow = True, "ellipsis"
-        column.min_width = max(map(cell_len, cells))
+        column.min_width = max(map(cell_len, (str(column.header), *cells)))
     table.columns[-1].min_width = None
     await chat.screen.table(table)
 
