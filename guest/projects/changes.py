@@ -33,6 +33,7 @@ LISTED_MAX: Final = 100
 DIFF_MAX_BYTES: Final = 2**20
 LOOK_S: Final = 10.0
 """How long a call or a turn waits for a look."""
+_FIRST_LOOK_S: Final = 600.0
 _COUNTING_S: Final = 1.0
 """How long lines of a turn are matched; then they are counted without their order."""
 _MATCHED_MAX: Final = 4_000_000
@@ -49,6 +50,9 @@ class _Turn:
     before: dict[tuple[str, str], Version | None] = field(default_factory=dict)
     made: set[tuple[str, str]] = field(default_factory=set)
     touched: dict[tuple[str, str], object] = field(default_factory=dict)
+    others: set[tuple[str, str]] = field(default_factory=set)
+    """What somebody else has changed before a file tool did."""
+    moved: frozenset[str] = frozenset()
     uncounted: str = ""
     begun: bool = False
 
@@ -110,16 +114,16 @@ class Changes:
         with self._lock:
             if self._closed.is_set():
                 return
-            self._failed = self._looked(None)
+            self._failed = self._looked(_FIRST_LOOK_S)
             try:
                 self._prune()
             except (sqlite3.Error, OSError) as error:
                 log.warning("old versions of files could not be removed: %s", error)
             self._ready.set()
 
-    def _looked(self, within_s: float | None) -> str:
+    def _looked(self, within_s: float) -> str:
         """Look at all; returns why that could not be done, or empty."""
-        until = None if within_s is None else time.monotonic() + within_s
+        until = time.monotonic() + within_s
         try:
             for name, tree in self._trees.items():
                 found = tree.look(until)
@@ -139,16 +143,19 @@ class Changes:
         """Take what is there before a call of a turn that may change files, if it is the first. A
         file tool is about to change what is at a virtual `path`: it counts, even if ignored."""
         if self._trees:
-            begun = self._turns.setdefault(turn, _Turn())
+            begun = self._turns.setdefault(turn, _Turn(moved=frozenset(self._moved)))
             tree, below = self._place(path)
             if not begun.begun:
                 await asyncio.to_thread(self._begin, begun)
             if tree is not None and self._ready.is_set():
-                await asyncio.to_thread(self._count, tree, below)
+                await asyncio.to_thread(self._count, begun, tree, below)
 
-    def _count(self, tree: Tree, path: str) -> None:
+    def _count(self, turn: _Turn, tree: Tree, path: str) -> None:
         with self._lock:
             tree.count(path)
+            left = turn.touched.get((tree.name, path), self)
+            if not (tree.is_as_seen(path) if left is self else left == tree.stamp(path)):
+                turn.others.add((tree.name, path))
 
     def _place(self, path: str) -> tuple[Tree | None, str]:
         """The project of a virtual path, and what is below it; None for any other path."""
@@ -198,11 +205,18 @@ class Changes:
             else:
                 changed = list(self._compared(found))
                 receipt = self.told(changed)
-                receipt.uncounted = self.versions.full
+                receipt.uncounted = self.versions.full or self._unread()
             receipt.ignored = any(tree.ignores for tree in self._trees.values())
             if changed or receipt.uncounted:
                 self._keep(session_id, turn_id, receipt, changed)
             return receipt
+
+    def _unread(self) -> str:
+        for name, tree in self._trees.items():
+            if tree.unread:
+                path = visible_name(f"{_PROJECTS}{name}/{min(tree.unread)}")
+                return f"what is in some directories cannot be read: {path[:200]}"
+        return ""
 
     def _keep(
         self, session_id: str, turn_id: str, receipt: pb.FileChanges, changed: list[Changed]
@@ -220,19 +234,22 @@ class Changes:
             tree = self._trees[name]
             after = tree.version(path)
             whole = f"{_PROJECTS}{name}/{path}"
-            if before == after or (before is None and self._is_moved(whole)):
+            if before == after or (before is None and self._is_moved(whole, turn)):
                 continue
             left = turn.touched.get((name, path), self)
             by_tool = left is not self and left == tree.stamp(path)
+            by_tool = by_tool and (name, path) not in turn.others
             yield Changed(name, path, before, after, by_tool)
         for name, path in sorted(turn.made):
             if self._trees[name].has_directory(path) and not self._is_moved(
-                f"{_PROJECTS}{name}/{path}"
+                f"{_PROJECTS}{name}/{path}", turn
             ):
                 yield Changed(name, path, None, DIRECTORY)
 
-    def _is_moved(self, path: str) -> bool:
-        return any(f"{path}/".startswith(f"{each}/") for each in self._moved)
+    def _is_moved(self, path: str, turn: _Turn) -> bool:
+        """Whether it was moved aside in this turn: what comes into it later is told."""
+        moved = [each for each in self._moved if each not in turn.moved]
+        return any(f"{path}/".startswith(f"{each}/") for each in moved)
 
     @contextmanager
     def taking_back(self, turn: str) -> Iterator[None]:

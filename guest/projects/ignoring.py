@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 FILE: Final = ".gitignore"
 MAX_BYTES: Final = 256 * 1024
 _RULES_MAX: Final = 1_000
+_RULE_MAX: Final = 500
+"""A longer rule hides nothing."""
 
 
 class _Rule(NamedTuple):
@@ -31,8 +33,10 @@ class _Rule(NamedTuple):
 def rules(text: str) -> tuple[_Rule, ...]:
     """The rules of a file, the one that decides first at first."""
     found = []
-    for line in text.removeprefix("\ufeff").splitlines():
-        pattern = re.sub(r"(?<!\\) +$", "", line)
+    for line in text.removeprefix("\ufeff").split("\n"):
+        if len(line) > _RULE_MAX:
+            continue
+        pattern = re.sub(r"(?<!\\) +$", "", line.removesuffix("\r"))
         includes = pattern.startswith("!")
         pattern = pattern.removeprefix("!")
         if not pattern.strip("/") or pattern.startswith("#"):

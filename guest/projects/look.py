@@ -1,6 +1,7 @@
 """What is in the files of a project, looked at again and again: only what its times say to be
 another one is read anew. Nothing of the project runs, and no link is followed."""
 
+import errno
 import hashlib
 import os
 import stat
@@ -55,6 +56,16 @@ class Differences:
 
     files: dict[str, Version | None] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
+    count: int = 0
+    until: float | None = None
+
+    def saw(self, entries: int = 1) -> None:
+        """Count what is there. Raises `UnfinishedError`."""
+        self.count += entries
+        if self.count > FILES_MAX:
+            raise UnfinishedError(f"the project has more than {FILES_MAX:,} files and directories")
+        if self.until is not None and time.monotonic() > self.until:
+            raise UnfinishedError("it took too long to look at all files")
 
 
 class Tree:
@@ -71,12 +82,16 @@ class Tree:
         self.root = root
         on_host = project.path != f"/projects/{project.name}"
         self._beneath = beneath or best_beneath(links=False, one_mount=on_host)
-        self._skipped = {plain(each) for each in (*project.walls, *project.hidden)}
+        self._shut = {*project.walls, *project.hidden}
+        self._folded = {plain(each): each for each in self._shut}
         self._keep = keep
         self._places: dict[str, _Place] = {}
         self._rules: dict[str, tuple[ignoring._Rule, ...]] = {}
         self._counted: set[str] = set()
         self._first = True
+        self._unread = set[str]()
+        self.unread = frozenset[str]()
+        """Directories that cannot be read now, but for those that never could be."""
 
     @property
     def ignores(self) -> bool:
@@ -130,7 +145,7 @@ class Tree:
 
     def _is_skipped(self, path: str) -> bool:
         name = path.rpartition("/")[2]
-        return plain(name) == ".git" or bool(self._skipped and plain(path) in self._skipped)
+        return plain(name) == ".git" or plain(path) in self._folded
 
     def stamp(self, path: str) -> _Stamp:
         """Of what is at a path now; None if there is nothing."""
@@ -144,45 +159,61 @@ class Tree:
                 os.close(directory)
         return None
 
+    def is_as_seen(self, path: str) -> bool:
+        """Whether what is at a path now is what the last look has seen."""
+        above, _, name = path.rpartition("/")
+        place = self._places.get(above)
+        was = place.files.get(name) if place else None
+        if was is None or was[0] is not None:
+            return self.stamp(path) == (was and was[0])
+        with suppress(OSError, PathEscapeError, ValueError):
+            flags = os.O_RDONLY | os.O_DIRECTORY
+            directory = self._beneath.open(self.root, above or ".", flags)
+            try:
+                return version_of(directory, name, os.lstat(name, dir_fd=directory))[0] == was[1]
+            finally:
+                os.close(directory)
+        return False
+
     def look(self, until: float | None = None) -> Differences:
         """Look at all. Raises `UnfinishedError`, with nothing changed, if it is not done `until`
         then, a time of the monotonic clock."""
-        found, places = Differences(), dict[str, _Place]()
+        found, places = Differences(until=until), dict[str, _Place]()
+        unread = set[str]()
         if self._first:
             self._rules.clear()
             self._read_rules("", ".git/info", "exclude")
-        pending, count = [""], 0
+        pending = [""]
         while pending:
             path = pending.pop()
-            if until is not None and time.monotonic() > until:
-                raise UnfinishedError("it took too long to look at all files")
+            found.saw(0)
             try:
                 directory = self._beneath.open(
                     self.root, path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
                 )
-            except PermissionError:  # nobody knows what is there by now
-                if path in self._places:
-                    places[path] = self._places[path]
-                    pending += (_join(path, name) for name in places[path].below)
+                try:
+                    places[path] = self._look_in(directory, path, found)
+                finally:
+                    os.close(directory)
+            except PathEscapeError:
                 continue
-            except (OSError, PathEscapeError):
-                continue
-            try:
-                places[path] = place = self._look_in(directory, path, found)
-            except OSError:
-                continue
-            finally:
-                os.close(directory)
-            count += len(place.files)
-            if count > FILES_MAX:
-                raise UnfinishedError(f"the project has more than {FILES_MAX:,} files")
-            pending += (_join(path, name) for name in place.below)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    continue
+                unread.add(path)  # nobody knows what is there by now
+                if path not in self._places:
+                    continue
+                places[path] = self._places[path]
+            pending += (_join(path, name) for name in places[path].below)
         for path, place in self._places.items():
             now = places[path].files if path in places else {}
             for name, (_, version) in place.files.items():
                 if name not in now:
                     found.files[_join(path, name)] = version
         found.made = places.keys() - self._places.keys()
+        if self._first:
+            self._unread = unread
+        self.unread = frozenset(unread - self._unread)
         self._places, self._first = places, False
         return found
 
@@ -194,10 +225,12 @@ class Tree:
         files = before.files
         try:
             for name, (was, _) in files.items():
+                found.saw(0)
                 status = os.lstat(name, dir_fd=directory)
                 if was != (status.st_ctime_ns, status.st_ino):
                     break
             else:
+                found.saw(len(files) + len(before.below) + len(before.ignored))
                 return before
         except FileNotFoundError:
             pass
@@ -210,11 +243,15 @@ class Tree:
         if self._first:
             self._read_rules(path, "", ignoring.FILE, directory)
         with os.scandir(directory) as entries:
-            listed = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
+            listed = []
+            for entry in entries:
+                found.saw()
+                listed.append((entry.name, entry.is_dir(follow_symlinks=False)))
         ignored = set()
         for name, is_directory in listed:
+            found.saw(0)
             whole = _join(path, name)
-            if self._is_skipped(whole):
+            if self._is_shut(directory, name, path, whole):
                 continue
             old = before.files.get(name) if before else None
             known = old is not None or (before is not None and name in before.below)
@@ -223,10 +260,20 @@ class Tree:
             elif is_directory:
                 place.below.append(name)
             else:
-                with suppress(OSError):
+                with suppress(FileNotFoundError):
                     self._look_at(directory, name, whole, place, old, found)
         place.ignored = frozenset(ignored)
         return place
+
+    def _is_shut(self, directory: int, name: str, path: str, whole: str) -> bool:
+        """Whether it is a wall, hidden or git's, also by another name that is read as the same."""
+        shut = _join(path, ".git") if plain(name) == ".git" else self._folded.get(plain(whole))
+        if shut in (None, whole) or whole in self._shut:
+            return shut is not None
+        with suppress(OSError):
+            it, other = os.lstat(name, dir_fd=directory), os.lstat(str(shut), dir_fd=self.root)
+            return os.path.samestat(it, other)
+        return False
 
     def _look_at(
         self,
@@ -279,7 +326,7 @@ class Tree:
 
 def version_of(directory: int, name: str, status: os.stat_result) -> tuple[Version, bytes | None]:
     """What a file or a link is now, with what it says, if that is read."""
-    kind = "l" if stat.S_ISLNK(status.st_mode) else f"f{status.st_mode & 0o777:o}"
+    kind = "l" if stat.S_ISLNK(status.st_mode) else f"f{status.st_mode & 0o7777:o}"
     data = _content(directory, name, status)
     if data is None:
         return Version(kind, _unread(status)), None
@@ -305,7 +352,7 @@ def _content(directory: int, name: str, status: os.stat_result) -> bytes | None:
 
 
 def _unread(status: os.stat_result) -> bytes:
-    return f"-{status.st_size} {status.st_mtime_ns} {status.st_ino}".encode()
+    return f"-{status.st_size} {status.st_ctime_ns} {status.st_ino}".encode()
 
 
 def _own(status: os.stat_result) -> _Stamp:

@@ -99,7 +99,7 @@ class Restorer:
             else:
                 self._roots.require_room(location, len(data or b""))
                 regular = status if status and stat.S_ISREG(status.st_mode) else None
-                mode = int(each.before.kind[1:], 8)
+                mode = int(each.before.kind[1:], 8) & 0o777
                 replace(location, directory, name, data or b"", regular, mode)
 
     @staticmethod

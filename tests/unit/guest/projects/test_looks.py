@@ -1,5 +1,6 @@
 """What a look at a project finds, what it never does, and what is kept of it."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -324,3 +325,134 @@ def test_counting_takes_no_time_whatever_the_lines() -> None:
     began = time.monotonic()
     counted(first, first[1:])
     assert time.monotonic() - began < 2
+
+
+def test_rules_of_a_hostile_project_neither_hang_nor_hide(place: Place) -> None:
+    """git knows no ends of lines but one; a line of brackets was read for hours."""
+    (place.path / ".gitignore").write_text("x\u2028*\nx\x0b*\r\nlog\r\n" + "[" * 200_000)
+    project = Project(name="work", path=str(place.path))
+    tree = Tree(os.open(place.path, os.O_PATH), project, lambda *_: None)
+    assert "src/a.txt" in tree.look().files
+    assert decides(rules("log\r\n"), ["log"], is_directory=False)
+
+
+async def test_one_directory_holds_no_turn_up_and_directories_are_counted(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, real = place.changes(), look.version_of
+
+    def slow(*given: object) -> object:
+        time.sleep(0.05)
+        return real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(look, "version_of", slow)
+    monkeypatch.setattr(changing, "LOOK_S", 0.2)
+
+    def many() -> None:
+        for number in range(100):
+            (place.path / str(number)).touch()
+
+    began = time.monotonic()
+    assert "took too long" in (await place.during(changes, many)).uncounted
+    assert time.monotonic() - began < 2
+    monkeypatch.setattr(look, "FILES_MAX", 3)
+    for number in range(5):
+        (place.path / f"src/{number}").mkdir()
+    root = os.open(place.path / "src", os.O_PATH)
+    with pytest.raises(UnfinishedError):
+        Tree(root, Project(name="work", path=str(place.path)), lambda *_: None).look()
+
+
+@pytest.mark.parametrize("name", [".GIT", "git~1", ".git .", ".g\u200cit", "WALL"])
+async def test_what_only_resembles_a_wall_is_told(place: Place, name: str) -> None:
+    (place.path / "wall").mkdir()
+    changes = place.changes(walls=["wall"])
+
+    def plant() -> None:
+        (place.path / name).mkdir()
+        (place.path / name / "f").touch()
+
+    assert len((await place.during(changes, plant)).changes) == 1
+
+
+async def test_what_comes_into_what_was_moved_aside_is_told_in_later_turns(place: Place) -> None:
+    aside, moved = place.path / "x.aside-1", set[str]()
+    project = Project(name="work", path=str(place.path), writable=True)
+    changes = Changes([(os.open(place.path, os.O_PATH), project)], place.kept, moved)
+    place.opened.append(changes)
+    changes.start()
+    assert changes.wait(20)
+
+    def move() -> None:
+        aside.mkdir()
+        moved.add("/projects/work/x.aside-1")
+
+    assert paths(await place.during(changes, move, (aside / "hook").touch)) == []
+    assert paths(await place.during(changes, (aside / "new").touch)) == ["x.aside-1/new"]
+
+
+async def test_a_mode_that_gives_rights_is_told(place: Place) -> None:
+    changes, file = place.changes(), place.path / "src/a.txt"
+    (change,) = (
+        await place.during(changes, lambda: file.chmod(file.stat().st_mode | 0o4000))
+    ).changes
+    assert change.kind == "mode"
+
+
+async def test_a_large_file_with_its_time_set_back_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "COPIED_MAX_BYTES", 10)
+    big = place.path / "big"
+    big.write_text("0123456789a\n")
+    os.utime(big, (1, 1))
+    changes = place.changes()
+
+    def change() -> None:
+        with big.open("r+") as file:
+            file.write("x")
+        os.utime(big, (1, 1))
+
+    assert paths(await place.during(changes, change)) == ["big"]
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ENAMETOOLONG, errno.EIO])
+async def test_what_cannot_be_read_is_not_told_as_deleted_and_said(
+    place: Place, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    changes, real, new = place.changes(), os.scandir, place.path / "new"
+
+    def broken(directory: int) -> object:
+        if Path(f"/proc/self/fd/{directory}").readlink().name in ("src", "new"):
+            raise OSError(error, os.strerror(error))
+        return real(directory)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    found = await place.during(changes, new.mkdir, (new / "f").touch)
+    assert found.files == 0
+    assert found.uncounted == "what is in some directories cannot be read: /projects/work/new"
+
+
+async def test_what_others_changed_before_a_tool_is_not_told_as_the_tools(place: Place) -> None:
+    """Taking it back without a question would lose what they wrote."""
+    changes = place.changes()
+    mine, own, twice = (place.path / name for name in ("src/a.txt", "own", "twice"))
+
+    async def tool(path: Path, text: str) -> None:
+        whole = f"/projects/work/{path.relative_to(place.path)}"
+        await changes.begin("s t", whole)
+        path.write_text(text)
+        changes.touched("s t", whole)
+
+    await changes.begin("s t")
+    mine.write_text("the operator's\n")
+    await tool(mine, "the tool's\n")
+    await tool(own, "1")
+    await tool(own, "2")
+    await tool(twice, "1")
+    twice.write_text("the operator's")
+    await tool(twice, "2")
+    found = await changes.ended("s t", "s", "t")
+    assert found is not None
+    by_tool = dict(zip(paths(found), (each.by_tool for each in found.changes), strict=True))
+    assert by_tool == {"src/a.txt": False, "own": True, "twice": False}
