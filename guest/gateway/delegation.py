@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import Field
 from wire.errors import Code, WireError
 from wire.text import shortened
-from wire.tools import DELEGATE, MEMORY_TOOLS
+from wire.tools import DELEGATE, FAMILIES, MEMORY_TOOLS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Account
@@ -190,8 +190,13 @@ class Delegation:
         return child
 
     def _tools(self, parent: Turn, asked: Sequence[str] | None) -> frozenset[str]:
-        """What a sub-agent may use: at most what its parent may. Raises `ToolError`."""
-        own = {tool.name: tool for tool in parent.loop.tools(parent.request) if not tool.in_turn}
+        """What a sub-agent may use: at most what its parent may, and no schedules, whose runs have
+        tools, memory and a limit of their own. Raises `ToolError`."""
+        own = {
+            tool.name: tool
+            for tool in parent.loop.tools(parent.request)
+            if not tool.in_turn and tool.name not in FAMILIES["schedules"]
+        }
         if asked is None:
             return frozenset(
                 name

@@ -2,6 +2,7 @@
 stand once in the history of the session that asked, whenever they come."""
 
 import asyncio
+import dataclasses
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -150,6 +151,20 @@ async def _pressed(_: ToolContext, __: Nothing) -> ToolOutput:
 
 
 BUTTON = Tool("press", "Presses.", Nothing, Safety.PRIVILEGED, 10.0, _pressed)
+
+
+async def test_it_makes_no_schedule_whose_runs_could_do_more() -> None:
+    async def child(_: str, told: list[str]) -> AsyncIterator[Any]:
+        yield " | ".join(told) if told else calls(("schedule_create", {"text": "x"}))
+
+    tasks: Tasks = [{"task": "later"}, {"task": "later", "tools": ["schedule_create"]}]
+    create = dataclasses.replace(BUTTON, name="schedule_create")
+    async with open_gateways(with_model=boss(tasks, child), tools=[create]) as gateways:
+        alice = await gateways.serve("alice")
+        await alice.session("s")
+        told = await alice.answer("s", "go")
+        assert told.count("Unknown tool name: 'schedule_create'") == 1
+        assert told.count("tools: a sub-agent cannot have schedule_create;") == 1
 
 
 @pytest.mark.parametrize("approved", [True, False])
