@@ -469,15 +469,17 @@ class _Tree:
         above, _, name = path.rpartition("/")
         kept = os.fsdecode(os.fsencode(name.replace(":", "_"))[:200])
         aside = f"{kept}.aside-{secrets.token_hex(4)}"
-        is_back = False
+        is_back, lost = False, ""
         try:
             with self._directory(above) as descriptor:
                 os.rename(name, aside, src_dir_fd=descriptor, dst_dir_fd=descriptor)
                 to = _unlinked(descriptor, aside)
                 if old is not None and old.data is not None:
-                    with suppress(OSError):
+                    try:
                         _put_back(descriptor, name, old)
                         is_back = True
+                    except OSError as error:
+                        lost = f"; what is to stand there could NOT be written ({error.strerror})"
         except (OSError, PathEscapeError) as error:
             reason = getattr(error, "strerror", "") or "a link is on the way"
             return f"{self._named(path)} could NOT be moved aside ({reason}): {why}", False, path
@@ -487,7 +489,7 @@ class _Tree:
         back = visible_name(shlex.join([*command, path]))
         had = "what was there before is back"
         had = had if path in self.before.entries else "its settings that run nothing stay"
-        was = f"; {had}" if is_back else ""
+        was = f"; {had}" if is_back else lost
         said = f"moved {self._named(path)} aside: {why}{was}"
         if len(back) > 2 * _SHOWN_MAX:
             return f"{said}; it is beside it as {_shortened(visible_name(aside))}", is_back, now
@@ -535,7 +537,10 @@ def _unlinked(descriptor: int, name: str) -> str | None:
         return None
     os.unlink(name, dir_fd=descriptor)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(name, flags, 0o644, dir_fd=descriptor), "wb") as file:
+    with (
+        suppress(OSError),  # where it led is told, too
+        os.fdopen(os.open(name, flags, 0o644, dir_fd=descriptor), "wb") as file,
+    ):
         file.write(os.fsencode(to))
     return to
 
@@ -565,12 +570,19 @@ def _put_back(descriptor: int, name: str, old: _Entry) -> None:
     if stat.S_ISLNK(status.st_mode):
         os.symlink(os.fsdecode(data), name, dir_fd=descriptor)
         return
+    temporary = f".{secrets.token_hex(8)}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(name, flags, 0o600, dir_fd=descriptor), "wb") as file:
-        file.write(data)
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=descriptor), "wb") as file:
+            file.write(data)
+            with suppress(OSError):
+                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+        os.rename(temporary, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+    except OSError:
         with suppress(OSError):
-            os.fchown(file.fileno(), status.st_uid, status.st_gid)
-        os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+            os.unlink(temporary, dir_fd=descriptor)
+        raise
 
 
 class Watch:

@@ -311,9 +311,11 @@ class Host:
         required: Collection[str] = (),
     ) -> None:
         """Start the guests anew with the projects `opened` and those of the settings that are not
-        `closed`; with those that were open before, if that fails."""
+        `closed`; with those that were open before, if that fails. What is refused ends nothing."""
         if self._starting is not None:
             raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
+        if not self.workspace.here:
+            raise HostError(Code.FAILED_PRECONDITION, projects.NONE_HERE)
         try:
             agent = await self._agent()
         except WireError:
@@ -321,13 +323,15 @@ class Host:
         else:
             async with agent:
                 await projects.refuse_during_turns(agent)
-        before = self.opened, self._closed
+        before, checked = (self.opened, self._closed), self._checked
         self.opened, self._closed = opened, closed
         try:
             await self._take_up(self.config, required)
             await self._guests.restart("")
-        except BaseException:
+        except BaseException as error:
             self.opened, self._closed = before
+            if isinstance(error, WireError) and self._checked is checked:
+                raise  # refused: the guests have what they had
             await self._take_up(self.config)
             await self._guests.restart("")
             raise
@@ -614,7 +618,7 @@ class Host:
         if not (wanted or self.workspace.projects or self._of_projects):
             return False
         found: tuple[Project, ...] = ()
-        told = ["there are no projects here: the guests of a cluster see volumes alone"]
+        told = [projects.NONE_HERE]
         if self.workspace.here:
             confined = Role.AGENT in self._capabilities.own_files
             guest = self.workspace.owner.ids if confined else (os.geteuid(), os.getegid())

@@ -16,6 +16,7 @@ from runner.projects.project import Project, name_for
 STARTED_ANEW: Final = (
     "the agent and its shell have started anew: commands and MCP servers that ran there have ended"
 )
+NONE_HERE: Final = "there are no projects here: the guests of a cluster see volumes alone"
 _ACCEPTED: Final = {
     "path": "the whole path of a directory",
     "name": "up to 64 letters, digits, . _ and -",

@@ -573,6 +573,17 @@ async def test_what_holds_until_the_end_is_not_taken_up_by_a_restart(
             await host.restart("agent")
 
 
+async def test_a_directory_that_is_refused_ends_nothing(house: House) -> None:
+    fields: dict[str, Any] = {"name": "", "write": True, "hide": (), "lift": ()}
+    async with house.host() as host:
+        launched = len(house.driver.launched)
+        with pytest.raises(WorkspaceError):
+            await host.open_project(path=str(house.root / "ws"), **fields)
+        assert not host.opened
+        assert len(house.driver.launched) == launched
+        assert house.driver.launched[-1].running
+
+
 async def test_in_a_cluster_there_are_no_projects_and_the_reason_is_told(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -584,10 +595,14 @@ async def test_in_a_cluster_there_are_no_projects_and_the_reason_is_told(
     fields: dict[str, Any] = {"name": "", "write": True, "hide": (), "lift": ()}
     async with house.host(config=config) as host:
         assert sum(told in each for each in host.notices) == 1
+        launched = len(house.driver.launched)
         with pytest.raises(HostError, match=told) as refused:
             await host.open_project(path=str(house.root), **fields)
         assert refused.value.code is Code.FAILED_PRECONDITION
+        with pytest.raises(HostError, match=told):
+            await host.close_project("code")
         assert not host.opened
+        assert len(house.driver.launched) == launched
         assert house.driver.launched[-1].running
         mounts = [bound.host_path for each in house.driver.launched for bound in each.spec.mounts]
         assert mounts

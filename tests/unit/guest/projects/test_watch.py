@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -552,6 +553,28 @@ def test_what_was_there_is_put_back(project: Path, watched: Callable[..., list[s
     run(project, "sh", "-c", command)
     assert (project / ".git/config").read_text() == evil(project)
     assert watched(lambda _: None) == []  # that is what the operator wants
+
+
+def test_on_a_full_disk_nothing_is_put_back_in_part(
+    project: Path, watched: Callable[..., list[str]]
+) -> None:
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def plant(_: Path) -> None:
+        plant_config(project)
+        (project / "out").symlink_to("/etc")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2, usual[1]))
+
+    try:
+        told = watched(plant)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert not (project / ".git/config").exists()
+    assert not list(project.rglob("*.partial"))
+    assert "could NOT be written (File too large)" in told[0]
+    assert "what was there before is back" not in told[0]
+    assert not (project / "out").is_symlink()
+    assert "`ln -sfT -- /etc out`" in told[1]
 
 
 def test_the_operators_changes_are_left_alone(
