@@ -91,15 +91,16 @@ def gateway(
     scrubber = Scrubber(config.redacted)
     witness = CallReporter(required=config.witnessed)
     watching, background = watch_of(roots), None
+    owner = memory.work.owner = owner_of(config.paths.internal)
     outbox = Outbox(memory.store.database, memory.user_id)
     changes = changes_of(roots, config.paths.internal, watching)
     if shell is not None:
-        background = BackgroundCommands(*(shell, memory.state_of, scrubber.scrub, watching, outbox))
+        background = BackgroundCommands(
+            *(shell, memory.state_of, scrubber.scrub, watching, outbox), owner
+        )
     delegation = Delegation(memory.conversations, memory.work)
     outbox = Outbox(memory.store.database, memory.user_id)
-    schedules = Schedules(
-        memory.store.database, memory.store.eraser, memory.user_id, owner_of(config.paths.internal)
-    )
+    schedules = Schedules(memory.store.database, memory.store.eraser, memory.user_id, owner)
     book = ScheduleBook(
         Scheduler(schedules, outbox, shared=config.memory.remote is not None),
         lambda: [each.name for each in pipeline.tools()],

@@ -102,6 +102,19 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield World(tmp_path, daemon)
 
 
+async def test_what_another_host_runs_is_its_own(world: World) -> None:
+    async with world.opened(owner="a"):
+        await world.start("sleep 60")
+    async with world.opened(owner="b"):
+        assert await world.running() == []
+        await world.start("sleep 61")
+        assert len(await world.running()) == 1
+        assert world.told(1) == []
+    async with world.opened(owner="a"):
+        (line,) = await world.running()
+        assert "background command 1 `sleep 60`" in line
+
+
 async def test_a_command_outlives_its_turn_and_its_end_is_told_once(world: World) -> None:
     async with world.opened():
         (world.daemon.root / "shared/wait").touch()

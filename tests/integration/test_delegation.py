@@ -17,6 +17,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.turn import FROM_AGENT
 from guest.gateway.delegation import AT_ONCE
+from guest.memory.conversations.work import HandedOn
 from guest.notices.outbox import Outbox
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 from tests.support.gateway.gateways import Client, open_gateways
@@ -250,6 +251,23 @@ async def test_an_answer_that_comes_late_stands_before_the_next_message_once(
             assert await alice.answer("s", "and now?") == "yes"
             assert sum("the sky is green" in each for each in seen) == 1
             assert len(await Outbox(gateways.memory.store.database, "alice").newest(10)) == 1
+
+
+async def test_what_another_host_works_on_is_its_own_for_a_day() -> None:
+    async with open_gateways() as gateways:
+        memory = gateways.memory
+        parent = (await memory.conversations.create(title="p")).session_id
+        child = (await memory.conversations.create(title="c", parent_id=parent)).session_id
+        memory.work.owner = "a"
+        await memory.work.begin(handed := HandedOn(child, parent, "t1"))
+        assert await memory.work.open() == [handed]
+        memory.work.owner = "b"
+        assert await memory.work.open() == await memory.work.open(parent) == []
+        old = "UPDATE sessions SET created_at = '2026-01-01T00:00:00.000000Z'"
+        await memory.store.database.execute(old)
+        assert await memory.work.open(parent) == [handed]
+        await memory.work.told(handed)
+        assert await memory.work.open() == []
 
 
 PRICE = PriceSettings(input=5.0, output=10.0)

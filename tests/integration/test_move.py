@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from wire.errors import Code
 
 from guest.errors import GuestError, StorageError
 from guest.memory.models import MemoryConfig, RemoteConfig, User
+from guest.memory.storage.base import Database
+from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.remote import RemoteDatabase
 from guest.memory.transfer.exporter import export
 from guest.memory.transfer.move import move
+from guest.schedules.store import Schedule, Schedules, Slot
 from tests.support.memory.exports import TIME, entities, event, exported, file, note, session
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 from tests.support.servers.sqld import connected, running
@@ -96,6 +100,30 @@ async def test_a_memory_goes_to_the_server_and_back_and_loses_nothing(
         assert entities(await exported(memory)) == before
         statistics = await memory.statistics()
         assert statistics.passages_embedded == statistics.passages == 210
+
+
+async def test_schedules_move_with_their_runs(config: MemoryConfig, tmp_path: Path) -> None:
+    def of(database: Database) -> Schedules:
+        return Schedules(database, Eraser(database), "alice", "host")
+
+    moment = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    async with opened(Path(config.db_path)) as memory:
+        here = of(memory.store.database)
+        made = await here.create(
+            Schedule("", "build", "look", "0 7 * * 1-5", "Europe/Berlin", moment.isoformat()),
+            moment,
+        )
+        assert await here.claim(Slot(made.schedule_id, moment.isoformat(), "running"))
+        runs = await here.runs(made.schedule_id, 10)
+    await move(config, ALICE, to_remote=True, progress=silent)
+    async with on(config) as database:
+        assert await of(database).find("build") == made
+        assert await of(database).runs(made.schedule_id, 10) == runs != []
+    back = replace(config, db_path=str(tmp_path / "back.db"))
+    await move(back, ALICE, to_remote=False, progress=silent)
+    async with opened(Path(back.db_path)) as memory:
+        assert await of(memory.store.database).find("build") == made
+        assert await of(memory.store.database).runs(made.schedule_id, 10) == runs
 
 
 async def test_a_move_that_was_interrupted_goes_on(

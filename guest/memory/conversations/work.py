@@ -11,10 +11,12 @@ _NAME: Final = "handed-on"
 _OPEN: Final = "open "
 _TOLD: Final = "told "
 _FIND: Final = """
-SELECT session_id, parent_id, substr(value, 6) FROM session_state JOIN sessions USING (session_id)
+SELECT session_id, parent_id, value FROM session_state JOIN sessions USING (session_id)
     WHERE name = ?1 AND user_id = ?2 AND value LIKE 'open %' AND parent_id <> ''
-        AND ?3 IN ('', parent_id)
-    ORDER BY created_at LIMIT ?4
+        AND ?3 IN ('', parent_id) AND (
+            value NOT LIKE 'open % %' OR value LIKE '% ' || ?5
+            OR sessions.created_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-1 day'))
+    ORDER BY sessions.created_at LIMIT ?4
 """
 _AT_ONCE: Final = 64
 
@@ -29,17 +31,19 @@ class HandedOn:
 
 
 class Work:
-    """The open work of one user's sessions. It goes with the session that does it. Every method
-    raises `StorageError`."""
+    """The open work of one user's sessions. It goes with the session that does it. What the agent
+    of another host has begun is that agent's for a day. Every method raises `StorageError`."""
 
     def __init__(self, database: Database, state: SessionState, user: User) -> None:
+        self.owner = ""
         self._database = database
         self._state = state
         self._user = user
 
     async def begin(self, work: HandedOn) -> None:
         """Note work before it begins. Raises `ValueError` if it was noted before."""
-        if not await self._state.swap(work.session_id, _NAME, _OPEN + work.turn_id, 0):
+        value = f"{_OPEN}{work.turn_id} {self.owner}".rstrip()
+        if not await self._state.swap(work.session_id, _NAME, value, 0):
             raise ValueError(f"{work.session_id} has work already")
 
     async def told(self, work: HandedOn) -> None:
@@ -50,6 +54,7 @@ class Work:
 
     async def open(self, parent_id: str = "") -> list[HandedOn]:
         """The oldest work that is not told, for one session or for all."""
-        which = (_NAME, self._user.id, parent_id, _AT_ONCE)
+        which = (_NAME, self._user.id, parent_id, _AT_ONCE, self.owner)
         rows = (await self._database.execute(_FIND, which)).rows
-        return [HandedOn(*cast("tuple[str, str, str]", row)) for row in rows]
+        found = [cast("tuple[str, str, str]", row) for row in rows]
+        return [HandedOn(own, parent, value.split(" ")[1]) for own, parent, value in found]

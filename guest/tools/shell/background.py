@@ -1,7 +1,8 @@
 """Commands in the background: they outlive their turn, and a session is told once how each ended.
 
 What a session has started is kept with it, before the command begins: an agent that starts finds
-its commands again, or tells that they ended with the shell guest. The end is stored before it is
+its commands again, or tells that they ended with the shell guest; those of another host's agent it
+leaves alone. The end is stored before it is
 told, with the turn that is told of it. A turn that ends before the words are in the history has
 not told them: the next one does.
 """
@@ -64,6 +65,7 @@ class BackgroundCommand:
     ended: str = ""
     told_in: str = ""
     done: bool = False
+    owner: str = ""
 
     @property
     def runs(self) -> bool:
@@ -76,7 +78,8 @@ class BackgroundCommand:
 
 
 class BackgroundCommands:
-    """All of one user, in one shell. `redact` takes the secrets from what a command printed."""
+    """All of one user, in one shell. `redact` takes the secrets from what a command printed.
+    `owner` is this agent: the same after it was started anew."""
 
     def __init__(
         self,
@@ -85,7 +88,9 @@ class BackgroundCommands:
         redact: Callable[[str], str],
         watching: "Watch | None" = None,
         outbox: Outbox | None = None,
+        owner: str = "",
     ) -> None:
+        self._owner = owner
         self._shell = shell
         self._state = state
         self._redact = redact
@@ -117,7 +122,9 @@ class BackgroundCommands:
         exec_id = f"background-{uuid.uuid4()}"
         async with self._lock:
             number = await self._last(session) + 1
-            started = BackgroundCommand(number, exec_id, text, source, time.time())
+            started = BackgroundCommand(
+                *(number, exec_id, text, source, time.time()), owner=self._owner
+            )
             self._of.setdefault(session, []).append(started)
             if not await self._store(session, number):
                 self._of[session].remove(started)
@@ -290,7 +297,7 @@ class BackgroundCommands:
             for session, value in await self._state.named(_STATE):
                 with suppress(ValueError, TypeError, KeyError):  # another version has written it
                     kept = [BackgroundCommand(**each) for each in json.loads(value)["commands"]]
-                    self._of[session] = kept
+                    self._of[session] = [each for each in kept if not self._foreign(each.owner)]
             self._loaded = True
             for session, commands in self._of.items():
                 for each in commands:
@@ -304,6 +311,9 @@ class BackgroundCommands:
         if not self._loaded:
             await asyncio.wait({self._following.begin(self._load())}, timeout=_LOAD_S)
 
+    def _foreign(self, owner: str | None) -> bool:
+        return bool(owner) and owner != self._owner
+
     async def _last(self, session_id: str) -> int:
         stored = await self._state.read(session_id, _STATE)
         return int(json.loads(stored[0])["last"]) if stored else 0
@@ -315,7 +325,12 @@ class BackgroundCommands:
         known = self._of.get(session_id, [])
         for each in [each for each in known if not each.runs][:-_KEPT_MAX]:
             known.remove(each)
-        commands = [asdict(each) for each in known if not each.done]
+        others = [
+            each
+            for each in json.loads(value).get("commands", ())
+            if self._foreign(each.get("owner"))
+        ]
+        commands = others + [asdict(each) for each in known if not each.done]
         text = json.dumps({"last": last, "commands": commands})
         return await self._state.swap(session_id, _STATE, text, epoch)
 

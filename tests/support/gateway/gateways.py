@@ -252,12 +252,13 @@ async def open_gateways(
     disabled: Sequence[str] = (),
     keeping: Mapping[str, Any] | None = None,
     projects: Sequence[Project] = (),
+    owner: str = "",
     **settings: Any,
 ) -> AsyncIterator[Gateways]:
     """A gateways at `path` (a fresh one, removed afterwards, where none is given).
 
     `disabled` are families and tools, `keeping` settings of its memory and `settings` those of its
-    agent. `projects` are open.
+    agent. `projects` are open. `owner` is the host that it is on.
     """
     async with AsyncExitStack() as stack:
         if path is None:
@@ -281,7 +282,7 @@ async def open_gateways(
         if shell is not None:
             outbox = Outbox(memory.store.database, ALICE)
             background = BackgroundCommands(
-                *(shell, memory.state_of, scrubber.scrub, watching, outbox)
+                *(shell, memory.state_of, scrubber.scrub, watching, outbox), owner
             )
         models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
