@@ -324,8 +324,8 @@ async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(
     seen: list[ToolContext] = []
     pipeline_of = gateways.pipeline_of
 
-    def watched_pipeline(memory: Memory) -> ToolPipeline:
-        pipeline = pipeline_of(memory)
+    def watched_pipeline(memory: Memory, *rest: Any) -> ToolPipeline:
+        pipeline = pipeline_of(memory, *rest)
         call_through = pipeline.call
 
         async def watched(ctx: ToolContext, *rest: Any, **more: Any) -> Any:

@@ -8,7 +8,7 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client as McpClient
 from mcp.shared.exceptions import MCPError
-from wire.tools import TOOLS
+from wire.tools import FAMILIES, TOOLS
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 
@@ -68,9 +68,12 @@ async def test_every_tool_answers_in_the_shape_that_it_promises(alice: Client) -
         assert (await call("file_search", path="/shared", query="two"))["matches"]
         await call("file_edit", path="/shared/a.txt", old="two", new="three")
         await call("file_delete", path="/shared/a.txt")
+        await call("reminder_set", content="call Ada", due="in 2 hours")
+        assert await call("reminder_list")
 
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(answers) == set(listed) == set(TOOLS) - {"shell_exec", "delegate"}
+        absent = {*FAMILIES["shell"], *FAMILIES["schedules"], "delegate"}
+        assert set(answers) == set(listed) == set(TOOLS) - absent
         for tool in listed.values():
             assert tool.output_schema
             assert tool.annotations

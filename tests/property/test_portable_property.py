@@ -47,6 +47,7 @@ def said() -> st.SearchStrategy[dict[str, Any]]:
             "confidence": FRACTIONS,
             "rationale": ANY,
             "importance": FRACTIONS,
+            "due_at": st.just("") | TIMES,
             "source": LABELS,
             "origin": st.fixed_dictionaries(
                 {

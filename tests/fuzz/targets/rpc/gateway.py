@@ -73,7 +73,7 @@ class _Gateway:
             tame=_harmless,
             judge=partial(_judge, self._scratch),
             costly=("BackupMemory",),
-            waiting=("Ask",),
+            waiting=("Ask", "FollowNotices"),
         )
         return await calls.serve(
             served,
