@@ -392,6 +392,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
         "needs a systemd of the user's own"
     ),
     "python -m tools.manifests": "what it writes is compared: tests/unit/deploy/test_manifests.py",
+    "runner chat --with .": _PROJECTS,
     'runner ask --with . "why does test_login fail?"': _PROJECTS,
     "runner projects list": _PROJECTS,
     "runner projects close api": _PROJECTS,
