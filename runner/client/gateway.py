@@ -131,12 +131,14 @@ class GatewayClient:
         while history.before and len(history.events) < limit:
             request.limit, request.before = limit - len(history.events), history.before
             earlier = await _call(self._stub.GetSession, request)
-            told = {receipt.turn_id for receipt in history.receipts}
-            kept = [each for each in earlier.receipts if each.turn_id not in told]
-            del earlier.receipts[:]
-            earlier.receipts.extend(kept)
+            told = {event.turn_id for event in history.events}
+            for of_turns in (earlier.receipts, earlier.files):
+                for place in reversed(range(len(of_turns))):
+                    if of_turns[place].turn_id in told:
+                        del of_turns[place]
             earlier.events.extend(history.events)
             earlier.receipts.extend(history.receipts)
+            earlier.files.extend(history.files)
             history = earlier
         return history
 

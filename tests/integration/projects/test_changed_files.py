@@ -15,6 +15,7 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1.bootstrap_pb2 import Project
 
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
+from runner.client.gateway import GatewayClient
 from tests.support.agent.scripted_turns import calls
 from tests.support.gateway.gateways import ALICE, Client, Gateways, open_gateways, refusal
 
@@ -199,6 +200,21 @@ async def test_a_receipt_is_kept_with_the_turn_and_forgotten_with_the_session(
         assert (await refusal(world.diff())).code is Code.NOT_FOUND
     kept = b"".join(path.read_bytes() for path in world.base.glob("changed-files.db*"))
     assert b"secret-plan" not in kept
+
+
+async def test_receipts_come_with_each_page_of_a_long_conversation(world: World) -> None:
+    """Its last events are larger than a message of gRPC can be; one turn lies on the seam."""
+    for turn_id in ("t1", "t2", "t3"):
+        await world.command((world.site / turn_id).touch, turn_id)
+        for _ in range(14):
+            await world.gateways.memory.conversations.append(
+                "s", turn_id=turn_id, role="tool", text="x" * 500_000, payload="[]"
+            )
+    page = await world.alice.stub.GetSession(pb.GetSessionRequest(session_id="s", limit=1000))
+    assert page.before
+    async with await GatewayClient.open(world.alice.peer, channel_name="test") as client:
+        history = await client.get_session("s", 1000)
+    assert [each.turn_id for each in history.files] == ["t1", "t2", "t3"]
 
 
 async def test_nothing_is_said_where_nothing_can_have_changed(world: World) -> None:
