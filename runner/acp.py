@@ -399,7 +399,7 @@ class EditorAgent:
     async def _answer(
         self, session_id: str, call: schema.ToolCallUpdate, offers: Sequence[str] = ()
     ) -> int:
-        """0 for a no, 1 for a yes; more for a yes with an offer, the first of which is 2."""
+        """What the person answers, as `GatewayClient.decide` takes it."""
         always = [
             schema.PermissionOption(
                 option_id=f"{_ALLOW}-{number}",
@@ -419,9 +419,7 @@ class EditorAgent:
     ) -> None:
         """Ask in the editor; whoever decides elsewhere first has decided."""
         answer = await self._answer(session_id, call, approval.offers)
-        await self._gateway.decide(
-            approval.approval_id, approved=answer > 0, offer=max(answer - 1, 0)
-        )
+        await self._gateway.decide(approval.approval_id, answer)
 
 
 def _read(prompt: list[Block]) -> tuple[str, str]:

@@ -216,11 +216,14 @@ class GatewayClient:
         reply = await _call(self._stub.ListApprovals, gateway_pb2.ListApprovalsRequest())
         return list(reply.approvals)
 
-    async def decide(self, approval_id: str, *, approved: bool, offer: int = 0) -> bool:
-        """Decide on a call that waits, with `offer` also for others of the session. False if nobody
-        waits for it any more."""
+    async def decide(self, approval_id: str, answer: int) -> bool:
+        """Decide on a call that waits: 0 is a no, 1 a yes; more a yes with an offer for others of
+        the session, the first of which is 2. False if nobody waits for it any more."""
         request = gateway_pb2.DecideRequest(
-            approval_id=approval_id, approved=approved, channel=self._name, offer=offer
+            approval_id=approval_id,
+            approved=answer > 0,
+            channel=self._name,
+            offer=max(answer - 1, 0),
         )
         return (await _call(self._stub.Decide, request)).accepted
 

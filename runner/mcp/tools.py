@@ -144,7 +144,7 @@ async def _ask(
         approved = answer.action == "accept"
     except (TimeoutError, MCPError):
         approved = False
-    await agent.decide(approval.approval_id, approved=approved)
+    await agent.decide(approval.approval_id, answer=approved)
     return None
 
 
@@ -155,7 +155,7 @@ async def _decide(
     may have decided meanwhile."""
     answer = (answers or {}).get(_QUESTION)
     if isinstance(answer, types.ElicitResult):
-        await agent.decide(approval_id, approved=answer.action == "accept")
+        await agent.decide(approval_id, answer=answer.action == "accept")
 
 
 def _seconds_until(at: str) -> float:

@@ -183,9 +183,7 @@ async def _shown(
             done = event.HasField("completed")
             if event.HasField("approval"):
                 answer = await _answer_of(event.approval, streams)
-                await connection.client.decide(
-                    event.approval.approval_id, approved=answer > 0, offer=max(answer - 1, 0)
-                )
+                await connection.client.decide(event.approval.approval_id, answer)
     return 0 if done else 1
 
 

@@ -88,7 +88,7 @@ def choices(offers: int) -> str:
 
 
 def answered(typed: str, offers: int) -> int:
-    """0 for a no, 1 for a yes; more for a yes with an offer, the first of which is 2."""
+    """What was typed as an answer, as `GatewayClient.decide` takes it."""
     word = typed.strip().lower()
     if word in map(str, range(1, offers + 1)):
         return int(word) + 1

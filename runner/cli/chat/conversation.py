@@ -364,9 +364,7 @@ class Conversation:
         asked = question(approval, self._screen.width)
         answer = await self._screen.ask(asked, len(approval.offers))
         self._questions.pop(approval.approval_id, None)
-        if not await self.client.decide(
-            approval.approval_id, approved=answer > 0, offer=max(answer - 1, 0)
-        ):
+        if not await self.client.decide(approval.approval_id, answer):
             await self._screen.line("nobody waits for this answer any more", Style.NOTICE)
 
     async def _show_decision(self, decided: gateway_pb2.ApprovalDecided) -> None:
