@@ -8,13 +8,13 @@ from wire.v1 import gateway_pb2 as pb
 from wire.zones import local
 
 from runner.cli.agent import ask_agent
+from runner.cli.memory.notes import first_of
 from runner.cli.options import AsJson, Options
 from runner.cli.output import Shape, one_line
-from runner.client.gateway import GatewayClient
 
 schedules = typer.Typer()
 
-_LISTED_MAX: Final = 1_000
+_LISTED_MAX: Final = 10_000
 Named = Annotated[str, typer.Argument(metavar="ID", help="Its id, or its name.")]
 Name = Annotated[str | None, typer.Option(help="A few words.")]
 Tools = Annotated[
@@ -82,28 +82,15 @@ def _show(schedule: pb.Schedule, *, json: bool = False) -> None:
 @schedules.command("list")
 def list_(context: typer.Context, json: AsJson = False) -> None:
     """List the schedules, and when each is due next."""
-
-    async def ask(agent: GatewayClient) -> list[pb.Schedule]:
-        found: list[pb.Schedule] = []
-        while len(found) < _LISTED_MAX * 10:
-            request = pb.ListSchedulesRequest(
-                limit=_LISTED_MAX, after=found[-1].schedule_id if found else ""
-            )
-            reply = await agent.schedules(request)
-            found += reply.schedules
-            if not reply.after:
-                break
-        return found
-
     options: Options = context.obj
-    SCHEDULES.show(ask_agent(options, ask), json=json, none=options.mended(NONE))
+    found, _ = ask_agent(options, lambda agent: first_of(agent.schedules(), _LISTED_MAX))
+    SCHEDULES.show(found, json=json, none=options.mended(NONE))
 
 
 @schedules.command("show")
 def show(context: typer.Context, schedule: Named, json: AsJson = False) -> None:
     """Show a schedule, and its next three times."""
-    request = pb.ListSchedulesRequest(schedule=schedule)
-    _show(ask_agent(context.obj, lambda agent: agent.schedules(request)).schedules[0], json=json)
+    _show(ask_agent(context.obj, lambda agent: agent.find_schedule(schedule)), json=json)
 
 
 @schedules.command("create")

@@ -280,11 +280,21 @@ class GatewayClient:
         request = gateway_pb2.WithdrawGrantRequest(grant_id=grant_id, channel=self._name)
         return (await _call(self._stub.WithdrawGrant, request)).withdrawn
 
-    async def schedules(
-        self, request: gateway_pb2.ListSchedulesRequest
-    ) -> gateway_pb2.ListSchedulesReply:
-        """A page of schedules, or the one that the request names."""
-        return await _call(self._stub.ListSchedules, request)
+    async def schedules(self) -> AsyncGenerator[gateway_pb2.Schedule, None]:
+        """All schedules, fetched page by page."""
+        request = gateway_pb2.ListSchedulesRequest(limit=_PAGE)
+        while True:
+            page = await _call(self._stub.ListSchedules, request)
+            for schedule in page.schedules:
+                yield schedule
+            if not page.after:
+                return
+            request.after = page.after
+
+    async def find_schedule(self, named: str) -> gateway_pb2.Schedule:
+        """The schedule with this id or name. Raises NOT_FOUND."""
+        request = gateway_pb2.ListSchedulesRequest(schedule=named)
+        return (await _call(self._stub.ListSchedules, request)).schedules[0]
 
     async def create_schedule(
         self, request: gateway_pb2.CreateScheduleRequest

@@ -32,7 +32,7 @@ from runner.cli.output import (
     table_of,
 )
 from runner.cli.projects import NONE, PROJECTS
-from runner.cli.turns import asked, took, tree
+from runner.cli.turns import TURNS, tree
 from runner.cli.usage import overview
 from runner.client.changes import names, take_back
 
@@ -119,20 +119,13 @@ async def _turns(chat: Chat, _: str) -> None:
         await chat.screen.line("no turns yet", Style.NOTICE)
         return
     rows = [
-        (
-            "*" if turn.session_id == conversation.session_id else "",
-            brief_session(turn.session_id),
-            turn.state,
-            lately(turn.started_at),
-            took(turn),
-            asked(turn),
-        )
+        ("*" if turn.session_id == conversation.session_id else "", *TURNS.row(turn))
         for turn in tree(turns)[:_LISTED_TURNS]
     ]
-    table = table_of(" ", "session", "state", "began", "tokens", "message", rows=rows)
+    table = table_of(" ", *TURNS.columns, rows=rows)
     for column, cells in zip(table.columns, zip(*rows, strict=True), strict=True):
         column.no_wrap, column.overflow = True, "ellipsis"
-        column.min_width = max(map(cell_len, (str(column.header), *cells)))
+        column.min_width = max(cell_len(str(each)) for each in (column.header, *cells))
     table.columns[-1].min_width = None
     await chat.screen.table(table)
 
