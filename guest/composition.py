@@ -99,7 +99,6 @@ def gateway(
             *(shell, memory.state_of, scrubber.scrub, watching, outbox), owner
         )
     delegation = Delegation(memory.conversations, memory.work)
-    outbox = Outbox(memory.store.database, memory.user_id)
     schedules = Schedules(memory.store.database, memory.store.eraser, memory.user_id, owner)
     book = ScheduleBook(
         Scheduler(schedules, outbox, shared=config.memory.remote is not None),

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from pydantic_ai.models import Model
@@ -23,6 +24,7 @@ from guest.config import load
 from guest.gateway.service import Context, GatewayService
 from guest.memory.factory import Store, open_store
 from guest.memory.memory import Memory
+from guest.notices.outbox import Outbox
 from guest.tools.files.roots import Roots
 from guest.tools.shell.client import ShellClient
 from runner.config.models import Config
@@ -103,6 +105,16 @@ async def tools_of(guest: GatewayService) -> set[str]:
 async def call(guest: GatewayService, tool: str, **arguments: Any) -> pb.CallToolReply:
     request = pb.CallToolRequest(name=tool, arguments_json=json.dumps(arguments))
     return await guest.CallTool(request, NOBODY)
+
+
+async def test_whoever_follows_one_outbox_is_woken_by_all_who_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Mock(wraps=Outbox)
+    monkeypatch.setattr(composition, "Outbox", made)
+    async with hosts(tmp_path) as served:
+        await served.guest("alice", shell=True)
+    assert made.call_count == 1
 
 
 async def test_each_user_has_the_families_that_their_section_names(tmp_path: Path) -> None:
