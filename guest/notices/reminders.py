@@ -14,7 +14,7 @@ from wire.zones import local, told, zone
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin, User, at
-from guest.notices.outbox import Outbox
+from guest.notices.outbox import KEPT_MAX, Outbox
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,9 @@ _DUE: Final = """
 SELECT note_id, content, due_at, origin_material FROM notes
     WHERE namespace = ?1 AND due_at <> '' AND due_at <= ?2 AND superseded_by IS NULL
         AND NOT EXISTS (SELECT 1 FROM notices
-            WHERE user_id = ?3 AND key = 'reminder:' || note_id || ':' || due_at)
+            WHERE user_id = ?3 AND key = 'reminder:' || notes.note_id || ':' || notes.due_at)
+        AND due_at > coalesce((SELECT created_at FROM notices WHERE user_id = ?3
+            ORDER BY number DESC LIMIT 1 OFFSET ?5 - 1), '')
     ORDER BY due_at LIMIT ?4
 """
 _NEXT: Final = """
@@ -132,7 +134,7 @@ class Reminders:
     async def tell(self, outbox: Outbox, now: datetime) -> None:
         """Put what is due, and was not told for its time, into the outbox."""
         moment = at(now.astimezone(UTC))
-        which = (self._user.notes, moment, self._user.id, _AT_ONCE)
+        which = (self._user.notes, moment, self._user.id, _AT_ONCE, KEPT_MAX)
         while rows := (await self._memory.store.database.execute(_DUE, which)).rows:
             for note_id, text, due, material in cast("tuple[tuple[str, str, str, int], ...]", rows):
                 late = now - datetime.fromisoformat(due) > _LATE

@@ -11,6 +11,7 @@ import pytest
 from guest.errors import ToolError
 from guest.memory.memory import Memory
 from guest.memory.models import Filter, Origin
+from guest.notices import outbox, reminders
 from guest.notices.outbox import Outbox
 from guest.notices.reminders import ReminderLoop, Reminders, due_at
 from guest.tools.base import ToolContext
@@ -85,6 +86,29 @@ async def test_a_reminder_is_told_once_for_its_time(memory: Memory) -> None:
     assert first == "call Ada"
     assert second.startswith("call Ada (was due 2026-12-04 ")
     assert len(await memory.list(9, only=Filter(due=True))) == 2
+
+
+async def test_one_is_told_also_if_another_was_told_for_its_time(memory: Memory) -> None:
+    hour = SATURDAY + timedelta(hours=1)
+    await Reminders(memory).set("call Ada", SOON, (), ORIGIN)
+    assert await told(memory, hour) == ["call Ada"]
+    await Reminders(memory).set("water the flowers", SOON, (), ORIGIN)
+    for _ in range(2):
+        assert await told(memory, hour) == ["call Ada", "water the flowers"]
+
+
+async def test_one_whose_notice_went_as_the_oldest_is_not_told_again(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "KEPT_MAX", 3)
+    monkeypatch.setattr(reminders, "KEPT_MAX", 3)
+    for text in ("call Ada", "water the flowers", "buy bread", "sell the car", "learn Greek"):
+        await Reminders(memory).set(text, "2026-01-02T03:04:05.000000Z", (), ORIGIN)
+    async with asyncio.timeout(5):
+        assert len(await told(memory, SATURDAY)) == 3
+    for number in range(3):
+        await box(memory).add("guest", f"failed {number}", key=f"{number}")
+    assert await told(memory, SATURDAY) == ["failed 0", "failed 1", "failed 2"]
 
 
 async def test_what_is_done_or_forgotten_is_told_no_more(memory: Memory) -> None:
