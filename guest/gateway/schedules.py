@@ -89,12 +89,12 @@ class SchedulesOfUser:
 
     async def list(self, request: pb.ListSchedulesRequest) -> pb.ListSchedulesReply:
         if request.schedule:
-            return pb.ListSchedulesReply(schedules=[self._message(await self._find(request))])
+            found = await self.book.find(request.schedule)
+            return pb.ListSchedulesReply(schedules=[self._message(found)])
         limit = request.limit or _PAGE
-        found = await self.book.page(limit + 1, request.after)
-        more = len(found) > limit
-        page = found[:limit]
-        after = page[-1].schedule_id if more else ""
+        several = await self.book.page(limit + 1, request.after)
+        page = several[:limit]
+        after = page[-1].schedule_id if len(several) > limit else ""
         return pb.ListSchedulesReply(schedules=map(self._message, page), after=after)
 
     async def create(self, request: pb.CreateScheduleRequest) -> pb.Schedule:
@@ -136,9 +136,6 @@ class SchedulesOfUser:
         limit = request.limit or _PAGE
         schedule, found = await self.book.runs(request.schedule, limit, request.before)
         return pb.ListScheduleRunsReply(runs=[_run(each, schedule) for each in found])
-
-    async def _find(self, request: pb.ListSchedulesRequest) -> Schedule:
-        return await self.book.find(request.schedule)
 
     def _message(self, schedule: Schedule) -> pb.Schedule:
         return convert.message(

@@ -152,8 +152,6 @@ class ReminderLoop:
         self._outbox = outbox
         self.reminders: Final = Reminders(memory)
         self._task: asyncio.Task[None] | None = None
-        self.next_due = ""
-        """When a reminder is due next, as it is stored; empty: none is."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="reminders")
@@ -171,9 +169,8 @@ class ReminderLoop:
             try:
                 now = datetime.now(UTC)
                 await self.reminders.tell(self._outbox, now)
-                self.next_due = await self.reminders.next_due(now)
-                if self.next_due:
-                    left = datetime.fromisoformat(self.next_due) - datetime.now(UTC)
+                if due := await self.reminders.next_due(now):
+                    left = datetime.fromisoformat(due) - datetime.now(UTC)
                     wait = min(max(left.total_seconds(), 0.0), wait)
             except StorageError as error:
                 log.info("reminders cannot be looked up now: %s", error.brief)

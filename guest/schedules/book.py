@@ -20,7 +20,6 @@ from guest.schedules.store import INSTRUCTIONS_MAX_CHARS, NAME_MAX_CHARS, Schedu
 NOT_IN_RUNS: Final = frozenset(FAMILIES["schedules"])
 """Tools that no run has: what begins by itself makes nothing that does."""
 BUDGET_MAX_USD: Final = 1_000.0
-LISTED_MAX: Final = 100
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,14 @@ class ScheduleBook:
     ) -> Schedule:
         """Make a schedule. Of `material`, what the model had read when it made it."""
         blank = Schedule(
-            *("", "", "", "", zones.own_name(os.environ) or "UTC", ""),
+            *("", "", "", "", "", ""),
             session_id=session_id,
             made_by=made_by,
             made_in=made_in,
             material=tuple(material),
         )
-        if not wanted.name:
-            wanted = replace(wanted, name=shortened(wanted.instructions or "", NAME_MAX_CHARS - 1))
+        name = wanted.name or shortened(wanted.instructions or "", NAME_MAX_CHARS - 1)
+        wanted = replace(wanted, name=name, zone=wanted.zone or zones.AUTO)
         made = await self._store.create(self._changed(blank, wanted), self.scheduler.now)
         self.scheduler.wake()
         return made
