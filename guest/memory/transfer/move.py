@@ -52,12 +52,12 @@ _STORE_NOTICE: Final = """
 INSERT INTO notices (user_id, key, kind, text, session_id, turn_id, note_id, created_at, read_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (user_id, key) DO NOTHING
 """
-_SCHEDULES: Final = (
-    "SELECT * FROM schedules WHERE schedule_id > ? AND user_id = ? ORDER BY 1 LIMIT ?"
-)
+_SCHEDULES: Final = """
+SELECT rowid, * FROM schedules WHERE rowid > ? AND user_id = ? ORDER BY rowid LIMIT ?
+"""
 _SLOTS: Final = """
-SELECT schedule_id || ' ' || slot AS place, slots.* FROM slots JOIN schedules USING (schedule_id)
-    WHERE place > ? AND user_id = ? ORDER BY place LIMIT ?
+SELECT slots.rowid, slots.* FROM slots JOIN schedules USING (schedule_id)
+    WHERE slots.rowid > ? AND user_id = ? ORDER BY slots.rowid LIMIT ?
 """
 _STORE_USAGE: Final = f"{INSERT} ON CONFLICT (request_id) DO NOTHING"
 _OF_NOTE: Final = f"{_STORE_FOR} AND note_id = ? ON CONFLICT (chunk_id) DO NOTHING"
@@ -92,11 +92,10 @@ async def copy_user(
     async for page in _pages(source, _NOTICES, 0, user.id):
         await apply(target, *(Statement(_STORE_NOTICE, row[1:]) for row in page))
     for table, sql in (("schedules", _SCHEDULES), ("slots", _SLOTS)):
-        async for page in _pages(source, sql, "", user.id):
-            rows = [row[table == "slots" :] for row in page]
-            places = ", ".join("?" * len(rows[0]))
+        async for page in _pages(source, sql, 0, user.id):
+            places = ", ".join("?" * len(page[0][1:]))
             store = f"INSERT INTO {table} VALUES ({places}) ON CONFLICT DO NOTHING"  # noqa: S608
-            await apply(target, *(Statement(store, row) for row in rows))
+            await apply(target, *(Statement(store, row[1:]) for row in page))
 
 
 async def vectors_of(database: Database, user: User) -> int:
