@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from typing import Final, cast
 
-from wire.zones import local, told, zone
+from wire.zones import minute, told, zone
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
@@ -138,7 +138,7 @@ class Reminders:
         while rows := (await self._memory.store.database.execute(_DUE, which)).rows:
             for note_id, text, due, material in cast("tuple[tuple[str, str, str, int], ...]", rows):
                 late = now - datetime.fromisoformat(due) > _LATE
-                when = f" (was due {local(due)[:16].replace('T', ' ')})" if late else ""
+                when = f" (was due {minute(due)})" if late else ""
                 read = " (comes from what was read)" if material else ""
                 key = f"reminder:{note_id}:{due}"
                 await outbox.add("reminder", f"{text}{when}{read}", key=key, note_id=note_id)

@@ -57,7 +57,7 @@ the run has failed with."""
 
 def receipt(slot: Slot, zone: str) -> str:
     """One line about a slot, for a person."""
-    when = _shown(slot.slot, zone)
+    when = zones.minute(slot.slot, zone)
     kept = f", kept {slot.notes} {_plural(slot.notes, 'note')}" * bool(slot.notes)
     used = f"cost {dollars(slot.cost / UNITS_PER_DOLLAR)}, {slot.calls} "
     used += _plural(slot.calls, "tool") + kept
@@ -75,10 +75,6 @@ def receipt(slot: Slot, zone: str) -> str:
         case "missed" if slot.missed > 1:
             return f"missed {slot.missed:,} times from {when} on: {slot.detail}"
     return f"missed at {when}: {slot.detail}"
-
-
-def _shown(slot: str, zone: str) -> str:
-    return zones.local(slot, zone)[:16].replace("T", " ")
 
 
 def _plural(number: int, word: str) -> str:

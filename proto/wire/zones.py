@@ -44,6 +44,11 @@ def local(timestamp: str, name: str = "") -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def minute(timestamp: str, name: str = "") -> str:
+    """The same for a person: its day and minute in the zone."""
+    return local(timestamp, name)[:16].replace("T", " ")
+
+
 def today() -> date:
     """The day in the time zone of this process."""
     return datetime.now(UTC).astimezone().date()

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 from wire.text import dollars
 from wire.v1 import gateway_pb2 as pb
-from wire.zones import local
+from wire.zones import minute
 
 from runner.cli.agent import ask_agent
 from runner.cli.memory.notes import first_of
@@ -24,10 +24,6 @@ Budget = Annotated[float | None, typer.Option(help="The most that a run may cost
 Zone = Annotated[str | None, typer.Option(help="A time zone; without it the user's.")]
 
 
-def _time(moment: str, zone: str) -> str:
-    return local(moment, zone)[:16].replace("T", " ")
-
-
 def _state(schedule: pb.Schedule) -> str:
     if schedule.running:
         return "running"
@@ -39,7 +35,7 @@ SCHEDULES: Final = Shape[pb.Schedule](
         "id": lambda each: each.schedule_id,
         "name": lambda each: one_line(each.name),
         "when": lambda each: one_line(each.when),
-        "next": lambda each: _time(each.next[0], each.time_zone) if each.next else "",
+        "next": lambda each: minute(each.next[0], each.time_zone) if each.next else "",
         "": _state,
     },
     "schedule_id name text when time_zone session_id? tools budget_usd again queue paused made_by "
@@ -63,7 +59,7 @@ def _show(schedule: pb.Schedule, *, json: bool = False) -> None:
         SCHEDULES.show([schedule], json=True)
         return
     zone = schedule.time_zone
-    upcoming = ", ".join(_time(each, zone) for each in schedule.next)
+    upcoming = ", ".join(minute(each, zone) for each in schedule.next)
     facts = {
         schedule.schedule_id: schedule.name,
         "when": f"{schedule.when} ({zone})",
